@@ -51,10 +51,9 @@ def sweep_places(
     store: PlaceStore,
     spark: SparkProvider,
     partitions: Collection[str] | None = None,
-    within: timedelta | None = None,
     grace: timedelta = WRITER_GRACE,
 ) -> LateReport:
-    """Look at the former places of ``partitions``, or of those last moved ``within`` that time; do what is to be done.
+    """Look at the former places of ``partitions``, or of all that were moved; do what is to be done.
 
     What the cleaner holds, or a plan at its commit, is left for the next round. A halt, of the table or of a partition,
     ends nothing of this: it is about rewriting. Raises what format and store raise, where that concerns one partition
@@ -62,8 +61,8 @@ def sweep_places(
     """
     if not isinstance(format, LeavesPlaces):
         return LateReport()
-    known = _known(table, format, store, partitions, within)
-    seen, failed = _seen_of_each(table, format, known)
+    known = _known(table, format, store, partitions)
+    seen, failed = seen_of_each(table, format, known)
     known = [one for one in known if one.partition in seen]
     if known:
         _name_stalled(table, store, known, seen)
@@ -75,6 +74,8 @@ def sweep_places(
         if one.partition not in halted or not _waits_for_a_person(one, seen[one.partition])
     ]
     report = _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+    # Nothing tells of it any more when it has settled: it changes no time of a directory, as a file that is made does.
+    report.held += [one.partition for one in known if settles(one, seen[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
     report.halts |= {partition: halted[partition] for partition in sorted(waiting)}
     if failed is not None:
@@ -132,19 +133,21 @@ def _known(
     format_: TableFormat,
     store: PlanStore,
     partitions: Collection[str] | None = None,
-    within: timedelta | None = None,
 ) -> Sequence[Moved]:
-    """The partitions that were moved, of the table that there is.
+    return of_this_table(table, format_, store.moved(table, partitions))
+
+
+def of_this_table(table: TableRef, format_: TableFormat, known: Sequence[Moved]) -> Sequence[Moved]:
+    """Those of moved partitions that are of the table that there is.
 
     Of one that was made anew under its name they are not: what lies in its directories is what its owner wants to be
     read there, though it was replaced in the table before.
     """
-    known = store.moved(table, partitions, within=within)
     now = identified(format_, table) if known else table
     return [one for one in known if made_anew(now, one.identity) is None]
 
 
-def _seen_of_each(
+def seen_of_each(
     table: TableRef, format_: LeavesPlaces, known: Sequence[Moved]
 ) -> tuple[Mapping[str, PartitionSeen], Transient | None]:
     """What is there of each partition that can be looked at, and the error of the last one that can't be.
@@ -201,6 +204,11 @@ def _waits_for_a_person(record: Moved, seen: PartitionSeen) -> bool:
     is_at_rest = not record.begun and all(carry.done for carry in record.carries) and not left_behind(record, seen)
     decision = decide(record, seen, timedelta())
     return is_at_rest and decision.action is Action.HALT and not decision.of_table
+
+
+def settles(record: Moved, seen: PartitionSeen) -> bool:
+    """Whether a former place has a file that was written too short a while ago to be carried."""
+    return any(Unready.SETTLING in seen.places[former.place].unready.values() for former in record.former)
 
 
 def _name_stalled(

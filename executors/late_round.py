@@ -45,7 +45,7 @@ class LateReport:
     moved_back: int = 0
     waiting: int = 0
     halts: dict[str, str] = field(default_factory=dict)
-    #: partitions that a plan has at its commit, or the cleaner, or that others change just now
+    #: partitions to look at again: a plan has them at its commit, or the cleaner, or others change them just now
     held: list[str] = field(default_factory=list, compare=False)
 
     @property
@@ -122,7 +122,7 @@ class PartitionRound:
             # Whoever began them held the partition for longer than such a call can take: they were not made.
             self._held.forget_moves(self._table, record.begun)
             record, seen = self._look()
-        elif seen.token not in (None, record.last.token):
+        if seen.token not in (None, record.last.token):
             find_moves(self._table, format=self._format, store=self._store)
             record_late(self._table, format=self._format, store=self._store)
             record, seen = self._look()

@@ -82,22 +82,26 @@ def sweep(
     wait. What has to be executed (``Unfinished.stays``) is left to a plan that adopts it. Instants of plans this
     database does not know belong to another lakefold and are left alone, but not what was written for any plan of a
     lakefold's after its instant was over: that is deleted. What writers left where partitions were is brought to where
-    they are; of a ``halted`` table nothing else is done, so that what a person has to look into stays as it is. With a
-    ``watch`` only partitions that it chooses are looked at for that. With ``finds_moves`` the table is asked for moves
-    that this database does not know under its name. Raises what the format raises.
+    they are, whatever else fails; of a ``halted`` table nothing else is done, so that what a person has to look into
+    stays as it is. With a ``watch`` only partitions that it chooses are looked at for that. With ``finds_moves`` the
+    table is asked for moves that this database does not know under its name. Raises what the format raises.
     """
     if halted and not isinstance(format, LeavesPlaces):
         return 0
-    if finds_moves:
-        find_moves(table, format=format, store=store)
-    record_late(table, format=format, store=store)
-    if halted:
-        _sweep_places(table, format, store, spark, watch)
-        return 0
-    withdrawn = _withdraw_staged(table, format, store, spark)
-    withdrawn += _withdraw(table, _nobodys(table, format, store), format, spark)
-    _remove_late_files(table, format, spark)
+    withdrawn, failed = 0, None
+    try:
+        if finds_moves:
+            find_moves(table, format=format, store=store)
+        record_late(table, format=format, store=store)
+        if not halted:
+            withdrawn = _withdraw_staged(table, format, store, spark)
+            withdrawn += _withdraw(table, _nobodys(table, format, store), format, spark)
+            _remove_late_files(table, format, spark)
+    except Exception as error:
+        failed = error
     _sweep_places(table, format, store, spark, watch)
+    if failed is not None:
+        raise failed
     return withdrawn
 
 

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chooses the moved partitions that a sweep looks at in full, so that its cost follows what changed."""
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from lake.model import TableRef
 from lake.optional import Changes, TellsChanges
 from lake.place_store import PlaceStore
+
+log = logging.getLogger(__name__)
 
 _IN_TURN = 50
 """How many partitions a sweep looks at, in turn, whatever they look like from outside."""
@@ -42,6 +45,10 @@ class Watch:
         if known is None:
             known = self._tables[key] = _Watched(format_.changes(table))
         known.pending |= known.changes.look()
+        for partition, places in known.changes.again.items():
+            if store.again(table, partition, places):
+                log.warning("table %s: %s was forgotten, and a writer is there again", table.name, min(places))
+                known.pending.add(partition)
         some = max(_IN_TURN, -(-known.count // _ROUND))
         turn = store.moved_after(table, known.last, some)
         known.so_far += len(turn)

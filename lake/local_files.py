@@ -22,8 +22,13 @@ class LocalFiles:
 
     def list(self, directory: str) -> Sequence[Entry]:
         """See ``Files``."""
+        found = []
         with os.scandir(directory) as entries:
-            return [_entry(entry.path, entry.stat(), is_directory=entry.is_dir()) for entry in entries]
+            for entry in entries:
+                # Removed after its name was read, as other file systems leave it out; nor is a link to nowhere a file.
+                with suppress(FileNotFoundError):
+                    found.append(_entry(entry.path, entry.stat(), is_directory=entry.is_dir()))
+        return found
 
     def status(self, path: str) -> Entry:
         """See ``Files``."""

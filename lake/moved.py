@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Partitions that commits have moved: what is recorded of each, and what is there."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -89,6 +89,74 @@ class Moved:
         yield from (carry.source for carry in self.carries)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A place that a partition has left; ``number`` is that of the move in the database."""
+
+    number: int
+    partition: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastMove:
+    """A move that was made, by its ``number`` in the database.
+
+    ``is_over``: it was made long ago, and all that it, and those before it, replaced was deleted long ago.
+    ``is_of_plan``: a plan made it. Of others a table tells by the moves before and after that they were made.
+    """
+
+    number: int
+    token: str
+    left: str
+    place: str
+    is_over: bool
+    is_of_plan: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """All moves of a partition, from the first to the last."""
+
+    partition: str
+    moves: tuple[PastMove, ...]
+
+    def forgettable(self, gone: Collection[str]) -> Sequence[PastMove]:
+        """Those moves that nothing depends on any more, where the places ``gone`` are not there any more.
+
+        The first one stays, since it tells which directory was the partition's own, and so do the last two. Another
+        may go where what it left is gone with its version, or is the own directory that was left once more since.
+        Of some that follow each other the last one stays: before it nothing is known but a place that is gone. One
+        that no plan made stays with the moves before and after it, by which a table tells that it was made.
+        """
+        moves, home = self.moves, self.moves[0].left
+        last_left = {move.left: index for index, move in enumerate(moves)}
+        may_go = [
+            move.is_over
+            and 0 < index < len(moves) - 2
+            and (last_left[home] > index if move.left == home else move.left in gone)
+            for index, move in enumerate(moves)
+        ]
+        goes = {index for index in range(len(moves) - 1) if may_go[index] and may_go[index + 1]}
+        # From the last to the first: one that stays for another may need those before it.
+        for index in range(len(moves) - 1, 0, -1):
+            if index not in goes and not moves[index].is_of_plan:
+                goes.discard(index - 1)
+                if moves[index].place != home:  # the first move tells that it was left
+                    goes -= _until_of_plan(moves, index + 1)
+        return [moves[index] for index in sorted(goes)]
+
+
+def _until_of_plan(moves: Sequence[PastMove], start: int) -> set[int]:
+    """The indexes from ``start`` to the first move that a plan made."""
+    indexes = set()
+    for index in range(start, len(moves)):
+        indexes.add(index)
+        if moves[index].is_of_plan or moves[index].place == moves[0].left:
+            break
+    return indexes
+
+
 class Unready(StrEnum):
     """Why a file is not taken for one of the partition's yet; it is looked at again."""
 
@@ -128,12 +196,14 @@ class FoundMoves:
     """Moves that a table tells of and a database does not know, as what one commit did.
 
     ``deleted`` are the paths of replaced files that lakefold has deleted, or begun to. Of a move that no plan made, the
-    commit has the token of the move as its instant and no epoch.
+    commit has the token of the move as its instant and no epoch. ``is_known``: the database has the moves, and may not
+    know what was ``carried``, since it was set back.
     """
 
     commit: Commit
     deleted: frozenset[str] = frozenset()
     carried: tuple[Carried, ...] = ()
+    is_known: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +222,8 @@ class PlaceSeen:
     changed_ms: int | None = None
     is_gone: bool = False
     is_uprooted: bool = False
+    #: the table says that lakefold has begun to delete there, of which a database that was set back knows nothing
+    is_cleaned: bool = False
     #: who reads it, in words, where another table or partition does; looked at where the partition was dropped
     read_by: str | None = None
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lake.errors import Rejected
 from lake.history import Check, History, go_on
-from lake.model import TableRef, Unsearched
+from lake.model import Snapshot, TableRef, Unsearched
 from lake.moved import FoundMoves, Moved, PartitionSeen
 from lake.plan import ClusteringGroup, Commit, Move, PlacedFile, PlanKind, Staged, SupersededVersion
 from lake.ports import Capability, Prepared, TableFormat
@@ -66,6 +66,21 @@ class Resurrected:
     files: Mapping[str, int]
     rows: int | None = None
     refusal: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LikelyWriter:
+    """A tool that likely writes or reads a table, by what it left there. It may have done so long ago, or only once.
+
+    ``evidence`` says in a phrase each what was seen. ``consequence`` says in sentences what becomes of its work where
+    it does not ask the catalog for the place of a partition at each step. It is None of a tool that does. ``remedy``
+    says in a sentence what to do about that, '' where there is no consequence.
+    """
+
+    tool: str
+    evidence: tuple[str, ...]
+    consequence: str | None = None
+    remedy: str = ""
 
 
 @runtime_checkable
@@ -226,6 +241,18 @@ class SeenThroughCatalog(Protocol):
 
 
 @runtime_checkable
+class TellsWriters(Protocol):
+    """What a ``TableFormat`` adds whose tables show which tools wrote them."""
+
+    def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
+        """The tools that likely write or read the table, those with a consequence first; none where nothing is seen.
+
+        Looks at a bounded number of files, whatever the table's size. A file that can't be read is no evidence. Raises
+        as ``TableFormat.snapshot`` does.
+        """
+
+
+@runtime_checkable
 class HasIdentity(Protocol):
     """What a ``TableFormat`` adds whose tables carry what tells them from others of their name and place.
 
@@ -300,8 +327,8 @@ class KeepsHistory(Protocol):
 class LeavesPlaces(Protocol):
     """What a ``TableFormat`` adds whose commits move partitions (``Commit.moves``).
 
-    A writer that began before a move ends where the partition was. So former places are looked at for as long as the
-    table is served, and what is found there is dealt with as ``lake.places.decide`` says.
+    A writer that began before a move ends where the partition was. So former places are looked at for as long as they
+    are there, and what is found there is dealt with as ``lake.places.decide`` says.
     """
 
     def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
@@ -325,6 +352,36 @@ class Changes(Protocol):
 
         The first looks only remember. Where tables are large a look reads a part, and the next one goes on. Raises as
         ``TableFormat.snapshot`` does.
+        """
+
+    def look_at(self, places: Collection[str]) -> frozenset[str]:
+        """Those of ``places`` that changed since the last such look, or were in none; more than these at times.
+
+        It costs what listing the directories above them does. Where these are large a look reads a part, and the next
+        one goes on. Raises Transient.
+        """
+
+    @property
+    def again(self) -> Mapping[str, Collection[str]]:
+        """By partition, places that writers have made again, with files, after all that lakefold had there was gone."""
+
+
+@runtime_checkable
+class ForgetsMoves(Protocol):
+    """What a ``TableFormat`` adds whose tables tell of moves themselves until they are told to forget them."""
+
+    def gone(self, table: TableRef, places: Collection[str]) -> Collection[str]:
+        """Those of ``places`` that are not there any more, nor what lakefold had put beside them.
+
+        Where a writer makes one again, ``Changes.again`` tells of it. None are gone of a table whose storage is not
+        there. Raises Transient.
+        """
+
+    def forget_moves(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
+        """Have the table tell of these moves no more; those of which it does not tell afterwards.
+
+        A move is kept that a partition names as its last, or whose place, or the one that it left, may be there.
+        Idempotent. Raises as ``TableFormat.snapshot`` does.
         """
 
 
@@ -404,6 +461,11 @@ def pending(format_: TableFormat, table: TableRef) -> Mapping[str, str]:
 def unfinished(format_: TableFormat, table: TableRef) -> Sequence[Unfinished]:
     """``HasTimeline.unfinished``; of a table without a timeline nothing is known to be unfinished."""
     return format_.unfinished(table) if isinstance(format_, HasTimeline) else ()
+
+
+def likely_writers(format_: TableFormat, snapshot: Snapshot) -> Sequence[LikelyWriter]:
+    """``TellsWriters.likely_writers``; of a format whose tables don't tell there are none."""
+    return format_.likely_writers(snapshot) if isinstance(format_, TellsWriters) else ()
 
 
 def identified(format_: TableFormat, table: TableRef) -> TableRef:

@@ -157,7 +157,7 @@ def _look_at_former(former: Former, seen: PartitionSeen, record: Moved) -> Findi
         # Of a partition that was dropped since: what had come before it was made anew was dropped with it.
         anew = record.last.made_at * 1000
         late = {file: came for file, came in late.items() if latest_ms(file, came, seen) >= anew}
-    gone = [file for file in former.inputs if file not in there.files]
+    gone = [] if there.is_cleaned else [file for file in former.inputs if file not in there.files]
     if not late and not gone:
         return Finding(place=place, state=State.QUIET)
     waits = {file for file in late if file.path in there.unready}
@@ -183,7 +183,7 @@ def _look_at_former(former: Former, seen: PartitionSeen, record: Moved) -> Findi
     is_part = len(gone) < len(former.inputs) or (former.released and sources.issuperset(gone))
     if regrown and is_part and set(gone) <= regrown.keys():
         return Finding(place=place, state=State.REGROWN, late=late, regrown=regrown)
-    if not former.inputs or (gone and former.cleaning):
+    if not former.inputs or there.is_cleaned or (gone and former.cleaning):
         after = "after lakefold began to delete there: they replace the rest, or add"
         reason = f"files were written to {named(place)} {after}"
         return Finding(place=place, state=State.UNTOLD, reason=reason, late=late)

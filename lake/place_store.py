@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Protocol, Self
 
 from lake.model import TableRef
-from lake.moved import Carry, Former, Moved, Regrown
+from lake.moved import Carry, Former, Left, Moved, Past, PastMove, Regrown
 from lake.plan import Keeper, Move, PlacedFile
 from lake.plan_store import PlanStore
 
@@ -26,6 +26,36 @@ class PlaceStore(PlanStore, Protocol):
 
     def moved_after(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
         """The names of the next moved partitions after one, sorted; fewer than ``count`` at the end."""
+
+    def left_lately(self, table: TableRef, within: timedelta, most: int) -> Sequence[Left]:
+        """The places that moves begun ``within`` that time have left or leave: the ``most`` last ones, newest first."""
+
+    def moved_lately(self, table: TableRef, left: Sequence[Left]) -> Sequence[Moved]:
+        """The partitions of these moves, as far as they tell: what was left before is not in ``former``.
+
+        Nor is what was carried and is done with. Of a partition that was moved by none of them there is nothing.
+        """
+
+    def again(self, table: TableRef, partition: str, places: Collection[str]) -> int:
+        """Have places be looked at that writers have made again after they were forgotten; how many were not known.
+
+        Of a partition that was never moved none are.
+        """
+
+    def pasts(self, table: TableRef, age: timedelta, after: str, most: int) -> tuple[Sequence[Past], str]:
+        """The moves of the next partitions after one that were moved often, and the name to go on after, or ''.
+
+        A move is over where it was made longer than ``age`` ago and all that it, and those before it, replaced was
+        deleted before then.
+        ``most`` partitions are looked at. One in which a move was begun and not ended is left out, as is one of which
+        another table's moves are known.
+        """
+
+    def tokens_left(self, table: TableRef, without: Sequence[PastMove]) -> Collection[str]:
+        """The tokens of these moves that other moves of the table have, too: those of other partitions."""
+
+    def forget_places(self, table: TableRef, numbers: Collection[int]) -> int:
+        """Forget the moves of these numbers; how many there were. The last move of a partition stays."""
 
     def begin_carries(
         self,

@@ -115,6 +115,15 @@ def decide(record: Moved, seen: PartitionSeen, waited: timedelta, grace: timedel
     )
 
 
+def is_untouched(record: Moved, seen: PartitionSeen) -> bool:
+    """Whether nothing is to be done about a partition, as far as the former places of ``record`` tell.
+
+    It is where its last move left it, nothing is waited for or to be finished, and no writer was in these places.
+    """
+    is_open = record.begun or record.unsettled or any(not carry.done for carry in record.carries)
+    return not is_open and _is_as_last_moved(record, seen) and not changed_formers(record, seen)
+
+
 def written_back(record: Moved, seen: PartitionSeen) -> tuple[str, str | None] | None:
     """Place and token of a partition that a writer has put back where it was before a move; None where none has.
 

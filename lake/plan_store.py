@@ -205,10 +205,8 @@ class PlanStore(Protocol):
         What is known of them under another name of the table comes along. Those of a live plan are left to it.
         """
 
-    def moved(
-        self, table: TableRef, partitions: Collection[str] | None = None, *, within: timedelta | None = None
-    ) -> Sequence[Moved]:
-        """The table's moved partitions: those of these names, those last moved ``within`` that time, or all."""
+    def moved(self, table: TableRef, partitions: Collection[str] | None = None) -> Sequence[Moved]:
+        """The table's moved partitions: those of these names, or all."""
 
     def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
         """Superseded versions older than ``retention``, in the order in which they were superseded."""

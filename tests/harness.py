@@ -86,8 +86,9 @@ class Installation:
             ("[defaults]", defaults),
             ("[[tables]]", {"match": "*", "mode": "compact", "concurrency": self.concurrency, **choice}),
         ]
-        if self.concurrency == "occ":
-            sections.append(("[tables.write_options]", FS_LOCK | SMALL_BLOOM | dict(self.write_options)))
+        locked = FS_LOCK | SMALL_BLOOM if self.concurrency == "occ" else {}
+        if options := locked | dict(self.write_options):
+            sections.append(("[tables.write_options]", options))
         lines = []
         for title, settings in sections:
             lines += [title, *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in settings.items()), ""]

@@ -311,11 +311,12 @@ def test_what_is_left_to_another_test_is_left_to_one_that_make_test_runs():
 
 def test_every_test_that_the_table_of_hazards_names_exists():
     page = (ROOT / "docs" / "reliability.md").read_text().partition("## Measured")[0]
-    named = re.findall(r"`(tests/[\w/]+/test_\w+\.py)(?:::(test_\w+))?`", page)
+    named = re.findall(r"`(tests/[\w/]+/test_\w+\.py)(?:::(test_\w+)(\[[\w-]+\])?)?`", page)
     assert len(named) > 30
     missing = [
-        f"{path}::{function}"
-        for path, function in named
+        f"{path}::{function}{case}"
+        for path, function, case in named
         if not (file := ROOT / path).is_file() or (function and f"def {function}(" not in file.read_text())
-    ]
+        or (case and f'"{case[1:-1]}":' not in (file.parent / "defects.py").read_text())
+    ]  # fmt: skip
     assert missing == []

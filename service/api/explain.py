@@ -42,6 +42,7 @@ def explain(
         raise ProblemError(problems.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
     try:
         decided = scan.explain(here.store, found, None if partition is None else partition.strip("/"))
+        writers = scan.writers_of(decided)
     except OSError as error:
         why = f"{one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
         raise CommandError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
@@ -52,4 +53,4 @@ def explain(
             f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MOST_FILES} of one answer"
         )
         raise CommandError(problems.SETTING, f"{too_many}; name a partition, or leave out files")
-    return document(explanation(found, decided, files=files, part=partition is not None))
+    return document(explanation(found, decided, files=files, part=partition is not None, writers=writers))

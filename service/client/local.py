@@ -87,7 +87,8 @@ class LocalClient:
 
         found = self.catalog.find(table)
         decided = scan.explain(self.store, found, None if partition is None else partition.strip("/"))
-        document = explanation(found, decided, files=files, part=partition is not None)
+        writers = scan.writers_of(decided)
+        document = explanation(found, decided, files=files, part=partition is not None, writers=writers)
         # A table may have millions of files: they are made as they are printed.
         return _document(document | {"items": ()}) | {"items": map(_document, document["items"])}
 

@@ -35,6 +35,8 @@ _MODES_OF_A_CATALOG = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
 # and say who asks the metastore where a partition lies, which no table records:
 #   access = "catalog"  all of its readers and writers do; nobody goes by a partition's path
+# An INSERT OVERWRITE … SELECT from the same partition may lose what another job appended to it seconds earlier: leave
+# access unset where such statements run beside appends.
 # What that means, and what else to know before: docs/formats.md. After a change: lakefold config check.
 
 """
@@ -93,6 +95,7 @@ def _spelled(text: str) -> str:
 
 def _rule(sight: "Sight") -> Iterator[str]:
     from service.planning.refusals import said_for_compact
+    from service.planning.writers import warning
 
     layout = sight.layout
     if layout is not None:
@@ -103,6 +106,9 @@ def _rule(sight: "Sight") -> Iterator[str]:
     yield "# [[tables]]"
     yield f"# match = {_quoted(glob.escape(sight.table.name))}"
     yield '# mode = "compact"'
+    for said in filter(None, map(warning, sight.likely)):
+        # Still comments when the rule is uncommented line by line.
+        yield from (f"# {line}" for line in _comment(f"Warning: {said}"))
     if (wanted := said_for_compact(sight.table)) is not None:
         setting, values = wanted
         yield f'# {setting} = "?"  # {" or ".join(map(_quoted, values))}'

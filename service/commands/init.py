@@ -126,12 +126,15 @@ def _written(path: str, file: Path) -> str:
 
 
 def _document(sight: "Sight") -> dict[str, Any]:
+    from service.planning.writers import writer_document
+
     layout, ref = sight.layout, sight.table.ref
     figures = ("files", "bytes", "small_files", "small_bytes", "partitions", "reducible_files", "reducible_bytes")
     return {
         "table": ref.name, "format": ref.format, "location": ref.location,
         **{name: layout and getattr(layout, name) for name in figures},
-        "left_alone": sight.left_alone, "writers": sight.writers, "refused": sight.refused,
+        "left_alone": sight.left_alone, "writers": sight.writers,
+        "likely_writers": [writer_document(writer, sight.table) for writer in sight.likely], "refused": sight.refused,
     }  # fmt: skip
 
 

@@ -279,12 +279,15 @@ def explain(
         found = run.client.explain(table, partition, files=files)
         if json:
             run.out.many(found["items"], lambda: None)
-            sums = {"total": True, "table": found["table"], "instant": found["instant"], **found["total"]}
+            of_table = {key: found[key] for key in ("table", "instant", "writers")}
+            sums = {"total": True, **of_table, **found["total"]}
             run.out.many([sums], lambda: None)
             return
         run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
         for note in found["notes"]:
             run.out.note(note)
+        for writer in found["writers"]:
+            run.out.note(writer["text"])
         for objective in found["objectives"]:
             run.out.note(f"Objective: {objective['text']}: {'met' if objective['met'] else 'missed'}")
         if files:

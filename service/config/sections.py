@@ -134,7 +134,12 @@ class TableRule(BaseModel):
         default=None,
         description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
         "and writer asks the metastore where files are, and none overwrites a partition from itself while others "
-        "append to it · `path`: some do not, so that the table is only scanned",
+        "append to it · `path`: some do not, so that the table is only scanned · who goes by path: Flink's streaming "
+        "and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, `hdfs dfs -put`, "
+        "distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; who caches places: Impala without polled events, Trino "
+        "and Presto with `hive.metastore-cache-ttl` "
+        "([each with its consequence](formats.md#hive-tables)); `init` and `tables explain` name those of which they "
+        "find signs",
     )
     sessions_refresh: bool | None = Field(
         default=None,
@@ -180,7 +185,8 @@ class DaemonSettings(Section):
         default=timedelta(seconds=15), description="how often gauges are refreshed from the database"
     )
     discover_interval: Duration = Field(
-        default=timedelta(minutes=5), description="how often sources are searched for new tables"
+        default=timedelta(minutes=5),
+        description="how often sources are searched for new tables; a table that is missed has them searched at once",
     )
     leader_ttl: Duration = Field(
         default=timedelta(seconds=30), description="how long a dead process stays leader of a loop"

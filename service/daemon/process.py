@@ -108,7 +108,10 @@ class Daemon:
             config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}",
             succeeded=self._scan_beat.beat, planning=self._telemetry.planning,
         )  # fmt: skip
-        self.upkeep = Upkeep(config, self.store, self.sessions, self._observer, succeeded=self._clean_beat.beat)
+        self.upkeep = Upkeep(
+            config, self.store, self.sessions, self._observer, succeeded=self._clean_beat.beat,
+            missed=self.scheduler.search,
+        )  # fmt: skip
         self._webhook = webhook
         self.delivery = (
             Delivery(config.notify, self.store, webhook, self.metrics, leads=self._delivers) if webhook else None
@@ -378,6 +381,7 @@ class Daemon:
         if self.leadership.holds(CLEAN_ROLE):
             self.upkeep.clean()
             self.upkeep.bring_home()
+            self.upkeep.forget()
             self.upkeep.maintain()
 
     def _sweep(self) -> None:

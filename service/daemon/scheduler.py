@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from lake import optional
-from lake.errors import LakefoldError, Transient, one_line
+from lake.errors import LakefoldError, TableGone, Transient, one_line
 from lake.formats import load_format
 from lake.logfields import log_fields
 from planner.reasons import Reason
@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 _SCAN_LANES = 4
 _REQUEST_LANES = 2
 _WRITTEN_LANES = 2
+#: when sources are searched again after the first search that met problems; then after twice as long, and so on
+_SEARCHED_AGAIN_SECONDS = 1.0
 #: when to look again at reported partitions of a table that did not answer
 _TRY_AGAIN = timedelta(seconds=30)
 
@@ -59,7 +61,11 @@ class Scheduler:
         self._due: dict[str, float] = {}
         self._discover_at = 0.0
         self._problems: list[str] = []
+        #: how long after a search that failed, or met problems, the next one follows
+        self._wait = _SEARCHED_AGAIN_SECONDS
         self._failing: set[str] = set()
+        #: those that scans missed, and that were searched for
+        self._gone: set[str] = set()
         self._dead = DeadWork()
 
     def discover(self) -> None:
@@ -116,6 +122,10 @@ class Scheduler:
                     with suppress(WrongState):  # it has ended since
                         self._store.request_cancel(plan_id, self._actor, reason)
 
+    def search(self) -> None:
+        """Look for tables at the next tick: one is missed, which may have another name by now."""
+        self._discover_at = 0.0
+
     def tick(self, *, everything: bool = False) -> None:
         """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
 
@@ -125,8 +135,13 @@ class Scheduler:
             return
         now = time.monotonic()
         if everything or now >= self._discover_at:
-            self._discover_at = now + self._config.daemon.discover_interval.total_seconds()
+            self._discover_at = now + self._wait  # where the database fails it
             self.discover()
+            interval = self._config.daemon.discover_interval.total_seconds()
+            # A source that is away for a moment, such as a metastore that starts, must not hide its tables for minutes.
+            self._wait = min(interval, 2 * self._wait) if self._problems else _SEARCHED_AGAIN_SECONDS
+            if self._discover_at:  # else one is missed since
+                self._discover_at = now + (self._wait if self._problems else interval)
         for name, table in self._tables.items():
             due = table.mode != "off" and (everything or now >= self._due[name])
             if due and self._scans.submit(name, self._scan_one(table)):
@@ -171,6 +186,7 @@ class Scheduler:
             else:
                 self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, _skipped(answer))
                 self._succeeded()
+                self._gone.discard(table.name)
                 if table.name in self._failing:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
@@ -253,6 +269,9 @@ class Scheduler:
         if isinstance(error, StoreError):
             logger.warning("table %s: scan not recorded: %s", table.name, one_line(error))
             return
+        if isinstance(error, TableGone) and table.name not in self._gone:
+            self._gone.add(table.name)
+            self.search()
         foreseen = isinstance(error, (LakefoldError, OSError))
         if not foreseen:  # what the scan foresees it has recorded itself
             with suppress(StoreError):

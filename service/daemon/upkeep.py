@@ -9,12 +9,14 @@ from datetime import timedelta
 from functools import partial
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
-from executors.late import bring_home, sweep_places
+from executors.forgetting import forget_places
+from executors.late import bring_home
+from executors.lately import Lately, sweep_lately
 from executors.observer import Observer
 from executors.rescue import sweep
 from executors.watch import Watch
 from lake import optional
-from lake.errors import one_line
+from lake.errors import TableGone, one_line
 from lake.formats import load_format
 from lake.model import TableRef
 from lake.optional import Retains, RunsServices, TellsMoves
@@ -29,6 +31,9 @@ logger = logging.getLogger(__name__)
 
 HOT_FOR = timedelta(hours=1)
 """How long after a partition's move writers that began before it are expected to end: they are looked for often."""
+
+FORGOTTEN_EVERY = timedelta(days=1)
+"""How often all partitions of a table have their turn of forgetting what was moved long ago."""
 
 ASKED_EVERY = timedelta(minutes=10)
 """How often a table is asked for moves that the database does not know: two listings, beside a look at a new table."""
@@ -62,7 +67,10 @@ def _held(state: TableState, mode: str, *, paused: bool) -> str | None:
 
 
 class Upkeep:
-    """Ticks of the clean loop and of the sweep loop of one process."""
+    """Ticks of the clean loop and of the sweep loop of one process.
+
+    ``missed`` is called when a table is not where it was any more: it may have another name by now.
+    """
 
     def __init__(
         self,
@@ -71,12 +79,18 @@ class Upkeep:
         spark: SparkProvider,
         observer: Observer,
         succeeded: Callable[[], None] = lambda: None,
+        missed: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._store, self._spark, self._observer = config, store, spark, observer
         self._catalog = Catalog(config)
-        self._succeeded = succeeded
+        self._succeeded, self._missed = succeeded, missed
         self._failing: set[str] = set()
+        #: those that were missed, and that it was told
+        self._gone: set[str] = set()
         self._watch = Watch()
+        self._lately = Lately()
+        #: table → when all its partitions had their turn of forgetting, or the name after which that goes on
+        self._forgot: dict[str, float | str] = {}
         self._clean_failing: set[str] = set()
         #: name and place of a table → when it was last asked for moves
         self._asked: dict[tuple[str, str], float] = {}
@@ -118,6 +132,31 @@ class Upkeep:
                     ).moved_back
 
                 done += self._swept(state, home)
+        return done
+
+    def forget(self) -> int:
+        """Forget moves of partitions whose former places are gone for good; how many. Some partitions at a time.
+
+        One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
+        """
+        names, done = self._store.moved_tables(), 0
+        paused = bool(names) and self._store.service_pause() is not None
+        for state in self._store.tables(names) if names else ():
+            begun = self._forgot.get(state.name, "")
+            if not isinstance(begun, str) and time.monotonic() - begun < FORGOTTEN_EVERY.total_seconds():
+                continue
+            if _held(state, configure(self._config, state.ref).mode, paused=paused) is not None:
+                continue
+
+            def forget(
+                ref: TableRef, adapter: TableFormat, after: str = begun if isinstance(begun, str) else ""
+            ) -> int:
+                self._forgot[ref.name] = time.monotonic()  # where it fails
+                count, last = forget_places(ref, format=adapter, store=self._store, after=after)
+                self._forgot[ref.name] = last or time.monotonic()
+                return count
+
+            done += self._swept(state, forget)
         return done
 
     def _tell(self, report: CleanReport) -> None:
@@ -196,13 +235,15 @@ class Upkeep:
         )
 
     def sweep_hot(self) -> int:
-        """Look where partitions were until a short while ago: writers that began there are ending now.
+        """Look into the places that partitions left a short while ago: writers that began there are ending now.
 
         Returns how many files and partitions were put right. Raises what the store raises.
         """
 
         def look(ref: TableRef, adapter: TableFormat) -> int:
-            report = sweep_places(ref, format=adapter, store=self._store, spark=self._spark, within=HOT_FOR)
+            report = sweep_lately(
+                ref, format=adapter, store=self._store, spark=self._spark, within=HOT_FOR, lately=self._lately
+            )
             return report.carried + report.aside + report.moved_back
 
         names = self._store.moved_tables(HOT_FOR)
@@ -215,9 +256,13 @@ class Upkeep:
         except StoreError:
             raise
         except Exception as error:
+            if isinstance(error, TableGone) and state.name not in self._gone:
+                self._gone.add(state.name)
+                self._missed()
             if state.name not in self._failing:
                 self._failing.add(state.name)
                 logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
             return 0
         self._failing.discard(state.name)
+        self._gone.discard(state.name)
         return done

@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import Concurrency, Overlap, SizeHistogram, Snapshot, base_file_sizes
+from lake.optional import LikelyWriter
 from planner.judgement import judge
 from planner.planner import Planning
 from planner.reasons import Reason
 from service.config.tables import ConfiguredTable
+from service.planning.writers import writer_document
 from service.store.layouts import LINE_FIELDS, PARTITION_SCHEMA
 from service.store.views import ScanRecord
 
@@ -207,10 +209,18 @@ def each_file(planning: Planning) -> Iterator[dict[str, Any]]:
             }  # fmt: skip
 
 
-def explanation(table: ConfiguredTable, planning: Planning, *, files: bool, part: bool = False) -> dict[str, Any]:
+def explanation(
+    table: ConfiguredTable,
+    planning: Planning,
+    *,
+    files: bool,
+    part: bool = False,
+    writers: Sequence[LikelyWriter] = (),
+) -> dict[str, Any]:
     """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each.
 
-    Objectives are of a whole table, so there are none where ``part`` of it was planned.
+    Objectives are of a whole table, so there are none where ``part`` of it was planned. ``writers`` are the tools that
+    likely write or read the table.
     """
     account, snapshot = Account(planning), planning.snapshot
     return {
@@ -219,6 +229,7 @@ def explanation(table: ConfiguredTable, planning: Planning, *, files: bool, part
         "instant": snapshot.instant,
         "taken_at": snapshot.taken_at,
         "notes": table.policy.notes,
+        "writers": [writer_document(writer, table) for writer in writers],
         "objectives": [
             {"objective": one.objective, "met": one.met, "value": one.value, "bound": one.bound, "text": one.text}
             for one in (() if part else judge(planning, table.policy))

@@ -93,7 +93,7 @@ def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
         said = "nobody has said" if table.access is None else f'access = "{table.access}" denies'
         return (
             f"mode {table.mode} is for tables of which all readers and writers go by the catalog, which {said}; "
-            f'{adapter.unseen_by_path}. If all do, set access = "catalog" {rule} (docs/formats.md)'
+            f'{adapter.unseen_by_path}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
         )
     if _keeps_apart(table) or table.origins["concurrency"].place != DEFAULT:
         return None

@@ -15,7 +15,7 @@ from lake import optional
 from lake.errors import LakefoldError, Rejected, one_line
 from lake.formats import load_format
 from lake.model import Snapshot
-from lake.optional import Unfinished
+from lake.optional import LikelyWriter, Unfinished
 from lake.plan import Plan, PlanKind
 from lake.ports import Capability
 from lake.units import format_bytes
@@ -149,6 +149,12 @@ def explain(store: "Store", table: ConfiguredTable, partition: str | None = None
         held=store.held_partitions(table.name), proposes=table.mode == "propose",
     )  # fmt: skip
     return rounds.plan()
+
+
+def writers_of(planning: Planning) -> Sequence[LikelyWriter]:
+    """The tools that likely write or read the table that was planned. Raises what a scan raises."""
+    snapshot = planning.snapshot
+    return optional.likely_writers(load_format(snapshot.table.format), snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,13 @@ from uuid_utils import uuid7
 
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
+from lake.optional import LikelyWriter, TellsWriters
 from planner.planner import plan_table
 from planner.reasons import READY, Reason
 from service.config.tables import ConfiguredTable
 from service.planning.account import Account, scan_record
 from service.planning.scan import listed
+from service.planning.writers import named
 from service.store.views import ScanRecord
 
 #: listings wait for storage more than they compute
@@ -27,7 +29,7 @@ class Sight:
 
     ``ready`` says that a plan could be made now. ``left_alone`` is the reason of most of the small files that would not
     be rewritten now, '' where there are none. ``writers`` is what the table shows of its other writers, '' where its
-    format can't tell.
+    format can't tell. ``likely`` are the tools that write or read it, where its format tells them by name.
     """
 
     table: ConfiguredTable
@@ -35,6 +37,7 @@ class Sight:
     ready: bool = False
     left_alone: str = ""
     writers: str = ""
+    likely: tuple[LikelyWriter, ...] = ()
     refused: str | None = None
 
     @property
@@ -53,7 +56,9 @@ def survey(tables: Collection[ConfiguredTable]) -> list[Sight]:
 def _look(table: ConfiguredTable) -> Sight:
     try:
         snapshot = listed(table)
-        writers = load_format(table.ref.format).describe(table.ref).get("writers", "")
+        adapter = load_format(table.ref.format)
+        likely = tuple(adapter.likely_writers(snapshot)) if isinstance(adapter, TellsWriters) else None
+        writers = adapter.describe(table.ref).get("writers", "") if likely is None else "; ".join(map(named, likely))
     except (LakefoldError, OSError) as error:
         return Sight(table=table, refused=one_line(error))
     planning = plan_table(snapshot, table.policy, now=snapshot.taken_at, plan_id=str(uuid7()))
@@ -66,4 +71,5 @@ def _look(table: ConfiguredTable) -> Sight:
         ready=planning.plan is not None,
         left_alone="" if most is None else most.text + (" …" if most.varies else ""),
         writers=writers,
+        likely=likely or (),
     )

@@ -21,6 +21,7 @@ from service.store.errors import (
     StoreError,
     WrongState,
 )
+from service.store.former import FormerPlaces
 from service.store.found import Found
 from service.store.halts import Halts
 from service.store.holds import Holds
@@ -154,6 +155,7 @@ class Store(
     StagedParts,
     Superseded,
     Places,
+    FormerPlaces,
     Found,
     Planning,
     Proposals,

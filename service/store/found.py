@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from lake.model import FileSlice, TableRef
-from lake.moved import FoundMoves
+from lake.moved import Carried, FoundMoves
 from lake.optional import ANEW
 from lake.plan import (
     LIVE_STATES,
@@ -53,6 +53,9 @@ class Found(StorePart):
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             for one in found:
+                if one.is_known:
+                    _insert_carried(connection, table, one, one.carried)
+                    continue
                 row = connection.execute(locked(_plan(one.commit.plan_id))).one_or_none()
                 if row is None:
                     _insert_plan(connection, table, one.commit)
@@ -170,17 +173,22 @@ def _insert_moves(connection: Connection, table: TableRef, found: FoundMoves) ->
         if one.partition not in others:
             at = 0 if one.modified_at is None else milliseconds_of(one.modified_at)
             by_partition[one.partition, one.instant].append(PlacedFile(path=one.path, bytes=one.bytes, modified_ms=at))
-    for carried in found.carried:
-        if carried.partition not in others:
-            by_partition[carried.partition, carried.token].append(carried.source)
-            insert_if_absent(
-                connection, CarryRow, table_name=table.name, partition_path=carried.partition,
-                source=carried.source.path, bytes=carried.source.bytes, modified_at_ms=carried.source.modified_ms,
-                target=carried.target, begun_at_ms=db_now(), done_at_ms=db_now(),
-            )  # fmt: skip
     for (partition, token), files in by_partition.items():
         supersede(connection, table.name, partition, commit.plan_id, token, files)
+    _insert_carried(connection, table, found, [one for one in found.carried if one.partition not in others])
     if found.deleted:
         row = SupersededRow
         these = row.table_name == table.name, row.plan_id == commit.plan_id, row.path.in_(sorted(found.deleted))
         connection.execute(update(row).where(*these).values(deleting_at_ms=db_now(), deleted_at_ms=db_now()))
+
+
+def _insert_carried(connection: Connection, table: TableRef, found: FoundMoves, carried: Sequence[Carried]) -> None:
+    """What was brought in of places that a commit left; what is known of that stays as it is."""
+    for one in carried:
+        is_new = insert_if_absent(
+            connection, CarryRow, table_name=table.name, partition_path=one.partition,
+            source=one.source.path, bytes=one.source.bytes, modified_at_ms=one.source.modified_ms,
+            target=one.target, begun_at_ms=db_now(), done_at_ms=db_now(),
+        )  # fmt: skip
+        if is_new:
+            supersede(connection, table.name, one.partition, found.commit.plan_id, one.token, [one.source])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Places that partitions have left: which, what is to be in them still, and what late writers added there.
 
-Nothing here is ever forgotten while the table is served: a session that cached a place writes there for as long as it
-lives, and a file that was carried once must not be carried again.
+A move is forgotten only when nothing depends on it and its place is gone (``executors.forgetting``): a session that
+cached a place writes there for as long as it lives. Carries are kept: a file that was carried once must not be again.
 """
 
 import copy
@@ -30,6 +30,15 @@ from service.store.models import CarryRow, PlaceMoveRow, PlanRow, StagedRow, Sup
 _CHUNK = 500
 
 
+AGAIN = "again-"
+"""What begins the token of a row that is no move: a place was forgotten, and a writer has made it again."""
+
+
+def is_again(token: str) -> bool:
+    """Whether a row stands for a place that is there again, and for no move."""
+    return token.startswith(AGAIN)
+
+
 class Places(StorePart):
     """The journal of moves and carries; implements ``lake.place_store.PlaceStore`` with the rest of the store."""
 
@@ -50,18 +59,11 @@ class Places(StorePart):
                     raise LeaseLost(f"{words_of(partition)} of {table} may be somebody else's by now")
             yield connection
 
-    def moved(
-        self, table: TableRef, partitions: Collection[str] | None = None, *, within: timedelta | None = None
-    ) -> Sequence[Moved]:
-        """The table's moved partitions: those of these names, those last moved ``within`` that time, or all."""
+    def moved(self, table: TableRef, partitions: Collection[str] | None = None) -> Sequence[Moved]:
+        """The table's moved partitions: those of these names, or all."""
         row = PlaceMoveRow
         with self._database.read() as connection:
             chosen = sorted(partitions) if partitions is not None else None
-            if within is not None:
-                late = select(row.partition_path).where(
-                    row.table_name == table.name, row.begun_at_ms > db_now() - milliseconds(within)
-                )
-                chosen = sorted(set(connection.execute(late).scalars()))
             if chosen is None:
                 every = select(row.partition_path).where(row.table_name == table.name).distinct()
                 chosen = sorted(connection.execute(every).scalars())
@@ -267,12 +269,14 @@ def record_moves_late(connection: Connection, table: str, commit: Commit) -> fro
     )
     staged_at = connection.execute(staged).scalar_one_or_none()
     for move in commit.moves:
-        every = select(row.__table__).where(row.table_name == table, row.partition_path == move.partition)
+        every = select(row.__table__).where(
+            row.table_name == table, row.partition_path == move.partition, ~row.token.startswith(AGAIN)
+        )
         known = connection.execute(every.order_by(row.id)).all()
         if any(one.token == move.token for one in known):
             others.add(move.partition)
             continue
-        later = _since(known, move, staged_at)
+        later = _since(known, move, staged_at, is_back=commit.epoch is None)
         # Their order is that of their numbers.
         connection.execute(delete(row).where(row.id.in_([one.id for one in later])))
         values = _values(table, move, commit.plan_id, ())
@@ -291,9 +295,15 @@ def record_moves_late(connection: Connection, table: str, commit: Commit) -> fro
     return frozenset(others)
 
 
-def _since(known: Sequence[Row[Any]], move: Move, staged_at: int | None) -> Sequence[Row[Any]]:
-    """The moves, of ``known``, from the first on that was made after one that was found only now."""
+def _since(known: Sequence[Row[Any]], move: Move, staged_at: int | None, *, is_back: bool) -> Sequence[Row[Any]]:
+    """The moves, of ``known``, from the first on that was made after one that was found only now.
+
+    One that no plan made ``is_back`` in a place that others may have left before: it followed what led to where it
+    began.
+    """
     made = [index for index, one in enumerate(known) if one.made_at_ms is not None]
+    if is_back and (led := [index for index in made if known[index].place == move.left]):
+        made = [index for index in made if index > led[-1]]
     left = [index for index in made if known[index].left_place == move.place]
     after = [index for index in made if staged_at is not None and known[index].begun_at_ms >= staged_at]
     first = next(iter(left or after), len(known))
@@ -367,14 +377,42 @@ def _moved(connection: Connection, table: str, partitions: Sequence[str]) -> lis
     return [
         _of_partition(rows, recorded, tuple(copied[partition]))
         for partition, rows in sorted(by_partition.items())
-        if any(row.made_at_ms is not None for row in rows)
+        if any(_is_made(row) for row in rows)
     ]
+
+
+def moved_by(connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]) -> list[Moved]:
+    """These partitions as far as the moves of these numbers tell, with carries that are not done."""
+    moves, superseded, carries = PlaceMoveRow, SupersededRow, CarryRow
+    by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
+    age = (db_now() - moves.made_at_ms).label("age_ms")
+    every = select(moves.__table__, age, PlanRow.identity).outerjoin(PlanRow, PlanRow.id == moves.plan_id)
+    for row in connection.execute(every.where(moves.id.in_(numbers)).order_by(moves.id)):
+        by_partition[row.partition_path].append(row)
+    recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    plans = {row.plan_id for rows in by_partition.values() for row in rows}
+    these = superseded.table_name == table, superseded.partition_path.in_(partitions), superseded.plan_id.in_(plans)
+    for row in connection.execute(select(superseded.__table__).where(*these).order_by(superseded.path)):
+        recorded[row.partition_path, row.instant].append(row)
+    copied: dict[str, list[Carry]] = defaultdict(list)
+    begun = carries.table_name == table, carries.partition_path.in_(partitions), carries.done_at_ms.is_(None)
+    for row in connection.execute(select(carries.__table__).where(*begun).order_by(carries.id)):
+        copied[row.partition_path].append(_carry(row))
+    return [
+        _of_partition(rows, recorded, tuple(copied[partition]))
+        for partition, rows in sorted(by_partition.items())
+        if any(_is_made(row) for row in rows)
+    ]
+
+
+def _is_made(row: Row[Any]) -> bool:
+    return row.made_at_ms is not None and not is_again(row.token)
 
 
 def _of_partition(
     rows: Sequence[Row[Any]], recorded: Mapping[tuple[str, str], Sequence[Row[Any]]], carries: tuple[Carry, ...]
 ) -> Moved:
-    made = [row for row in rows if row.made_at_ms is not None]
+    made = [row for row in rows if _is_made(row)]
     last = made[-1]
     # What was left in a table that had the name before is nothing of this one.
     made = [row for row in made if None in (row.identity, last.identity) or row.identity == last.identity]
@@ -382,7 +420,7 @@ def _of_partition(
     left = {row.left_place: row for row in made}
     former = tuple(
         _former(row, recorded.get((row.partition_path, row.token), ()))
-        for place, row in left.items()
+        for place, row in ({row.left_place: row for row in rows if is_again(row.token)} | left).items()
         if place != last.place
     )
     return Moved(

@@ -2,6 +2,8 @@
 """Rounds of the sweep that are stopped anywhere: what another round has shown since is left alone when they go on."""
 
 import shutil
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -12,7 +14,9 @@ from store_plans import sql
 from waiting import wait_for
 
 from executors.late_round import LateReport
+from lake.formats.hive import commits
 from lake.local_files import LocalFiles
+from lake.plan import Commit, SupersededVersion
 from service.store import Store
 from service.store.places import Places
 
@@ -229,3 +233,36 @@ def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_sta
     assert (table.rows(), "where another file is by now" in str(table.halted())) == (["newer"], True)
     (taken,) = (table.root / ".lakefold/_aside").rglob(".000000_0")
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
+
+
+def test_a_directory_that_is_there_is_not_taken_for_gone_because_a_name_in_it_leads_nowhere(table: MovedTable):
+    """As a file does that its writer removes, or names, while the directory is listed."""
+    (table.root / PARTITION / "link").symlink_to("nowhere")
+    table.put(f"{PARTITION}/f", "late")
+    assert (table.swept().carried, table.rows(), table.halted()) == (1, ["late", "rows"], None)
+
+
+def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_and_not_made(table: MovedTable):
+    """Its executor slept before its call, while a round died before its own."""
+    (record,) = table.store.moved(table.ref)
+    begun = replace(record.last, token="back-begun", left=PLACE, place=PARTITION)
+    table.store.begin_move(table.ref, begun, "plan", [])
+    other = f".lakefold/plan-e2-2/{PARTITION}"
+    (table.root / other).mkdir(parents=True)
+    made = table.put(f"{other}/part-plan-e2-2-0-0.parquet")
+    move = replace(record.last, token="plan-e2-2", left=PLACE, place=other, files=(made,))
+    replaced = tuple(
+        SupersededVersion(
+            partition=PARTITION, path=file.path, bytes=file.bytes, instant="plan-e2-2",
+            modified_at=datetime.fromtimestamp(file.modified_ms / 1000, UTC),
+        )
+        for file in record.last.files
+    )  # fmt: skip
+    commit = Commit(plan_id="plan", instant="plan-e2-2", epoch=1, outputs=(), superseded=replaced, moves=(move,))
+    table.at = table.place(other, {commits.VERSION: "plan-e2-2"}, made_at=5)
+
+    def recorded(*_: object, **__: object) -> None:
+        table.store.add_moves(table.ref, commit)
+
+    with mock.patch("executors.late_round.record_late", recorded):
+        assert (table.swept(), table.halted()) == (LateReport(), None)

@@ -361,6 +361,35 @@ def test_rule_11_a_commit_that_met_another_change_is_recorded_and_its_table_halt
     bench.store.close()
 
 
+@pytest.mark.parametrize("is_added_again", [False, True])
+def test_rule_11_a_partition_that_is_dropped_right_after_its_commit_halts_nothing(
+    case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_added_again: bool
+):
+    """The call is refused for one that was dropped before: so the drop came later, and undoes nothing else."""
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
+    plan, call = bench.request(), Metastore.alter_partitions
+    made = case.partitions(bench.table)["dt=1"].made_at
+    wait_for(lambda: time.time() > made + 1, "time stands still")
+
+    def met(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+        call(self, database, name, partitions)
+        monkeypatch.undo()
+        with Owner(case.uri) as owner:
+            owner.drop(table_name(bench.table), "1")
+            if is_added_again:
+                owner.add(table_name(bench.table), "1", Path(bench.table.location) / "dt=1")
+
+    monkeypatch.setattr(Metastore, "alter_partitions", met)
+    assert bench.run().result is Result.COMPLETED
+    state = bench.store.table_state(plan.table.name)
+    assert (state.halted_reason, state.halted_partitions) == (None, {})
+    bench.sweep()
+    state = bench.store.table_state(plan.table.name)
+    assert (state.halted_reason, state.halted_partitions) == (None, {})
+    assert "dt=0" in {one.partition for one in bench.store.moved(bench.table)}
+    bench.store.close()
+
+
 def test_rule_12_counts_that_readers_trust_are_true_or_gone_after_a_commit(case: HiveCase, table: TableRef):
     trusted = {"COLUMN_STATS_ACCURATE": '{"BASIC_STATS":"true"}', "numRows": "7", "rawDataSize": "7", "numFiles": "7"}
     altered(case, table, "dt=0", **trusted)
@@ -383,7 +412,7 @@ def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_ca
         refused = home.run("plans", "request", name, expect=None)
         for text in (checked["refused"][name], refused.stderr):
             assert why in text
-            assert 'If all do, set access = "catalog" in a rule of lakefold.toml' in text
+            assert 'If none of this happens, set access = "catalog" in a rule of lakefold.toml' in text
         assert home.json("tables", "explain", name)[0]["reason"] == "chosen"
         assert home.json("plans", "list") == []
     home.config.write_text(source + policy + 'access = "catalog"\n')

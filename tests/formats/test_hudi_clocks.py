@@ -5,6 +5,7 @@ A writer in another zone is a JVM whose default zone is that zone, and a table i
 whose clock is off: either has a ``LOCAL`` that is ahead of true times. So one JVM plays all of them, one after another.
 """
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,13 +19,13 @@ import pytest
 from hudi_other_writer import OtherWriter
 from hudi_tables import METADATA, rows, write
 from hudi_templates import edit_properties
-from hudi_writing import COMPACTED, NewTable, Table
+from hudi_writing import COMPACTED, LOCK, NewTable, Table
 from py4j.java_gateway import get_java_class
 
 from lake.errors import Transient
 from lake.formats.hudi.jvm.class_cache import packages_of
 from lake.formats.hudi.jvm.zones import Zones, zones_of
-from lake.formats.hudi.timeline.clocks import moment_of
+from lake.formats.hudi.timeline.clocks import MAX_SKEW, moment_of
 from lake.plan import Plan
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 LISTED = METADATA | COMPACTED
 """A table that is listed by its metadata table, which is compacted at each write."""
 UTC_TIMES = {"hoodie.table.timeline.timezone": "UTC"}
+WITHOUT_OWN = {key: value for key, value in LOCK.items() if key != MAX_SKEW}
+"""Writers beside others, with Hudi's own wait for the skew of clocks and not the short one of the other tests."""
 NEW_YORK, TOKYO, MINUTE = timedelta(hours=-5), timedelta(hours=9), timedelta(minutes=1)
 Zone = Callable[[str], None]
 
@@ -220,6 +223,18 @@ def test_writers_whose_clock_is_a_minute_off_lose_no_row_and_no_update(
     assert "hoodie.time.generator.max_expected_clock_skew_ms" in found
 
 
+def test_writers_a_minute_behind_lose_no_update_where_one_of_their_files_came_late(
+    elsewhere: Callable[..., Elsewhere],
+) -> None:
+    """As where a writer was stopped between the time that it formed and the file that it named after that time."""
+    trips = elsewhere(-MINUTE)
+    last = trips.timeline().completed[-1]
+    file = Path(trips.base) / ".hoodie/timeline" / last.completed_file
+    late = file.stat().st_mtime + 8
+    os.utime(file, (late, late))
+    assert "is 60 s behind the storage's" in refused_then_updated(trips)
+
+
 @pytest.fixture
 def new_york(tmp_path: Path) -> Iterator[OtherWriter]:
     """A lakefold in a process of its own, in New York."""
@@ -333,3 +348,25 @@ def test_sections_in_two_zones_never_mix(spark: "SparkSession", hudi: _Hudi, zon
         apart = [one for found in pool.map(form, ["UTC", "LOCAL", "UTC", "LOCAL"]) for one in found]
     assert len(apart) == 80
     assert max(map(abs, apart)) < MINUTE
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [(WITHOUT_OWN, 200), (WITHOUT_OWN | {MAX_SKEW: "350"}, 350), ({}, 1)],
+    ids=["occ", "occ with a setting of its own", "single_writer"],
+)
+def test_h1_the_client_that_writes_waits_for_the_skew_of_clocks_that_the_tables_writers_wait_for(
+    table: NewTable, options: dict[str, str], expected: int
+) -> None:
+    trips = table("metadata", **options)
+    with trips.writer() as writer:
+        writer.prepare(trips.plan(), 1)
+        client = writer._open()
+        followed = trips.timeline().properties | {"hoodie.table.metadata.partitions": "files,column_stats"}
+        found: list[int] = []
+        for _ in range(2):
+            configs = (client.worker_config, client.worker.getConfig())
+            found += [config.getTimeGeneratorConfig().getMaxExpectedClockSkewMs() for config in configs]
+            client.follow(followed, has_metadata_table=True, doing="a test")
+        assert writer.discard("0198-plan", None) == 1
+    assert found == [expected] * 4, "also where the client was opened anew to follow the table's properties"

@@ -11,6 +11,7 @@ from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore, m
 
 from executors.receipt import prove
 from lake.errors import Conflict, Integrity
+from lake.formats.hudi.pending.unfinished import must_stay
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
 from lake.plan import Plan
 
@@ -282,6 +283,32 @@ def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(ta
         assert set(planned.paths) == _inputs(plan)
         assert (extra_metadata(record)[PLAN_KEY], extra_metadata(record)[EPOCH_KEY]) == (plan.plan_id, "1")
         writer.discard(plan.plan_id, None)
+
+
+def test_trap_on_table_version_6_a_request_stays_that_a_writer_may_have_seen_which_began_during_the_withdrawal(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers of older Hudi begin without the table's lock, and name their logs after what is pending then."""
+    six = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+    trips = Table(spark, tmp_path / "trips")
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
+    trips.upsert(0, 60, 1, "id % 3 = 0", **six)
+    plan = trips.compaction()
+    looks = must_stay
+
+    def meanwhile(*arguments: Any) -> bool:
+        found = looks(*arguments)
+        Path(begun).touch()
+        return found
+
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        begun = f"{trips.base}/.hoodie/{int(prepared.instant) + 1}.deltacommit.requested"
+        monkeypatch.setattr("lake.formats.hudi.plans.compaction.must_stay", meanwhile)
+        assert writer.discard(plan.plan_id, None) == 0
+    pending = trips.timeline().find(prepared.instant, action="commit")
+    assert pending is not None
+    assert trips.timeline().plan(pending) is not None
 
 
 def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_is_executed_later(

@@ -25,6 +25,7 @@ from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.pending.attempts import DIRECTORY, OpenAttempt
 from lake.identity import Process
 from lake.plan import Claim, Plan
+from service import cli
 from service.config.loader import load
 from service.config.tables import configure
 from service.planning.adoption import adopt
@@ -129,6 +130,44 @@ def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan
     assert store.plan(claim.plan.plan_id).state == "cancelled", "the commit is the later plan's"
     assert FORMAT.committed(six.ref, claim.plan.plan_id) is None
     assert FORMAT.committed(six.ref, plan.plan_id) is not None
+
+
+def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version_6(
+    six: Table,
+    store: Store,
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    claim = request(store, six.compaction(str(uuid7())))
+    instant = leave_a_request(six, claim)
+    before = six.rows()
+    store.cancel(claim, "cancelled by hand", actor="ada")
+    (left,) = FORMAT.unfinished(six.ref)
+    assert (left.instant, left.alive, left.attended) == (instant, True, False), "its files are seconds old"
+    (tmp_path / "lakefold.toml").write_text(
+        f"""
+        [database]
+        url = "{store.url}"
+        [[sources]]
+        path = "lake"
+        [[tables]]
+        match = "trips"
+        mode = "compact"
+        concurrency = "single_writer"
+        """
+    )
+    monkeypatch.chdir(tmp_path)
+    assert cli.run(["plans", "request", "trips", "--json"]) == 0
+    (answer,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert answer["outcome"] == "planned", answer
+    (plan_id,) = answer["plan_ids"]
+    assert store.plan(plan_id).adopted == instant
+    again = store.claim("second")
+    assert again is not None
+    assert run_plan(again, format=FORMAT, store=store, spark=lambda: spark).result is Result.COMPLETED
+    assert (six.rows(), six.timeline().pending) == (before, ())
 
 
 def test_f3_a_woken_sleeper_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:

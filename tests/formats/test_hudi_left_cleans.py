@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hudi_writing import NewTable, Table, delete
+from test_hudi_older_states import REFUSED, as_of
 from test_hudi_traps import _metadata_listing
 
 from lake.errors import Conflict
@@ -117,3 +118,32 @@ def test_files_of_a_rewrite_that_no_database_has_recorded_outlive_the_tables_cle
     with trips.writer() as writer:
         (line,) = writer.maintain(["clean"], ())
     assert line == f"the table's clean policy deleted {len(paths)} files"
+
+
+@pytest.mark.parametrize("kind", ["metadata", "mor"])
+@pytest.mark.crossed(first="metadata")
+def test_states_before_what_a_killed_cleaner_deleted_are_refused_though_its_successor_was_killed_too(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    trips = table(kind)
+    before = trips.timeline().commits[-1].time
+    commit = trips.run(trips.plan(partitions=[ONE]) if kind == "metadata" else trips.compaction(partitions=[ONE]))
+    leave_a_clean(trips, commit, monkeypatch, inflight=True)
+    first = sorted(commit.superseded, key=lambda version: version.path)[:1]
+
+    steps = iter(("last look", "killed"))
+
+    def killed(*_: Any, **__: Any) -> None:
+        if next(steps) == "killed":
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("lake.formats.hudi.client.client.HudiClient.confirm_lock", killed)
+        with trips.writer() as cleaner, pytest.raises(KilledError):
+            cleaner.delete(first)
+    with trips.writer() as cleaner:
+        cleaner.delete(first)
+    assert trips.timeline().pending == ()
+    with pytest.raises(Exception, match=REFUSED):
+        as_of(trips, before)
+    assert _metadata_listing(trips) == set(trips.data_files()) or kind != "metadata"

@@ -152,10 +152,37 @@ def test_a_small_table_that_was_copied_at_a_whole_hour_tells_nothing(tmp_path: P
     assert files.ahead() is None
 
 
-def test_writers_that_disagree_tell_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ahead", [-90 * SECOND, -9 * HOUR, 9 * HOUR])
+@pytest.mark.parametrize("late", [range(1, 2), range(4, 5), range(1, 3), range(0, 5, 2)], ids=str)
+@pytest.mark.parametrize("apart", [2, 60])
+def test_writers_that_were_stopped_between_a_time_and_its_file_are_found_out(
+    tmp_path: Path, ahead: timedelta, late: Sequence[int], apart: int
+) -> None:
+    files = Files(tmp_path)
+    for number in range(5):
+        begun = NOON + number * apart * SECOND
+        files.write(begun, ahead)
+        if number in late:
+            name = f"{stamp(begun + ahead)}_{stamp(begun + 3 * SECOND + ahead)}.commit"
+            files.put(name, begun + (3 + 2 + 5 * number) * SECOND)
+    found = files.ahead()
+    assert found is not None
+    assert abs(found - ahead) < SECOND
+
+
+def test_of_writers_that_disagree_the_one_that_is_furthest_ahead_is_told(tmp_path: Path) -> None:
     files = Files(tmp_path)
     minutes(files, range(0, 6, 2))
     minutes(files, range(1, 6, 2), -90 * SECOND)
+    found = files.ahead()
+    assert found is not None
+    assert abs(found) < SECOND
+
+
+def test_writers_of_which_each_disagrees_with_all_others_tell_nothing(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    for minute in range(6):
+        minutes(files, [minute], -90 * minute * SECOND)
     assert files.ahead() is None
 
 

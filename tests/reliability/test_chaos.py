@@ -14,12 +14,26 @@ from pathlib import Path
 
 import postgres
 import pytest
-from chaos.cells import CELLS, Cell
+from chaos import clocks
+from chaos.cells import CELLS, Cell, Setting
 from chaos.run import Chaos, in_words
 from support import SOAK, needs_server, record_figure
 
 SEED = int(os.environ.get("LAKEFOLD_CHAOS_SEED") or random.SystemRandom().randrange(10**6))
 MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or 4)
+
+#: what a soak of all kinds must have contained at the least, by the names of the figures
+FEWEST = {
+    "daemons at work with wrong clocks or zones": 6,
+    "wrong clocks of writers": 1,
+    "locks that expired": 2,
+    "switches of the metadata table": 8,
+    "savepoints": 8,
+    "restores": 8,
+    "restores beside plans": 2,
+    "older states read": 100,
+    "incremental reads": 200,
+}
 
 _all: dict[str, Counter[str]] = {}
 
@@ -51,6 +65,8 @@ def home(cell: Cell) -> Path:
 @pytest.mark.shown_by("tests/reliability/test_races.py::test_a_writers_ledger_equals_the_table_after_every_plan")
 def test_no_row_is_lost_doubled_or_changed_and_nothing_is_stuck_whatever_dies(cell, spark, home, databases):
     urls, server = databases
+    if Setting.of(cell, SEED).needs_faketime and clocks.library() is None:
+        needs_server(clocks.INSTALL)
     chaos = Chaos(
         cell,
         seed=SEED,
@@ -83,4 +99,6 @@ if SOAK:
         total = sum(_all.values(), Counter())
         assert total["seconds"] >= 3600
         assert total["kills"] + total["pauses"] >= 200
+        missing = {name: (total[name], fewest) for name, fewest in FEWEST.items() if total[name] < fewest}
+        assert not missing, f"too few, of all kinds together: {missing}"
         record_figure(f"chaos from outside: all {len(CELLS)} kinds", in_words(total))

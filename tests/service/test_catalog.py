@@ -4,8 +4,9 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,13 @@ from lake.model import CatalogRef, TableRef
 from service import documents
 from service.config.catalog import Catalog
 from service.config.loader import load
+from service.config.tables import ConfiguredTable
 from service.daemon.scheduler import Scheduler
 from service.documents.lake_cache import Lake, read_lake
 from service.observability.metrics import Metrics
 from service.observability.stored_metrics import StoredFigures
 from service.problems import CommandError, ExitCode
-from service.store import Reach
+from service.store import Reach, StoreError
 from service.web.overview import notices
 
 
@@ -233,6 +235,59 @@ def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_pa
     scheduler.discover()
     assert documents.status(read_lake(store))["source_problems"] == []
     assert gauge(read_lake(store)) == 0
+
+
+def test_a_table_that_a_scan_misses_is_searched_for_at_once(catalog, tmp_path, store):
+    table(tmp_path / "lake/before")
+    text = f'[database]\nurl = "{store.url}"\n[defaults]\nscan_interval = "1ms"\n[[sources]]\npath = "lake"\n'
+    found = catalog(text)
+    scheduler = Scheduler(found.config, store, found, Metrics("scheduler"), leads=lambda: True, actor="scheduler")
+    searched = []
+
+    def tables() -> list[ConfiguredTable]:
+        searched.append("at all")
+        return Catalog.tables(found)
+
+    found.tables = tables
+    for _ in range(3):
+        scheduler.tick()
+        scheduler.wait()
+        time.sleep(0.002)
+    assert len(searched) == 1
+    (tmp_path / "lake/before").rename(tmp_path / "lake/after")
+    for _ in range(3):
+        scheduler.tick()
+        scheduler.wait()
+        time.sleep(0.002)
+    assert (len(searched), store.table_state("after").name) == (2, "after")
+
+
+def test_a_source_that_is_away_or_a_database_that_fails_is_tried_again_within_seconds(
+    catalog, tmp_path, store, monkeypatch
+):
+    table(tmp_path / "lake/a")
+    half = tmp_path / "lake/half/.hoodie"
+    half.mkdir(parents=True)
+    found = catalog(f'[database]\nurl = "{store.url}"\n[[sources]]\npath = "lake"\n')
+    now, searched = [1000.0], list[float]()
+    monkeypatch.setattr("service.daemon.scheduler.time.monotonic", lambda: now[0])
+
+    def tables() -> list[ConfiguredTable]:
+        searched.append(now[0] - 1000)
+        if len(searched) == 1:
+            raise StoreError("the database is away")
+        return Catalog.tables(found)
+
+    found.tables = tables
+    scheduler = Scheduler(found.config, store, found, Metrics("scheduler"), leads=lambda: True, actor="scheduler")
+    for second in range(400):
+        now[0] = 1000.0 + second
+        if second == 20:
+            half.rmdir()
+        with suppress(StoreError):
+            scheduler.tick()
+    scheduler.wait()
+    assert searched == [0, 1, 3, 7, 15, 31, 331]
 
 
 def gauge(lake: Lake) -> float:

@@ -202,6 +202,8 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "clock-ahead-of-the-storage": replaced(TimelineWriter, "is_ahead", _no),
         "pending-restore-unseen": replaced(TimelineWriter, "look_at_owner", _nothing),
         "lock-not-confirmed": replaced(TimelineWriter, "confirm", _nothing),
+        "no-second-look-after-the-fence": replaced(TimelineWriter, "has_moved", _no),
+        "lock-given-back-without-proof": replaced(TimelineWriter, "keeps_locks", _no),
         "index-as-it-was-at-the-opening": replaced(TimelineWriter, "look_at_properties", _nothing),
         "clean-promises-too-much": replaced(TimelineWriter, "retained_from", _retained_as_archived),
         "services-trust-the-database": replaced(TimelineWriter, "kept_by_timeline", lambda writer: set()),

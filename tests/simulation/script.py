@@ -47,7 +47,7 @@ class Fault:
     outcome: type[Exception] | None = None
 
     def __str__(self) -> str:
-        what = f"{self.what} for {self.seconds:.0f} s" if self.what == "sleep" else self.what
+        what = f"{self.what} for {self.seconds:.0f} s" if self.what in ("sleep", "no answer") else self.what
         what += f" with {self.outcome.__name__}" if self.outcome else ""
         return f"{what} {self.when} call {self.nth} of {self.site!r}"
 
@@ -116,6 +116,8 @@ class Bug(Exception):
 #: where faults strike (how often a run comes there, and what the call may raise instead)
 _ANY: tuple[type[Exception], ...] = (Transient, Conflict, Rejected, Integrity, CommitUnknown, Bug)
 _ASKED: tuple[type[Exception], ...] = (Transient, Rejected, Bug)
+#: the call with which the table's client commits; without an answer it goes on for a while
+UNANSWERED = "client's commit"
 SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     "committed": (8, _ASKED),
     "landed": (2, _ASKED),
@@ -211,6 +213,9 @@ def draw(seed: int) -> Script:
     near, everywhere = (_there(setup, sites) for sites in (random.choice(_NEAR), _CHOICES))
     items += [_fault(random, near, everywhere) for _ in range(random.randrange(7))]
     items += _people(random, setup)
+    if any(table.shape == "timeline" for table in setup.tables) and random.random() < 0.15:
+        nth = 1 + int(random.random() * 4)
+        items.append(Fault(UNANSWERED, nth, "before", "no answer", 1 + random.random() * 20))
     return Script(seed=seed, setup=setup, items=tuple(items))
 
 

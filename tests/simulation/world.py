@@ -29,7 +29,7 @@ from simulation.daemons import Daemon
 from simulation.engine import CopyRows
 from simulation.port import START, ModelFormat, prove
 from simulation.records import Settings, TableRow
-from simulation.script import HORIZON, PROCESSES, WRITERS, Act, Fault, Script, Stroke, TableSetup
+from simulation.script import HORIZON, PROCESSES, UNANSWERED, WRITERS, Act, Fault, Script, Stroke, TableSetup
 from simulation.shapes import SHAPES
 from simulation.shapes.locations.table import LocationsTable
 from simulation.store import ModelStore
@@ -343,6 +343,16 @@ class World:
             raise DatabaseUnreachable("the database does not answer")
         elif fault.outcome is not None:
             raise fault.outcome(f"{fault.site} failed")
+
+    def unanswered(self) -> float | None:
+        """For how many seconds a call that begins now goes on without an answer; None where one comes."""
+        if UNANSWERED in self._calls:
+            self._calls[UNANSWERED] += 1
+            fault = self._faults.get((UNANSWERED, self._calls[UNANSWERED], "before"))
+            if fault is not None:
+                self.tell(f"here strikes: {fault}")
+                return fault.seconds
+        return None
 
     def _strike_down(self, stroke: Stroke) -> None:
         process, _, _ = self._daemons[stroke.who]

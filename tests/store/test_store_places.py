@@ -46,8 +46,11 @@ def test_a_commit_s_moves_are_recorded_with_what_is_to_be_in_the_place_left(stor
     assert (former.place, former.token, former.cleaning) == ("dt=1", "v1", False)
     assert {file.path for file in former.inputs} == {"dt=1/0.parquet", "dt=1/1.parquet"}
     assert (store.moved(TRIPS, ["dt=2"]), store.moved_tables()) == ([], {TRIPS.name})
+    (lately,) = store.moved_lately(TRIPS, store.left_lately(TRIPS, timedelta(hours=1), 9))
+    assert replace(lately, age=timedelta()) == replace(known(store), age=timedelta())
     sql(database_url, "UPDATE place_move SET begun_at_ms = 0")
-    assert (store.moved(TRIPS, within=timedelta(hours=1)), store.moved_tables(timedelta(hours=1))) == ([], frozenset())
+    assert store.moved_tables(timedelta(hours=1)) == frozenset()
+    assert store.left_lately(TRIPS, timedelta(hours=1), 9) == []
 
 
 def test_what_the_cleaner_has_come_to_is_expected_no_more(store: Store) -> None:
@@ -354,3 +357,75 @@ def test_a_commit_of_an_attempt_that_was_let_go_is_known_beside_that_of_its_succ
     found = known(store)
     assert (found.last.token, {former.place for former in found.former}) == ("vb", {"dt=1", "va/dt=1"})
     assert store.leftovers(TRIPS) == []
+
+
+def moved_often(store: Store, database_url: str, count: int) -> None:
+    """The one partition of these moves was moved by as many plans, long ago, and what they replaced is deleted."""
+    left = "dt=1"
+    for number in range(1, count + 1):
+        plan = add(store, "dt=1")
+        move = Move(
+            partition="dt=1",
+            token=f"{plan.plan_id}-e1-{number}",
+            left=left,
+            place=f"v{number}/dt=1",
+            files=(NEW,),
+            made_at=7,
+        )
+        left = move.place
+        commit = replace(commit_of(plan, move.token), moves=(move,))
+        store.complete(claimed(store), commit, figures_of(plan), {})
+    sql(database_url, "UPDATE place_move SET begun_at_ms = 1, made_at_ms = 1")
+    sql(database_url, "UPDATE superseded_version SET deleted_at_ms = 1")
+
+
+def test_moves_between_the_first_and_the_last_two_are_over_when_they_and_all_deletions_are_old(
+    store: Store, database_url: str
+) -> None:
+    moved_often(store, database_url, 5)
+    (past,), last = store.pasts(TRIPS, timedelta(days=30), "", 10)
+    assert (last, [move.is_over for move in past.moves], {move.is_of_plan for move in past.moves}) == (
+        "",
+        [True] * 5,
+        {True},
+    )
+    assert store.pasts(TRIPS, timedelta(days=30), "", 1)[1] == "dt=1", "there may be more"
+    assert store.pasts(TRIPS, timedelta(days=30), "dt=1", 1) == ([], "")
+    third = past.moves[2]
+    sql(database_url, f"UPDATE superseded_version SET deleted_at_ms = NULL WHERE instant = '{third.token}'")
+    assert [move.is_over for move in store.pasts(TRIPS, timedelta(days=30), "", 10)[0][0].moves] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+    begun = Move(partition="dt=1", token="back", left=past.moves[-1].place, place="dt=1", files=())
+    store.begin_move(TRIPS, begun, third.token.partition("-e1-")[0], [])
+    assert store.pasts(TRIPS, timedelta(days=30), "", 10) == ([], "")
+
+
+def test_what_is_forgotten_leaves_first_and_last_moves_and_the_last_one_can_t_be(
+    store: Store, database_url: str
+) -> None:
+    moved_often(store, database_url, 5)
+    before = known(store)
+    (past,), _ = store.pasts(TRIPS, timedelta(days=30), "", 10)
+    assert store.tokens_left(TRIPS, past.moves[1:2]) == frozenset()
+    assert store.forget_places(TRIPS, [past.moves[1].number, past.moves[-1].number]) == 1
+    after = known(store)
+    assert (after.last, after.home) == (before.last, before.home)
+    assert [one.place for one in before.former if one not in after.former] == ["v1/dt=1"]
+
+
+def test_a_place_that_is_there_again_is_looked_at_and_is_no_move(store: Store, database_url: str) -> None:
+    moved_often(store, database_url, 5)
+    (past,), _ = store.pasts(TRIPS, timedelta(days=30), "", 10)
+    store.forget_places(TRIPS, [move.number for move in past.moves[1:3]])
+    before = known(store)
+    assert store.again(TRIPS, "dt=2", ["v1/dt=2"]) == 0, "it was never moved"
+    assert store.again(TRIPS, "dt=1", ["v5/dt=1", "v4/dt=1", "dt=1"]) == 0, "these are looked at as it is"
+    assert [store.again(TRIPS, "dt=1", ["v1/dt=1"]) for _ in range(2)] == [1, 0]
+    after = known(store)
+    assert (after.last, after.home, after.earlier) == (before.last, before.home, before.earlier)
+    (again,) = [one for one in after.former if one not in before.former]
+    assert (again.place, again.inputs, again.plan_id) == ("v1/dt=1", (), before.plan_id)
+    (record,) = store.moved_lately(TRIPS, store.left_lately(TRIPS, timedelta(hours=1), 9)) or [None]
+    assert record is None, "what it left lately is nothing"
+    assert len(store.pasts(TRIPS, timedelta(days=30), "", 10)[0][0].moves) == 3

@@ -147,10 +147,16 @@ def alter(metastore: Metastore, table: Table, changed: Collection[Partition | Ta
 
 
 def undone(metastore: Metastore, table: Table, made: Mapping[str, Partition | Table]) -> str | None:
-    """How a partition, by its name, differs from what a call has just made of it; None where none does."""
+    """How a partition, by its name, differs from what a call has just made of it; None where none does.
+
+    The call is refused where a partition is missing. So one that is missing now, or was made anew, was dropped after
+    the call: its owner has undone nothing but what is dropped anyway, and nothing of the owner's is undone.
+    """
     now = {place.name: place for place in places_of(metastore, table, made.keys())}
     for name, one in made.items():
         found, what = now.get(name), words_of(name)
+        if isinstance(one, Partition) and (found is None or found.made_at != one.made_at):
+            continue
         if found is None:
             return f"{what} is not in the metastore"
         if found.location != canonical_location(one.storage.location):

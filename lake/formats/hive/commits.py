@@ -28,7 +28,10 @@ from lake.plan import WATCHED_FOR, Commit, Move, OutputFile, PlacedFile, Superse
 
 log = logging.getLogger(__name__)
 
-_OUTPUT = re.compile(r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+")
+MADE = r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+"
+"""The names of files that rewrites make, as ``re`` and RE2 read it."""
+
+_OUTPUT = re.compile(MADE)
 
 ATTEMPTS = "_attempts"
 """Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
@@ -63,6 +66,8 @@ class Record:
     partitions: tuple[str, ...]
     #: when the table was made that the commit was of, in seconds; None of a commit of an earlier release
     table_made_at: int | None = None
+    #: when this was written, right before the call, by the storage's clock; 0 of one that was not read from there
+    written_ns: int = 0
 
 
 def home_of(ref: TableRef) -> str:
@@ -267,6 +272,58 @@ def filed(ref: TableRef, plan_id: str) -> Record | None:
     return _read(ref, here) or _read(ref, before) or (_read(ref, here) if _has_former_home(ref) else None)
 
 
+def is_cleaned(ref: TableRef, token: str, partition: str) -> bool:
+    """Whether the deletion of what a move replaced in a partition has begun, or ended before the move was forgotten."""
+    return partition in cleaned(ref, token) or token in forgotten(ref)
+
+
+def forgotten(ref: TableRef) -> frozenset[str]:
+    """The tokens of moves of which nothing is filed any more, since all that they replaced was deleted long ago."""
+    with suppress(FileNotFoundError):
+        return frozenset(json.loads(files_of(ref.location).read(_forgotten_at(ref))))
+    return frozenset()
+
+
+def note_forgotten(ref: TableRef, tokens: Collection[str]) -> None:
+    """Note which moves are about to be forgotten: a database that is set back to before that still knows them.
+
+    Else it would take what late writers add to their places for an overwrite of what it expects there.
+    """
+    before = forgotten(ref)
+    if not before.issuperset(tokens):
+        files_of(ref.location).write(_forgotten_at(ref), json.dumps(sorted(before.union(tokens))).encode())
+
+
+def unfile(ref: TableRef, token: str) -> None:
+    """Remove what is filed of a move, and the notes about it."""
+    files = files_of(ref.location)
+    stem = plan_of(token) if made_ns(token) is not None else token
+    for home in homes_of(ref):
+        for name in (f"{token}.made", f"{token}.cleaned", f"{stem}.json"):
+            files.remove(f"{home}/{_FILED}/{name}")
+
+
+def filed_of(ref: TableRef, token: str) -> Record | None:
+    """What is filed under the name that a move's commit has; it may be another attempt's at its plan."""
+    return filed(ref, plan_of(token) if made_ns(token) is not None else token)
+
+
+def is_anything_ours(ref: TableRef, version: str) -> bool:
+    """Whether a version that is there has what an attempt or its commit puts into it."""
+    files = files_of(ref.location)
+    return any(files.exists(f"{home}/{version}/{name}") for home in homes_of(ref) for name in (_DOCUMENT, ATTEMPTS))
+
+
+def is_version(name: str) -> bool:
+    """Whether a directory has the name of a version."""
+    return _VERSION.fullmatch(name) is not None
+
+
+def has_filed(ref: TableRef) -> bool:
+    """Whether the directory of filed commits is there: else nothing tells that storage is."""
+    return files_of(ref.location).exists(f"{home_of(ref)}/{_FILED}")
+
+
 def file_away(ref: TableRef, version: str) -> None:
     """Keep the commit of a version, which a partition names, under its plan's id."""
     files, document = files_of(ref.location), _document(ref, version)
@@ -421,6 +478,10 @@ def _cleaned_at(ref: TableRef, token: str) -> str:
     return f"{home_of(ref)}/{_FILED}/{token}.cleaned"
 
 
+def _forgotten_at(ref: TableRef) -> str:
+    return f"{home_of(ref)}/{_FILED}/forgotten"
+
+
 def _make_filed(ref: TableRef) -> None:
     """Make the directory of filed commits, which belongs to whom the table's belongs to."""
     files = files_of(ref.location)
@@ -484,8 +545,9 @@ def _is_ours(ref: TableRef, version: str) -> bool:
 
 
 def _read(ref: TableRef, path: str) -> Record | None:
+    files = files_of(ref.location)
     try:
-        document: Mapping[str, Any] = json.loads(files_of(ref.location).read(path))
+        document: Mapping[str, Any] = json.loads(files.read(path))
         return Record(
             commit=Commit(
                 plan_id=document["plan"],
@@ -503,6 +565,7 @@ def _read(ref: TableRef, path: str) -> Record | None:
             ),
             partitions=tuple(document["partitions"]),
             table_made_at=document.get("table_made_at"),
+            written_ns=files.status(path).modified_ns,
         )
     except FileNotFoundError:
         return None

@@ -9,7 +9,7 @@ from posixpath import dirname
 
 from lake.engines import Engine
 from lake.errors import Rejected
-from lake.formats.hive import commits, neighbours, refusals
+from lake.formats.hive import commits, forgetting, likely, neighbours, refusals
 from lake.formats.hive.catalog import Place, found_in, identity_of, open_metastore, places_of, table_of
 from lake.formats.hive.changes import HiveChanges
 from lake.formats.hive.counts import rows_of
@@ -26,6 +26,7 @@ from lake.locations import file_at
 from lake.metastore import Table
 from lake.model import Snapshot, TableRef, Unsearched
 from lake.moved import FoundMoves, Moved, PartitionSeen
+from lake.optional import LikelyWriter
 from lake.plan import Commit, Staged, SupersededVersion
 from lake.ports import Capability, SessionNeeds, SparkProvider, TableWriter, Verification
 
@@ -34,7 +35,7 @@ class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files, partitioned or not.
 
     Implements ``lake.ports.TableFormat``, ``FoundInMetastore``, ``FindsStaged``, ``HasIdentity``,
-    ``SeenThroughCatalog``, ``LeavesPlaces``, ``TellsMoves`` and ``KeepsHistory``.
+    ``SeenThroughCatalog``, ``TellsWriters``, ``LeavesPlaces``, ``TellsMoves``, ``ForgetsMoves`` and ``KeepsHistory``.
     """
 
     name = "hive"
@@ -45,7 +46,8 @@ class HiveFormat:
     unseen_by_path = (
         "a rewrite moves partitions in the metastore: who reads one by its path goes on with the old files until they "
         "are deleted, and what is written there is not the table's; so does a table of another metastore that shares "
-        "the directory"
+        "the directory. And an INSERT OVERWRITE … SELECT from the same partition loses what a job that began before a "
+        "rewrite has appended to it seconds earlier"
     )
 
     def discover(self, location: str) -> Iterator[TableRef | Unsearched]:
@@ -125,6 +127,15 @@ class HiveFormat:
         with open_metastore(table) as metastore:
             return found_moves(metastore, table_of(metastore, table), table, known)
 
+    def gone(self, table: TableRef, places: Collection[str]) -> Collection[str]:
+        """See ``ForgetsMoves``."""
+        return forgetting.gone(table, places)
+
+    def forget_moves(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
+        """See ``ForgetsMoves``."""
+        with open_metastore(table) as metastore:
+            return forgetting.forget(metastore, table_of(metastore, table), table, tokens)
+
     def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
         with open_metastore(table) as metastore:
@@ -182,7 +193,12 @@ class HiveFormat:
             "partitions": str(partitions),
             "made at": datetime.fromtimestamp(found.made_at, UTC).isoformat(),
             "metastore": table.catalog.name if table.catalog else "",
+            "writers": likely.in_words(likely.of_table(found)),
         }
+
+    def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
+        """See ``TellsWriters``."""
+        return likely.of_snapshot(snapshot)
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
         """See ``TableFormat``."""

@@ -31,19 +31,31 @@ def found(metastore: Metastore, table: Table, ref: TableRef, known: Collection[s
     named = {token for place in places if (token := commits.token_of(place.parameters)) is not None}
     these = [one for one in records if _is_of(one, table, named)]
     made = _in_order([one for one in these if _was_made(ref, one, named, these)])
-    names = {path for one in made for path in _names(one)}
-    listings = {move.left: _listed(ref, move.left) for one in made for move in one.commit.moves}
-    for place in {move.place for one in made for move in one.commit.moves} - listings.keys():
+    if not made:
+        return ()
+    # A database that was set back does not know what was brought in from places that moves left which it knows.
+    before = [one for one in _unknown(ref, ()) if one.commit.instant in known and _is_of(one, table, named)]
+    every = _in_order([*before, *made])
+    names = {path for one in every for path in _names(one)}
+    listings = {move.left: _listed(ref, move.left) for one in every for move in one.commit.moves}
+    for place in {move.place for one in every for move in one.commit.moves} - listings.keys():
         names |= {entry.path for entry in _listed(ref, place)}
     digests = {digest: name for name in sorted(names) if (digest := carried_from(basename(name))) is not None}
-    last = {move.partition: one for one in made for move in one.commit.moves}
+    last = {move.partition: one for one in every for move in one.commit.moves}
+    told = [
+        FoundMoves(commit=one.commit, is_known=True, carried=tuple(_carried(ref, one, listings, digests, {})))
+        for one in before
+    ]
     return [
-        FoundMoves(
-            commit=one.commit,
-            deleted=_deleted(ref, one, listings),
-            carried=tuple(_carried(ref, one, listings, digests, last)),
-        )
-        for one in made
+        *(
+            FoundMoves(
+                commit=one.commit,
+                deleted=_deleted(ref, one, listings),
+                carried=tuple(_carried(ref, one, listings, digests, last)),
+            )
+            for one in made
+        ),
+        *(one for one in told if one.carried),
     ]
 
 
@@ -80,19 +92,8 @@ def _was_made(ref: TableRef, record: Record, named: Collection[str], others: Seq
 
 
 def _in_order(records: Sequence[Record]) -> Sequence[Record]:
-    """From the oldest to the newest. A move that no plan made follows the one that had led to what it left."""
-    made = sorted(records, key=lambda one: commits.made_ns(one.commit.instant) or 0)
-    backs = [one for one in made if commits.made_ns(one.commit.instant) is None]
-    ordered = [one for one in made if commits.made_ns(one.commit.instant) is not None]
-    for back in backs:
-        (move,) = back.commit.moves
-        before = [
-            index
-            for index, one in enumerate(ordered)
-            if any((other.partition, other.place) == (move.partition, move.left) for other in one.commit.moves)
-        ]
-        ordered.insert(before[-1] + 1 if before else 0, back)
-    return ordered
+    """From the oldest to the newest, by the storage's clock: those that name versions are executors', and differ."""
+    return sorted(records, key=lambda one: one.written_ns)
 
 
 def _names(record: Record) -> Iterator[str]:
@@ -123,11 +124,12 @@ def _carried(
 ) -> Iterator[Carried]:
     """Writers' files in places that the commit left which were brought in before.
 
-    Their copies are named after them. And a commit was made only when nothing waited to be brought in.
+    Their copies are named after them. And a commit was made only when nothing waited to be brought in: those that are
+    ``last`` tell of files that came before them.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.moves:
-        final = last[move.partition]
+        final = last.get(move.partition, record)
         for entry in listings[move.left]:
             file = placed(ref.location, entry.path, entry.bytes, entry.modified_ns)
             if file.path in recorded:
@@ -140,15 +142,20 @@ def _carried(
 
 
 def _came_before(ref: TableRef, entry: Entry, move: Move, final: Record) -> bool:
-    """Whether a file was in a former place so long before the last commit that this had looked at it."""
-    begun_ns = commits.made_ns(final.commit.instant)
-    if begun_ns is None:
+    """Whether a file was in a former place so long before the last commit that this had looked at it.
+
+    It looked when its rewrite had ended, which the files that this made tell by the storage's clock.
+    """
+    version = final.commit.instant
+    there = (file for one in final.commit.moves if one.partition == move.partition for file in one.files)
+    ended_ms = min((file.modified_ms for file in there if commits.version_of(file.name) == version), default=None)
+    if ended_ms is None:
         return False
     came_ns = entry.came_ns
     files = files_of(ref.location)
     if not files.tells_arrivals:
         came_ns = files.status(file_at(ref.location, move.left)).modified_ns
-    return came_ns < begun_ns - LOOK.total_seconds() * 1e9
+    return came_ns / 1e6 < ended_ms - LOOK.total_seconds() * 1000
 
 
 def _listed(ref: TableRef, place: str) -> Sequence[Entry]:

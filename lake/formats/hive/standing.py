@@ -9,7 +9,7 @@ from lake.errors import Transient
 from lake.files import Files
 from lake.filesystems import files_of
 from lake.formats.hive.catalog import Place, is_in_home
-from lake.formats.hive.commits import document_of, token_of
+from lake.formats.hive.commits import document_of, is_cleaned, token_of
 from lake.formats.hive.slices import is_hidden, placed
 from lake.formats.hive.unfinished import unready
 from lake.locations import file_at, path_in
@@ -47,10 +47,27 @@ def standing(
             place=None if (at := by_name.get(one.partition)) is None else path_in(ref.location, at.location),
             token=None if at is None else token_of(at.parameters),
             made_at=0 if at is None else at.made_at,
-            places={place: seen[place] for place in one.places},
+            places={**{place: seen[place] for place in one.places}, **_cleaned(ref, one, seen)},
         )
         for one in moved
     }
+
+
+def _cleaned(ref: TableRef, one: Moved, seen: Mapping[str, PlaceSeen]) -> Mapping[str, PlaceSeen]:
+    """Former places with files missing that lakefold has deleted, of which the database says nothing.
+
+    It was set back to before that. Else what a late writer adds there would be all there is: an overwrite.
+    """
+    missing = [
+        former
+        for former in one.former
+        if not former.cleaning and any(file not in seen[former.place].files for file in former.inputs)
+    ]
+    try:
+        noted = [former for former in missing if is_cleaned(ref, former.token, one.partition)]
+    except OSError as error:
+        raise Transient(f"what was deleted of {ref.name} can't be read: {error.strerror}") from error
+    return {former.place: replace(seen[former.place], is_cleaned=True) for former in noted}
 
 
 def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float, is_former: bool) -> PlaceSeen:

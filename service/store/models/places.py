@@ -14,7 +14,8 @@ _IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 class PlaceMoveRow(Base):
     """A partition's move; the last one that was made says where it is expected to be.
 
-    It outlives its plan, whose row is pruned: a former place is looked at for as long as the table is served.
+    It outlives its plan, whose row is pruned: a former place is looked at for as long as it is there. Where a writer
+    makes one again that was forgotten a row stands for that place and for no move (``service.store.places.AGAIN``).
     ``made_at_ms`` is None while nobody knows whether the catalog was told. ``files`` are those of the new place, kept
     for the last move only.
     """

@@ -14,13 +14,14 @@ from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
-from hive_case import Owner, table_name
+from hive_case import DATABASE, Owner, table_name
 from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
 from executors.late import bring_home, resolve_places, sweep_places
 from executors.late_round import LateReport
+from lake.metastore import Metastore
 from lake.places import Take
 from lake.plan import Plan
 
@@ -102,6 +103,14 @@ def dropped(bench: Bench) -> None:
     wait_for(lambda: time.time() > made + 1, "time stands still")
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.drop(table_name(bench.table), "0")
+
+
+def point_at(bench: Bench, location: Path) -> None:
+    """What Flink's sink does: the location is set, parameters and age stay."""
+    partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    moved = partition.changed(partition.storage.moved(f"file:{location}"), partition.parameters)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
 
 
 def after_its_hold(bench: Bench) -> None:

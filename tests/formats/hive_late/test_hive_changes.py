@@ -3,6 +3,7 @@
 
 import shutil
 from collections.abc import Callable, Collection
+from datetime import timedelta
 from typing import Any
 from unittest import mock
 
@@ -15,9 +16,11 @@ from executors import watch
 from executors.outcome import Result
 from executors.rescue import sweep
 from executors.watch import Watch
+from lake.errors import Transient
 from lake.formats.hive import changes
 from lake.formats.hive.changes import HiveChanges
 from lake.formats.hive.format import HiveFormat
+from lake.local_files import LocalFiles
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -113,3 +116,61 @@ def test_a_look_that_reads_a_part_goes_on_there(bench: Bench, swept: Swept, monk
     for _ in range(10):
         found |= one.look()
     assert found == {PARTITION}
+
+
+def test_what_a_look_found_before_it_failed_is_told_by_the_next_one(bench: Bench, swept: Swept):
+    one = HiveChanges(bench.table)
+    for _ in range(3):
+        one.look()
+    dropped(bench)
+    with mock.patch.object(HiveChanges, "_roots", side_effect=OSError(5, "no answer")), pytest.raises(Transient):
+        one.look()
+    assert one.look() == {PARTITION}
+    assert one.look() == set()
+
+
+def test_a_directory_that_lakefold_may_not_list_hides_no_change_in_the_others(bench: Bench, swept: Swept):
+    """Such as ``lost+found``, or one that a user made for himself, in a table of two partition columns."""
+    one, root = HiveChanges(bench.table), bench.home / "lake" / "toy"
+    for name in ("a=1/b=1", "a=2/b=2", "lost+found/b=1"):
+        (root / name).mkdir(parents=True)
+    listed = LocalFiles.list
+
+    def list_all_but_one(files: LocalFiles, directory: str) -> Any:
+        if directory.endswith("lost+found"):
+            raise PermissionError(13, "Permission denied", directory)
+        return listed(files, directory)
+
+    with mock.patch.object(LocalFiles, "list", list_all_but_one):
+        list(one._in_directories(2))
+        wait_a_tick(root / "a=1")
+        write(root / "a=1/b=1", 900, 910)
+        assert set(one._in_directories(2)) == {"a=1/b=1"}
+
+
+def test_a_file_that_is_filled_for_long_is_looked_at_until_it_was_carried(
+    bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch
+):
+    """Its directory's time is that of its beginning: nothing tells of its end, nor that it has settled."""
+    place, before = home(bench), in_partition(bench)
+    rows = write(bench.home, 900, 910)
+    whole = (bench.home / "part-late.parquet").read_bytes()
+    (place / "part-late.parquet").write_bytes(whole[:-4])
+    assert (swept(), swept()) == ({PARTITION}, {PARTITION})
+    with monkeypatch.context() as patched:
+        patched.setattr("lake.formats.hive.unfinished.SETTLED_AFTER", timedelta(minutes=1))
+        (place / "part-late.parquet").write_bytes(whole)
+        assert (swept(), swept()) == ({PARTITION}, {PARTITION})
+        assert in_partition(bench) == before
+    assert (swept(), in_partition(bench)) == ({PARTITION}, sorted([*before, *rows]))
+    swept()
+    assert swept() == set()
+
+
+def test_a_partition_is_found_by_its_directory_whose_name_has_the_case_that_spark_keeps(bench: Bench, swept: Swept):
+    one, root = HiveChanges(bench.table), bench.home / "lake" / "toy"
+    (root / "Dt=A/Hour=1").mkdir(parents=True)
+    list(one._in_directories(2))
+    wait_a_tick(root / "Dt=A")
+    write(root / "Dt=A/Hour=1", 900, 910)
+    assert set(one._in_directories(2)) == {"dt=A/hour=1"}

@@ -27,12 +27,16 @@ from late_writing import (
     write,
 )
 from toys.bench import Bench, bench_at
+from toys.cases import no_spark
 
 from executors.late_round import LateReport
+from executors.observer import Observer
 from executors.outcome import Result
 from lake.metastore import Metastore, Table
 from lake.metastore.thrift import STRING
 from lake.optional import identified
+from service.config.loader import load
+from service.daemon.upkeep import Upkeep
 from service.store import Store
 from service.store.views import StoreSettings
 
@@ -345,3 +349,17 @@ def moved_to(bench: Bench, to: Path) -> None:
 def why_halted(bench: Bench) -> str:
     """Why the table, or its partition, is halted."""
     return str(bench.store.halted_partitions(bench.table).get(PARTITION) or halted(bench))
+
+
+def test_a_table_is_searched_for_once_when_the_sweep_misses_it(known: Bench, tmp_path: Path):
+    """Its former places are looked at no more before it is found by its new name."""
+    bench, searches = known, list[str]()
+    (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n')
+    config = load(tmp_path / "lakefold.toml")
+    upkeep = Upkeep(config, bench.store, no_spark, Observer(), missed=lambda: searches.append("missed"))
+    upkeep.sweep_hot()
+    assert searches == []
+    renamed(bench)
+    for _ in range(2):
+        upkeep.sweep_hot()
+    assert searches == ["missed"]

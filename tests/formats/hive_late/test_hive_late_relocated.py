@@ -6,7 +6,6 @@ table's directory, and writes all of it back.
 """
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hive_case import DATABASE, Owner, table_name
@@ -20,6 +19,7 @@ from late_writing import (
     home,
     in_partition,
     overwrite,
+    point_at,
     resolved,
     swept,
     true_counts,
@@ -31,18 +31,9 @@ from toys.bench import Bench
 from executors.late import awaiting_sweep
 from executors.late_round import LateReport
 from executors.outcome import Result
-from lake.metastore import Metastore
 from lake.places import Take
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
-
-
-def point_at(bench: Bench, location: Path) -> None:
-    """What Flink's sink does: the location is set, parameters and age stay."""
-    partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
-    moved = partition.changed(partition.storage.moved(f"file:{location}"), partition.parameters)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
 
 
 def test_a_partition_that_is_pointed_back_with_our_token_is_moved_again_with_the_files_that_were_added(bench: Bench):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
 
-from chaos.clocks import Clock, clocks_of_daemons, in_words
+from chaos.clocks import AHEAD_BY_HOURS, RIGHT, Clock, clock_of_writers, clocks_of_daemons, in_words
 from service.demo.hudi import LOCK_OPTIONS
 
 #: a write whose heartbeat was silent this long counts as dead: one of a writer that was killed, or stopped for longer
@@ -31,8 +31,8 @@ POLICY: Mapping[str, str | int] = {
     "heartbeat": "2s",
     "backoff": "1s",
     "backoff_max": "4s",
-    # each kill costs a plan one attempt
-    "max_attempts": 50,
+    # each kill costs a plan one attempt, and so does each refusal of a wrong clock
+    "max_attempts": 1000,
     "compact_log_files": 2,
     "table_services_interval": "5s",
 }
@@ -42,6 +42,9 @@ DAEMON: Mapping[str, str | int] = {
     "metrics_interval": "2s",
     "leader_ttl": "6s",
 }
+#: archival as tight as it goes, for the writer and for the service of lakefold
+ARCHIVING = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "4"}
+_SERVICES = ("", "", "clean", "archive", "clean,archive", "rollback", "rollback,clean,archive")
 #: three or four JVMs share the machine
 HEAP = {"spark.driver.memory": "800m", "spark.driver.extraJavaOptions": "-Xms400m -XX:MetaspaceSize=200m"}
 
@@ -82,9 +85,9 @@ class Setting:
     cleaning: Mapping[str, str]
     metadata: bool
     policy: Mapping[str, str | int]
-    #: of the timeline, and of the writer's process
+    #: whether times of the timeline are in UTC; else they are LOCAL
     is_utc: bool
-    writer_zone: str
+    writers_clock: Clock
     #: of the daemons of each installation, in their order
     clocks: tuple[tuple[Clock, ...], ...]
 
@@ -94,16 +97,15 @@ class Setting:
         random = Random(f"setting/{cell}/{seed}")
         second = random.random() < 0.4
         roles = ("all",) if second else random.choice([("all", "all"), ("scheduler", "executor", "executor")])
-        services = random.choice([None, "clean", "clean", "rollback"])
+        services = random.choice(_SERVICES)
         policy = {"receipt": random.choice(["footer", "hash"])} | ({"table_services": services} if services else {})
-        # Of a LOCAL timeline the writer's zone is the table's, and the commands of this process are in the machine's.
         is_utc = random.random() < 0.5
-        writer_zone = random.choice(("", "America/New_York", "Asia/Tokyo")) if is_utc else ""
+        writers_clock = clock_of_writers(random, is_utc=is_utc, layout=2 if cell.version > 6 else 1)
         counts = (len(roles), 1)
         clocks = tuple(clocks_of_daemons(random, count, one_host=not cell.postgres) for count in counts)
         return cls(
             is_utc=is_utc,
-            writer_zone=writer_zone,
+            writers_clock=writers_clock,
             clocks=clocks,
             roles=roles,
             second=second,
@@ -116,14 +118,39 @@ class Setting:
         return (
             f"{'+'.join(self.roles)}{', a second database' if self.second else ''}, "
             f"{self.cleaning['hoodie.clean.policy']}, metadata table {'on' if self.metadata else 'off'}, "
-            f"{dict(self.policy)}, timeline in {'UTC' if self.is_utc else 'the local zone'}, writer in "
-            f"{self.writer_zone or 'the local zone'}, {in_words(self.clocks_by_daemon())}"
+            f"{dict(self.policy)}, timeline in {'UTC' if self.is_utc else 'the local zone'}, "
+            f"{in_words({'writer': self.writers_clock, **self.clocks_by_daemon()})}"
         )
 
+    @property
+    def all_right(self) -> bool:
+        """Whether every clock and zone is, so that lakefold has no reason to wait."""
+        return self.writers_clock.seconds == 0 and all(one.is_right for one in self.clocks_by_daemon().values())
+
+    @property
+    def needs_faketime(self) -> bool:
+        """Whether a clock has other seconds than the machine's."""
+        return any(one.seconds for one in (self.writers_clock, *self.clocks_by_daemon().values()))
+
+    @property
+    def clock_of_the_healed_writer(self) -> Clock:
+        """What the writer's clock may become at the end of a run: one that is behind is set right."""
+        clock = self.writers_clock
+        return clock if clock.seconds > 0 else Clock(zone=clock.zone)
+
+    @property
+    def clock_of_healed_daemons(self) -> Clock:
+        """What makes a lakefold's times the writers': the right clock, and where they are hours ahead, a zone."""
+        return AHEAD_BY_HOURS if self.writers_clock.seconds > 3600 else RIGHT
+
     def clocks_by_daemon(self) -> dict[str, Clock]:
-        """The clocks of the daemons that there are, by installation and number."""
-        there = self.clocks if self.second else self.clocks[:1]
-        return {f"{'ab'[n]}{number}": clock for n, clocks in enumerate(there) for number, clock in enumerate(clocks)}
+        """The clocks of the daemons that there are, by their names."""
+        there = list(zip("ab", (self.roles, ("all",)), self.clocks, strict=True))[: 2 if self.second else 1]
+        return {
+            f"{name}.{roles[number]}{number}": clock
+            for name, roles, clocks in there
+            for number, clock in enumerate(clocks)
+        }
 
 
 def writer_options(cell: Cell, setting: Setting) -> dict[str, str]:
@@ -142,8 +169,7 @@ def writer_options(cell: Cell, setting: Setting) -> dict[str, str]:
         "hoodie.parquet.small.file.limit": "0",
         "hoodie.clean.automatic": "true",
         **setting.cleaning,
-        "hoodie.keep.min.commits": "3",
-        "hoodie.keep.max.commits": "4",
+        **ARCHIVING,
         "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.metadata.enable": str(setting.metadata).lower(),

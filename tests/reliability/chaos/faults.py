@@ -209,6 +209,10 @@ class Faults:
         """A savepoint of the newest commit, beside whatever runs."""
         return self._tell_writer("savepoint")
 
+    def _restore(self, injection: Injection) -> str:
+        """Back to the youngest savepoint, which the writer does between two steps, beside whatever runs."""
+        return self._tell_writer("restore")
+
     def _tell_writer(self, order: str) -> str:
         writer = self._busy_writer()
         if writer is None or not self._stage.writer.is_up:

@@ -7,10 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from chaos.clocks import Clock
 
 _HERE = Path(__file__).parent
 #: where the modules are that the writer's process imports
@@ -106,9 +108,11 @@ class Victim:
 class WriterProcess(Victim):
     """``chaos.writer`` as a process; ``events`` are what it and those before it have said."""
 
-    def __init__(self, home: Path, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, home: Path, arguments: Sequence[str], clock: Clock) -> None:
         self.log, self._errors = home / "writer.log", home / "writer.err"
-        self._arguments, self._environment = list(arguments), dict(environment)
+        #: what it takes for the time, from its next start on
+        self.clock = clock
+        self._arguments = list(arguments)
         self._before = 0
         super().__init__("writer", self._begin)
 
@@ -119,10 +123,12 @@ class WriterProcess(Victim):
 
     def _begin(self) -> "subprocess.Popen[Any]":
         self._before = self.count("up")
+        clock = self.clock.environment()
+        imports = os.pathsep.join(filter(None, (clock.get("PYTHONPATH"), _IMPORTS)))
         with self.log.open("ab") as sink, self._errors.open("ab") as errors:
             return subprocess.Popen(
                 [sys.executable, "-m", "chaos.writer", *self._arguments],
-                env={**os.environ, **self._environment, "PYTHONPATH": _IMPORTS},
+                env={**os.environ, **clock, "PYTHONPATH": imports},
                 stdin=subprocess.PIPE,
                 stdout=sink,
                 stderr=errors,

@@ -1,16 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which older states a Hudi table still promises: read from its timeline alone, as any reader could."""
+"""Which older states and changes a Hudi table still promises: told by its timeline alone, as any reader could."""
 
 import io
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import fastavro
 
-_COMPLETED = re.compile(r"(?P<instant>\d{17})(_\d{17})?\.(?P<action>commit|deltacommit|replacecommit|clean)")
+_COMPLETED = re.compile(
+    r"(?P<instant>\d{17})(_(?P<completed>\d{17}))?\.(?P<action>commit|deltacommit|replacecommit|clean)"
+)
+
+
+class Commit(NamedTuple):
+    """A completed commit of the active timeline: when it was requested, when it completed, which step it is.
+
+    ``completed`` is '' on a timeline of layout 1, which does not say, ``label`` where it is no step of the writer.
+    """
+
+    instant: str
+    completed: str
+    label: str
 
 
 def promised_from(base: Path) -> str | None:
@@ -20,30 +34,45 @@ def promised_from(base: Path) -> str | None:
     archived is over.
     """
     commits, retained = [], []
-    for path in _timeline(base).iterdir():
-        found = _COMPLETED.fullmatch(path.name)
-        if found is None:
-            continue
+    for found, content in _completed(base):
         if found["action"] != "clean":
             commits.append(found["instant"])
         else:
-            earliest = _record(path.read_bytes()).get("earliestCommitToRetain")
+            earliest = _record(content).get("earliestCommitToRetain")
             if not earliest:
                 return None
             retained.append(str(earliest))
     return max([min(commits), *retained], default=None) if commits else None
 
 
-def steps_on_timeline(base: Path, labels: Collection[str]) -> dict[str, str]:
-    """Instant → the label of the writer's step that it is, of those completed on the active timeline."""
-    found: dict[str, str] = {}
+def commits_of(base: Path, labels: Collection[str]) -> list[Commit]:
+    """The completed commits of the active timeline, the oldest request first; ``labels`` are those of the steps."""
+    found = []
+    for name, content in _completed(base):
+        if name["action"] != "clean":
+            match = re.search(rb"chaos-step-\d{6}-\w+\.", content)
+            label = match.group().decode() if match else ""
+            found.append(Commit(name["instant"], name["completed"] or "", label if label in labels else ""))
+    return sorted(found)
+
+
+def since(begin: Commit, commits: Sequence[Commit]) -> tuple[str, list[Commit]]:
+    """What an incremental read is told so that it begins after ``begin``, and the commits that it must tell of.
+
+    Hudi goes by the completions of commits where the timeline has them, else by their requests.
+    """
+    if begin.completed:
+        return begin.completed, [one for one in commits if one.completed > begin.completed]
+    return begin.instant, [one for one in commits if one.instant > begin.instant]
+
+
+def _completed(base: Path) -> Iterator[tuple[re.Match[str], bytes]]:
+    """The completed actions with their records; what is archived meanwhile is left out."""
     for path in _timeline(base).iterdir():
-        name = _COMPLETED.fullmatch(path.name)
-        if name is not None and name["action"] != "clean":
-            label = re.search(rb"chaos-step-\d{6}-\w+\.", path.read_bytes())
-            if label is not None and label.group().decode() in labels:
-                found[name["instant"]] = label.group().decode()
-    return found
+        found = _COMPLETED.fullmatch(path.name)
+        if found is not None:
+            with suppress(FileNotFoundError):
+                yield found, path.read_bytes()
 
 
 def _timeline(base: Path) -> Path:

@@ -4,7 +4,9 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import duckdb
@@ -15,6 +17,7 @@ from chaos.ledger import State, multiset
 
 #: what hudi-rs 0.5 says of a slice with logs from before a column was widened, which Hudi's own readers read
 _OLD_LOGS = re.compile(r"partial-update column '\w+' has type|incompatible with target")
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _DATA = re.compile(r"(?P<group>.+)_[^_]+_(?P<instant>\d{17})\.parquet")
 
 
@@ -44,14 +47,14 @@ def _as(table: pa.Table, expected: State) -> tuple[pa.Schema, Counter[str]]:
     return table.schema, multiset(table.select(known).cast(columns))
 
 
-def in_spark(spark: Any, base: Path, expected: State, instant: str = "") -> tuple[pa.Schema, Counter[str]]:
-    """The newest snapshot in Spark, or that of an instant."""
+def in_spark(
+    spark: Any, base: Path, expected: State, options: Mapping[str, str] = _NOTHING
+) -> tuple[pa.Schema, Counter[str]]:
+    """The newest snapshot in Spark, or what ``options`` ask for."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     spark.catalog.clearCache()
-    reader = spark.read.format("hudi")
-    reader = reader.option("as.of.instant", instant) if instant else reader
-    frame = reader.load(str(base)).drop("_hoodie_is_deleted")
+    frame = spark.read.format("hudi").options(**options).load(str(base)).drop("_hoodie_is_deleted")
     frame = frame.select(*[name for name in frame.columns if not name.startswith("_hoodie")])
     schema = to_arrow_schema(frame.schema)
     batches = frame._collect_as_arrow()

@@ -4,7 +4,6 @@
 import json
 import random
 import re
-import shutil
 import signal
 import time
 from collections import Counter
@@ -16,14 +15,25 @@ from typing import Any
 from harness import Installation
 from postgres import Server
 
-from chaos.cells import BLOOM, CELLS, DAEMON, HEAP, HEARTBEAT_SECONDS, LOCK, POLICY, Cell, Setting, writer_options
-from chaos.clocks import Clock
+from chaos.cells import (
+    ARCHIVING,
+    BLOOM,
+    CELLS,
+    DAEMON,
+    HEAP,
+    HEARTBEAT_SECONDS,
+    LOCK,
+    POLICY,
+    Cell,
+    Setting,
+    writer_options,
+)
+from chaos.comparing import Comparing
 from chaos.damage import DAMAGES, Patient
 from chaos.faults import TABLE, Faults
-from chaos.ledger import Ledger, State
+from chaos.ledger import Ledger
 from chaos.processes import WriterProcess
-from chaos.promises import promised_from, steps_on_timeline
-from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark, waits_for_the_writers_cleaner
+from chaos.readers import waits_for_the_writers_cleaner
 from chaos.schedule import ACTS, schedule
 from chaos.stage import Stage, System
 from chaos.watch import Commits
@@ -35,7 +45,6 @@ _TICK_SECONDS = 0.1
 _STEPS, _FEWEST_STEPS = (5, 10), 3
 _PHASE_SECONDS = (30, 60)
 _WRITING_SECONDS = 40
-_READING_TRIES = 4
 #: what a write left that lost: the writer's next one takes it back once its heartbeat is silent, and there may be none
 _OF_A_WRITE = re.compile(r"\d\.((delta)?commit\.|inflight$)")
 #: what becomes of savepoints after one comparison after another: enough of it for a restore in a run of four minutes
@@ -70,7 +79,7 @@ class Chaos:
         self.setting = Setting.of(cell, seed)
         self.base = home / "lake" / "trips"
         self.ledger = Ledger(home / "ledger")
-        self.comparisons, self.older_states, self._half_compared, self._damages = 0, 0, 0, damages
+        self._damages = damages
         self.plans: Counter[str] = Counter()
         self._rest_seconds = 0.0
         self._seconds, self._check_every, self._spark = seconds, check_every, spark
@@ -83,8 +92,9 @@ class Chaos:
             System("ab"[n], self._installation(n, urls[n]), (self.setting.roles, ("all",))[n], self.setting.clocks[n])
             for n in numbers
         ]
-        zone = Clock(zone=self.setting.writer_zone).environment()
-        self.stage = Stage(home, self.base, WriterProcess(home, self._writer_arguments(), zone), systems)
+        writer = WriterProcess(home, self._writer_arguments(), self.setting.writers_clock)
+        self.stage = Stage(home, self.base, writer, systems)
+        self._comparing = Comparing(self.stage, self.ledger, spark, self._random)
         self._faults = Faults(self.stage, server)
         self.stage.say(f"{cell}, seed {seed}: {self.setting}")
 
@@ -109,7 +119,7 @@ class Chaos:
             policy={**POLICY, **self.setting.policy},
             daemon=DAEMON,
             spark={"spark.sql.shuffle.partitions": "1", **HEAP},
-            write_options={**LOCK, **BLOOM} if self.cell.occ else {},
+            write_options={**LOCK, **BLOOM, **ARCHIVING} if self.cell.occ else ARCHIVING,
             concurrency="occ" if self.cell.occ else "single_writer",
             tables={TABLE: self.base},
         )
@@ -147,7 +157,7 @@ class Chaos:
         """Writer and lakefold at the same time; the writer holds for each comparison."""
         self._serve()
         self.stage.tell_writer("go")
-        if all(clock.is_right for clock in self.setting.clocks_by_daemon().values()):
+        if self.setting.all_right:
             self._pump_until("lakefold has begun a plan", lambda: self._begun() > 0, quiet=True)
         else:  # a lakefold with a wrong clock may refuse to work
             self._pump(_START_SECONDS, lambda: self._begun() > 0, quiet=True)
@@ -249,66 +259,12 @@ class Chaos:
         obeyed = writer.count("obeyed")
         writer.order(order)
         self._pump_until(f"{order} is done", lambda: writer.count("obeyed") > obeyed)
-        self.stage.counts[order] += 1
 
-    # Looking.
+    def _compare(self, **how: bool) -> None:
+        self.stage.look_who_works()
+        self._comparing.compare(**how)
 
-    def _compare(self, *, duckdb: bool = False) -> None:
-        """Every reader sees the ledger's rows and types. Nobody writes meanwhile; lakefold may be in anything."""
-        expected = self.ledger.state()
-        readers: dict[str, Callable[[], Any]] = {
-            "Spark": lambda: in_spark(self._spark, self.base, expected),
-            "hudi-rs": lambda: in_hudi_rs(self.base, expected),
-        }
-        if duckdb:
-            readers["DuckDB"] = lambda: in_duckdb(self.base, expected)
-        for name, read in readers.items():
-            found = self._read(name, read)
-            self._half_compared += found is None
-            if found is not None and (wrong := differences(expected, *found)):
-                copy = self.home / "evidence"
-                shutil.copytree(self.base, copy, dirs_exist_ok=True)
-                self.stage.wrong(f"{name} at {copy}: " + "\n  ".join(wrong))
-        for instant, state in self._promised(expected):
-            found = self._read(
-                f"Spark as of {instant}", lambda at=instant, then=state: in_spark(self._spark, self.base, then, at)
-            )
-            if found is not None and (wrong := differences(state, found[0], found[1], types=False)):
-                shutil.copytree(self.base, self.home / "evidence", dirs_exist_ok=True)
-                self.stage.wrong(f"Spark as of {instant} at {self.home / 'evidence'}: " + "\n  ".join(wrong))
-            self.older_states += found is not None
-        assert not self.stage.problems, "\n".join(self.stage.problems)
-        self.comparisons += 1
-        self.stage.say(f"equal: {len(expected.rows)} rows, {expected.evolutions} evolutions")
-
-    def _promised(self, now: State) -> list[tuple[str, State]]:
-        """Instants of the writer's commits that the table still promises to show, the oldest and another, with rows.
-
-        That is what its cleans say, and its active timeline. Restores and savepoints make other promises.
-        """
-        first = promised_from(self.base)
-        if first is None:
-            return []
-        states = self.ledger.states()
-        labels = {step.label: step for step in self.ledger.confirmed()}
-        found = []
-        for instant, label in sorted(steps_on_timeline(self.base, labels).items()):
-            if instant >= first and states[label].evolutions == now.evolutions:
-                found.append((instant, states[label]))
-        return found[:1] + ([self._random.choice(found[1:-1])] if len(found) > 2 else [])
-
-    def _read(self, name: str, read: Callable[[], Any]) -> Any:
-        """What a reader finds; its files may be deleted under it by a writer that keeps one version."""
-        for left in reversed(range(_READING_TRIES)):
-            try:
-                return read()
-            except Exception as error:
-                text = f"{name} can't read the table: {str(error).strip()[:600]}"
-                self.stage.say(text)
-                if left == 0:
-                    self.stage.wrong(text)
-                time.sleep(1)
-        return None
+    # The end.
 
     def _heal(self) -> None:
         """No more faults: everybody back, and all that was begun comes to its end."""
@@ -324,6 +280,7 @@ class Chaos:
         # its heartbeat (Hudi 1.2.0).
         stage.orders = ""
         stage.say(f"{writer.name} ends: {writer.end(60)}")
+        writer.clock = self.setting.clock_of_the_healed_writer
         stage.killed(writer, HEARTBEAT_SECONDS + 1)
         self._pump_until("the writer is up again", lambda: writer.is_up)
         landed = len(self.ledger.confirmed())
@@ -336,12 +293,13 @@ class Chaos:
         assert writer.obeyed("end", "ended", 120), "the writer did not end"
         stage.finished.add(writer.name)
         # What stands still under a wrong clock goes on under the right one.
-        wrong = [system.set_clocks_right() for system in stage.systems]
+        wrong = [system.set_clocks(self.setting.clock_of_healed_daemons) for system in stage.systems]
+        began = time.monotonic()
         for daemon in stage.daemons() if self._faults.changed or any(wrong) else ():
             stage.say(f"{daemon.name} starts with the first settings: {daemon.end(60)}")
             stage.killed(daemon, 0)
         self._serve()
-        began = self._restless_at = time.monotonic()
+        self._restless_at = time.monotonic()
         if not self._pump(HEALING_SECONDS, self._rests):
             stage.wrong(f"not at rest {HEALING_SECONDS} s after the last fault: {self._unfinished()}")
         self._rest_seconds = time.monotonic() - began
@@ -378,7 +336,7 @@ class Chaos:
             if code not in (0, -signal.SIGTERM):  # the latter before it has begun to listen to signals
                 self.stage.wrong(f"{daemon.name} ended with {code} when it was asked to")
         self.stage.serving = False
-        self._compare(duckdb=not self.cell.merge_on_read)
+        self._compare(duckdb=not self.cell.merge_on_read, everything=True)
         for system in self.stage.systems:
             for arguments in (("verify", TABLE, "--rows"), ("status",)):
                 done = system.installation.run(*arguments, expect=None)
@@ -391,8 +349,12 @@ class Chaos:
                     self.stage.wrong(f"a failed plan: {json.dumps(plan)[:1500]}")
 
     def _damage(self) -> None:
-        """Some kinds of damage, each to a copy of what is left."""
-        if self._damages == 0:
+        """Some kinds of damage, each to a copy of what is left.
+
+        Not where the writer's clock is still ahead: what is written to the copy, by a right clock, would be older than
+        what is there.
+        """
+        if self._damages == 0 or self.setting.clock_of_the_healed_writer.seconds:
             return
         patient = Patient(self.cell, self.setting, self.seed, self.base, self.home, self._spark)
         kinds = [name for name, damage in DAMAGES.items() if self.cell.merge_on_read or not damage.logs]
@@ -406,7 +368,8 @@ class Chaos:
 
     def figures(self) -> Counter[str]:
         """The run in numbers."""
-        counts, steps = self.stage.counts, self.ledger.confirmed()
+        counts, steps, looks = self.stage.counts, self.ledger.confirmed(), self._comparing.counts
+        wrong = {name for name, clock in self.setting.clocks_by_daemon().items() if not clock.is_right}
         schemas = [0, *(step.evolutions for step in steps if step.rows)]
         return Counter(
             {
@@ -418,17 +381,19 @@ class Chaos:
                 "second databases": int(self.setting.second),
                 "steps of the writer": len(steps),
                 "changes of the schema": sum(later > earlier for earlier, later in pairwise(schemas)),
-                "savepoints": counts["savepoint"] + counts["save"],
-                "restores": counts["restore"],
+                "savepoints": sum(step.operation == "savepoint" for step in steps),
+                "restores": sum(step.operation == "restore" for step in steps),
+                "restores beside plans": counts["restore beside plans"],
                 "kinds of damage": counts["damage"],
                 **{f"plans {state}": count for state, count in self.plans.items()},
-                "wrong clocks and zones": sum(not one.is_right for one in self.setting.clocks_by_daemon().values())
-                + bool(self.setting.writer_zone),
+                "daemons at work with wrong clocks or zones": len(wrong & self.stage.seen_at_work),
+                "wrong clocks of writers": int(self.setting.writers_clock.seconds != 0),
                 "locks that expired": counts["lock expired"],
                 "switches of the metadata table": counts["metadata"],
-                "comparisons": self.comparisons,
-                "older states read": self.older_states,
-                "of these in Spark alone": self._half_compared,
+                "comparisons": looks["comparisons"],
+                "of these in Spark alone": looks["in Spark alone"],
+                "older states read": looks["older states read"],
+                "incremental reads": looks["incremental reads"],
             }
         )
 

@@ -28,7 +28,8 @@ ACTS: Mapping[str, int] = {
     "change": 2,
     "clean": 1,
     "metadata": 2,
-    "save": 1,
+    "save": 2,
+    "restore": 2,
 }
 _SHORT, _LONG = (0.2, 3.0), (8.0, 14.0)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from harness import Installation
 
-from chaos.clocks import RIGHT, Clock
+from chaos.clocks import Clock
 from chaos.processes import Victim, WriterProcess, members
 
 #: a lock that nobody alive has had for so long is removed as docs/writers.md says, by a person who has looked
@@ -45,10 +45,11 @@ class System:
 
         return start
 
-    def set_clocks_right(self) -> bool:
-        """Daemons that are started from now on have the machine's clock; whether one had not."""
-        wrong = any(not clock.is_right for clock in self.clocks)
-        self.clocks = [RIGHT] * len(self.clocks)
+    def set_clocks(self, clock: Clock) -> bool:
+        """Daemons that are started from now on have this clock; whether one had another."""
+        wrong = any(one != clock for one in self.clocks)
+        self.clocks = [clock] * len(self.clocks)
+        self.installation.variables = clock.environment()
         return wrong
 
     def plans(self, *states: str) -> list[dict[str, Any]]:
@@ -116,6 +117,9 @@ class Stage:
         self._back_at: dict[str, float] = {}
         self._commands: list[tuple[str, Any]] = []
         self._lock_seen: tuple[tuple[int, int], float] | None = None
+        self._restores_seen = 0
+        #: daemons that had a JVM when it was looked
+        self.seen_at_work: set[str] = set()
         self._numbers = iter(range(1 << 30))
 
     def say(self, text: str) -> None:
@@ -147,6 +151,12 @@ class Stage:
         for system in self.systems:
             yield from system.daemons
 
+    def look_who_works(self) -> None:
+        """Note which daemons have a JVM: a figure that counts a daemon is wrong where it never got so far."""
+        self.seen_at_work |= {
+            daemon.name for daemon in self.daemons() if daemon.name not in self.seen_at_work and daemon.jvms()
+        }
+
     def victims(self) -> list[Victim]:
         """Every process."""
         return [self.writer, *self.daemons()]
@@ -170,6 +180,7 @@ class Stage:
             self.say(what)
             act()
         self._free_lock()
+        self._note_restores()
         if self.lock_expires:
             self._expire_lock()
         for victim in self.victims():
@@ -180,6 +191,15 @@ class Stage:
             if code is not None:
                 self._commands.remove((name, process))
                 self.say(f"{name}: exit {code}")
+
+    def _note_restores(self) -> None:
+        """Count a restore that has begun beside a plan that an executor is working on."""
+        begun = self.writer.count("restoring")
+        if begun > self._restores_seen:
+            plans = [plan for system in self.systems for plan in system.plans("inflight")] if self.serving else []
+            self.say(f"the writer restores beside {len(plans)} plans at work")
+            self.counts["restore beside plans"] += bool(plans)
+        self._restores_seen = begun
 
     def calm(self) -> None:
         """Every delayed act now: nobody is stopped and no outage lasts any more."""

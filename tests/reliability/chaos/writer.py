@@ -15,10 +15,13 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+import pyarrow.parquet as pq
 
 from chaos.ledger import Ledger, State, Step
 from chaos.steps import draw
@@ -97,12 +100,15 @@ class Writer:
             self._kept(step)
 
     def restore(self) -> None:
-        """Go back to the youngest savepoint."""
-        if self.state.savepoints:
-            step = Step(number=self._ledger.next_number(), operation="restore", instant=max(self.state.savepoints))
-            self._ledger.propose(step)
-            self._restore_to(step.instant)
-            self._kept(step)
+        """Go back to the youngest savepoint; where there is none, make one for the next time."""
+        if not self.state.savepoints:
+            self.savepoint()
+            return
+        step = Step(number=self._ledger.next_number(), operation="restore", instant=max(self.state.savepoints))
+        self._ledger.propose(step)
+        say("restoring", step=step.label, instant=step.instant)
+        self._restore_to(step.instant)
+        self._kept(step)
 
     def metadata(self) -> None:
         """Have the metadata table from the next write on, or give it up: what an owner may change at any time."""
@@ -148,12 +154,13 @@ class Writer:
         ]
 
     def _landed(self, step: Step) -> bool:
-        """Does a completed commit on the timeline name the step? Nobody archives between a commit and this look."""
+        """Does a completed commit name the step? lakefold may have archived it since, where its writer died."""
         if step.operation == "restore":
             return True  # done without an error
         if step.operation in ("savepoint", "remove_savepoint"):
             return any(self._timeline.glob(f"{step.instant}*.savepoint")) == (step.operation == "savepoint")
-        return any(step.label.encode() in path.read_bytes() for path in self._completed())
+        # What is archived is in the archive before it leaves the timeline.
+        return named_by(self._completed(), step.label) or archived(self._table, step.label)
 
     def _restore_to(self, instant: str) -> None:
         """Restore a savepoint, by another way where Hudi does not go the first one.
@@ -197,6 +204,27 @@ class Writer:
         config = config.withProps(meta.getTableConfig().getProps()).withProps(properties).build()
         engine = hudi.client.common.HoodieSparkEngineContext(context)
         return hudi.client.SparkRDDWriteClient(engine, config)
+
+
+def named_by(files: Iterable[Path], label: str) -> bool:
+    """Whether one of these files has the label; one that is archived meanwhile has it elsewhere."""
+    for path in files:
+        with suppress(FileNotFoundError):
+            if label.encode() in path.read_bytes():
+                return True
+    return False
+
+
+def archived(table: Path, label: str) -> bool:
+    """Whether the archive of a table has a commit with the label; its logs are plain, its Parquet is not."""
+    if named_by((table / ".hoodie" / "archived").glob(".commits_*"), label):
+        return True
+    for path in (table / ".hoodie" / "timeline" / "history").glob("*.parquet"):
+        with suppress(FileNotFoundError):
+            column = pq.read_table(path, columns=["metadata"])["metadata"].to_pylist()
+            if any(label.encode() in (value or b"") for value in column):
+                return True
+    return False
 
 
 def _cause(error: Exception) -> str:

@@ -16,6 +16,8 @@ from pyarrow import orc
 from hive_race.ledger import Judge, Ledger, Read, Row
 from lake.metastore import Metastore
 
+_COLUMNS = ("id", "write", "value")
+
 
 def places(uri: str, table: str) -> dict[str, Path]:
     """Where each partition is, by its value."""
@@ -45,7 +47,10 @@ def read_table(uri: str, table: str, *, loaded: str = "") -> list[Read]:
 
 
 def rows_at(place: Path, *, loaded: str = "") -> Counter[Row]:
-    """The rows of the files in a directory, with how often each is there."""
+    """The rows of the files in a directory, with how often each is there.
+
+    One that has another value than its writer gave it counts as a row of write -1, which there is not.
+    """
     found: Counter[Row] = Counter()
     names = [name for name in os.listdir(place) if not name.startswith(("_", "."))] if place.exists() else []
     for name in names:
@@ -56,13 +61,16 @@ def rows_at(place: Path, *, loaded: str = "") -> Counter[Row]:
             if not loaded or loaded not in name or isinstance(error, FileNotFoundError):
                 raise
             continue  # half of it is written
-        found.update(zip(rows["id"].to_pylist(), rows["write"].to_pylist(), strict=True))
+        found.update(
+            (key, write if value == f"v{key}" else -1)
+            for key, write, value in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True)
+        )
     return found
 
 
 def _read(path: Path) -> pa.Table:
     read = pq.ParquetFile(path).read if path.name.endswith(".parquet") else orc.ORCFile(str(path)).read
-    return read(columns=["id", "write"])
+    return read(columns=list(_COLUMNS))
 
 
 class FreshReader:

@@ -25,12 +25,12 @@ class Notes:
     """A file of lines."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
 
     def add(self, **entry: Any) -> None:
         """One line more."""
-        self._file.write(json.dumps(entry) + "\n")
-        self._file.flush()
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry) + "\n")
 
 
 def statement(

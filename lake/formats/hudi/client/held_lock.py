@@ -213,7 +213,9 @@ class _StorageLock(HeldLock):
         # Also where the store did not answer Hudi says that it was renewed.
         until = int(self._provider.getLock().getValidUntilMs())
         left = timedelta(milliseconds=until - int(self._bundle.jvm.java.lang.System.currentTimeMillis()))
-        return None if left > self.validity / 2 else f"it could not be renewed, it is kept for {left} more"
+        if left > self.validity / 2:
+            return None
+        return f"it could not be renewed, it is kept for {format_duration(max(left, timedelta()))} more"
 
 
 class _LockItem(HeldLock):

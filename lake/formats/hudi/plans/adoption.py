@@ -27,7 +27,7 @@ from lake.formats.hudi.pending.attempts import OpenAttempt, forget_ended, refuse
 from lake.formats.hudi.pending.late_files import note, note_begun, written_by
 from lake.formats.hudi.pending.unfinished import in_other_hands, plan_kind
 from lake.formats.hudi.plans.compaction import check_inputs
-from lake.formats.hudi.plans.freshness import live_slices, stale_reason, still_there
+from lake.formats.hudi.plans.freshness import inputs_of, live_slices, stale_reason, still_there
 from lake.formats.hudi.plans.last_look import last_look, still
 from lake.formats.hudi.plans.rollback import roll_back
 from lake.formats.hudi.plans.withdrawal import others_work
@@ -53,7 +53,12 @@ def begin(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None])
     with client.locked(_BEGINNING):
         refuse_living(client.storage, plan.table.name, plan.adopted)
         last_look(
-            client, _BEGINNING, completes=plan.adopted, check=lambda _: _check_requested(client, plan), fence=fence
+            client,
+            _BEGINNING,
+            completes=plan.adopted,
+            reads=inputs_of(plan, range(len(plan.groups))),
+            check=lambda _: _check_requested(client, plan),
+            fence=fence,
         )
         note(client.storage, client.timeline(), plan.adopted, plan.partitions)
         java = client.begin_rewrite(plan.kind, plan.adopted)
@@ -100,7 +105,7 @@ def _pending(client: HudiClient, plan: Plan) -> Instant:
 
 def _check_inputs(client: HudiClient, plan: Plan) -> None:
     if plan.kind is PlanKind.COMPACTION:  # what writers append meanwhile belongs to the slice after it
-        check_inputs(client, client.timeline(), plan, range(len(plan.groups)))
+        check_inputs(client, client.timeline(), plan, range(len(plan.groups)), plan.adopted or "")
         return
     live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     for group in plan.groups:

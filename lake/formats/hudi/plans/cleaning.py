@@ -55,16 +55,17 @@ def withdraw_left(client: HudiClient, timeline: Timeline) -> bool:
     """Withdraw the cleans that a killed lakefold left; whether there were any. Call it under the lock.
 
     A clean of lakefold's runs under the lock from its first byte to its last, so that one that is pending now has no
-    process any more. Of one that had begun the deleted files are told to the metadata table by a clean of their own.
+    process any more. Of one that had begun the deleted files are told to readers and to the metadata table by a clean
+    of their own. That comes first: nothing but the pending plan says which files are gone.
     """
     left = pending_cleans(timeline)
     for clean in left:
         deleted = deleted_by(client, clean)
-        withdraw(client, timeline, clean)
         if deleted:
             now = client.timeline()
             newest = clean.extra.get(DELETED_KEY, "")
             run_clean(client, now, deleted, native_progress(now), superseded_by=newest)
+        withdraw(client, timeline, clean)
     return bool(left)
 
 

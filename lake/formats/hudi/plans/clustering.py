@@ -10,6 +10,7 @@ from lake.formats.hudi.files.names import Group, join
 from lake.formats.hudi.pending.late_files import note
 from lake.formats.hudi.plans.freshness import (
     LiveSlice,
+    inputs_of,
     live_slices,
     pending_groups,
     stale_reason,
@@ -111,7 +112,8 @@ def make_known(
     stage(instant)
     requested = client.bundle.requested_clustering(client.meta, instant)
     note(client.storage, timeline, instant, plan.partitions)
-    last_look(client, PUBLISHING, instant=instant, check=unmoved(client, timeline, PUBLISHING))
+    reads = inputs_of(plan, kept)
+    last_look(client, PUBLISHING, instant=instant, reads=reads, check=unmoved(client, timeline, PUBLISHING))
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
 

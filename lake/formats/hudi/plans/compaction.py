@@ -20,6 +20,7 @@ from lake.formats.hudi.pending.late_files import note
 from lake.formats.hudi.pending.unfinished import must_stay
 from lake.formats.hudi.plans.freshness import (
     LiveSlice,
+    inputs_of,
     live_slices,
     pending_groups,
     stale_base,
@@ -29,6 +30,7 @@ from lake.formats.hudi.plans.freshness import (
 from lake.formats.hudi.plans.last_look import PUBLISHING, last_look, unmoved
 from lake.formats.hudi.plans.rollback import roll_back
 from lake.formats.hudi.read.slices import replaced_groups
+from lake.formats.hudi.timeline.history import active_history
 from lake.formats.hudi.timeline.timeline import (
     EPOCH_KEY,
     PLAN_KEY,
@@ -89,9 +91,10 @@ def make_known(
     stage(instant)
     requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
     note(client.storage, timeline, instant, plan.partitions)
-    last_look(client, PUBLISHING, instant=instant, check=unmoved(client, timeline, PUBLISHING))
-    client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     current = replace(plan, groups=tuple(groups))
+    reads = inputs_of(current, kept)
+    last_look(client, PUBLISHING, instant=instant, reads=reads, check=unmoved(client, timeline, PUBLISHING))
+    client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     return Prepared(plan=current, epoch=epoch, instant=instant, groups=tuple(kept), left_out=tuple(left_out))
 
 
@@ -159,11 +162,15 @@ def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     timeline = still_pending(client, prepared, "commit")
     still_there(client, rewrite)
-    check_inputs(client, timeline, plan, prepared.groups)
+    check_inputs(client, timeline, plan, prepared.groups, prepared.instant)
 
 
-def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Collection[int]) -> None:
-    """Raise Conflict where a slice of ``groups`` was replaced, or is not in storage as its commits say."""
+def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Collection[int], instant: str) -> None:
+    """Raise Conflict where a slice of ``groups`` can't be compacted as planned under ``instant``.
+
+    It was replaced, is not in storage as its commits say, or has a log that is older than ``instant`` and not in the
+    plan: the clock of its writer is behind, or, on layout 1, its writer did not see the plan.
+    """
     gone = replaced_groups(timeline)
     slices = [s for index in groups for s in plan.groups[index].slices]
     there = client.storage.sizes([path for s in slices for path in paths_of(s)])
@@ -177,6 +184,21 @@ def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Col
     planned = {(s.partition, s.file_id): as_listed(s) for s in slices}
     for damage in damage_of(client.storage, timeline, planned, listing=False).values():
         raise Conflict(f"{plan.table.name}: {damage.text}")
+    for slice_ in slices:
+        _refuse_earlier_logs(timeline, slice_, instant)
+
+
+def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) -> None:
+    """Raise Conflict where a log that is not in the plan belongs to the slice before the compaction."""
+    expected = active_history(timeline).expected((slice_.partition, slice_.file_id))
+    for name, log in expected.logs.items() if expected is not None else ():
+        if name not in slice_.log_files and log.since < instant:
+            why = (
+                f"names {log.since}"
+                if timeline.layout == 1
+                else f"was completed at {log.since}, by a clock that is behind"
+            )
+            raise Conflict(f"{join(slice_.partition, name)} is not in compaction {instant} and {why}")
 
 
 def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
@@ -194,5 +216,12 @@ def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) 
         return begun
     if must_stay(client.storage, timeline, after, partitions):
         return begun
+    requested = f"{timeline.directory}/{after.requested_file}"
+    content = client.storage.read(requested)
     client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
+    # Writers of older Hudi begin without the lock: one that has begun since the look may have seen the request, and
+    # names its logs after it.
+    if must_stay(client.storage, client.timeline(), after, partitions):
+        client.storage.write(requested, content)
+        return begun
     return True

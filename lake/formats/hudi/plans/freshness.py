@@ -13,10 +13,11 @@ from typing import Any
 from lake.errors import Conflict
 from lake.formats.hudi.audit.damage import damage_of, is_current
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import Group, is_foreign, join
+from lake.formats.hudi.files.names import Group, is_foreign, join, paths_of
 from lake.formats.hudi.read.slices import Slice
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
+from lake.plan import Plan
 from lake.ports import Prepared, Rewrite
 
 #: a difference seen while a commit or a clean came in between is looked at again
@@ -147,6 +148,11 @@ def stale_base(slice_: FileSlice, now: LiveSlice | None) -> str | None:
     if now.base != base:
         return f"file group {slice_.file_id} has base file {now.base or 'none'} now, the plan names {base or 'none'}"
     return None
+
+
+def inputs_of(plan: Plan, groups: Iterable[int]) -> frozenset[str]:
+    """The files of the slices that these groups of ``plan`` name, as paths relative to the table."""
+    return frozenset(path for index in groups for slice_ in plan.groups[index].slices for path in paths_of(slice_))
 
 
 def still_pending(client: HudiClient, prepared: Prepared, action: str) -> Timeline:

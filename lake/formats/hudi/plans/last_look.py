@@ -17,12 +17,14 @@ what the writers form next hides their next updates of a file group that was com
 """
 
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import data_file, join
+from lake.formats.hudi.read.survivors import survivor_texts
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.clocks import (
     MAX_SKEW,
@@ -52,6 +54,7 @@ def last_look(
     *,
     instant: str | None = None,
     completes: str | None = None,
+    reads: Collection[str] = (),
     check: Callable[[Timeline], None] = lambda timeline: None,
     ready: Callable[[], None] = lambda: None,
     fence: Callable[[], None] = lambda: None,
@@ -60,8 +63,9 @@ def last_look(
     """The timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
 
     ``instant`` is the caller's own instant where it is made already but not on the timeline yet, ``completes`` the
-    pending instant that the caller is about to begin or to complete. ``check`` is given the timeline and raises where
-    the caller must not act on it, ``ready`` makes what the act needs, so that nothing but the act is left to be done.
+    pending instant that the caller is about to begin or to complete, ``reads`` the data files whose rows the act takes
+    over. ``check`` is given the timeline and raises where the caller must not act on it, ``ready`` makes what the act
+    needs, so that nothing but the act is left to be done.
     ``withdraws`` says that only what is uncommitted is deleted, which goes on beside a pending savepoint and on a
     damaged metadata table. Raises Transient for what passes or is mended outside of lakefold, Rejected where the
     metadata table is damaged, and what ``check``, ``ready`` and ``fence`` raise.
@@ -69,7 +73,7 @@ def last_look(
     for _ in range(_LOOKS):
         look = _look(client)
         client.follow(look.timeline.properties, has_metadata_table=look.metadata is not None, doing=doing)
-        _refuse_pending(client, look.timeline, doing, withdraws=withdraws, completes=completes)
+        _refuse_pending(client, look.timeline, doing, withdraws=withdraws, completes=completes, reads=reads)
         if not withdraws:
             _refuse_faults(client, look.timeline)
         _refuse_clock(client, look, doing, instant)
@@ -136,11 +140,17 @@ def _look(client: HudiClient) -> _Look:
 
 
 def _refuse_pending(
-    client: HudiClient, timeline: Timeline, doing: str, *, withdraws: bool, completes: str | None
+    client: HudiClient,
+    timeline: Timeline,
+    doing: str,
+    *,
+    withdraws: bool,
+    completes: str | None,
+    reads: Collection[str],
 ) -> None:
     """Raise Transient where an action that excludes the caller's is pending."""
     for instant in timeline.pending:
-        why = _excludes(timeline, instant, withdraws=withdraws, completes=completes)
+        why = _excludes(timeline, instant, withdraws=withdraws, completes=completes, reads=reads)
         if why is not None:
             raise Transient(
                 f"{client.table.name}: {doing} waits for the pending {instant.kind} {instant.time}, {why}. If its "
@@ -148,7 +158,9 @@ def _refuse_pending(
             )
 
 
-def _excludes(timeline: Timeline, instant: Instant, *, withdraws: bool, completes: str | None) -> str | None:
+def _excludes(
+    timeline: Timeline, instant: Instant, *, withdraws: bool, completes: str | None, reads: Collection[str]
+) -> str | None:
     """Why nothing of ours may happen while ``instant`` is pending; None where it may."""
     if instant.kind == "restore":
         return "which takes the table back to an earlier state"
@@ -164,7 +176,26 @@ def _excludes(timeline: Timeline, instant: Instant, *, withdraws: bool, complete
         found = timeline.find(target)
         if found is not None and not found.pending:
             return f"which takes back the completed {found.kind} {found.time}"
+        # Hudi takes a completed instant from the timeline before it deletes the files, without the table's lock.
+        if path := _taken_back(plan, target, reads):
+            return f"which takes back {target} and with it rows of {path}"
     return None
+
+
+def _taken_back(plan: Mapping[str, Any], target: str, reads: Collection[str]) -> str | None:
+    """The first of the files ``reads`` that a rollback with this plan deletes, or undoes a block of."""
+    named = {
+        join(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
+        for request in plan.get("rollbackRequests") or ()
+        for path in (*(request.get("filesToBeDeleted") or ()), *(request.get("logBlocksToBeDeleted") or ()))
+    }
+    return next((path for path in sorted(reads) if path in named or _is_of(path, target)), None)
+
+
+def _is_of(path: str, instant: str) -> bool:
+    """Whether the name of a data file says that ``instant`` wrote it."""
+    file = data_file(path)
+    return file is not None and file.instant == instant
 
 
 def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
@@ -178,7 +209,7 @@ def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
 
 
 def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
-    for fault in metadata_table.faults(client.storage, timeline):
+    for fault in (*metadata_table.faults(client.storage, timeline), *survivor_texts(timeline)):
         raise Rejected(f"{client.table.name}: {fault}")
 
 

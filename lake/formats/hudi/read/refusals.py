@@ -8,6 +8,7 @@ from lake.formats.hudi.files.storage import Storage
 from lake.formats.hudi.locks.mounts import unshared_locks
 from lake.formats.hudi.locks.on_conflict import contradictions
 from lake.formats.hudi.locks.providers import LOCK_DIRECTORY, LOCK_PROVIDER, is_lock_file, missing_settings
+from lake.formats.hudi.read.survivors import survivor_texts
 from lake.formats.hudi.timeline import metadata_table, schema_history
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
 from lake.locations import is_s3
@@ -54,6 +55,7 @@ def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator
 def contents(storage: Storage, timeline: Timeline) -> Iterator[str]:
     """What writers can bring about at any time, so that it is looked at again before a plan is published."""
     yield from metadata_table.faults(storage, timeline)
+    yield from survivor_texts(timeline)
     for misleading in schema_history.misleading_names(storage):
         yield (
             f"{misleading} (hoodie.schema.on.read.enable, {schema_history.DIRECTORY}): Hudi's rewrites look for "

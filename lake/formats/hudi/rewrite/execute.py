@@ -29,7 +29,7 @@ from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.adoption import ACTIONS, still_ours
 from lake.formats.hudi.plans.cleaning import hold_back
 from lake.formats.hudi.plans.clustering import unchanged
-from lake.formats.hudi.plans.freshness import still_pending
+from lake.formats.hudi.plans.freshness import inputs_of, still_pending
 from lake.formats.hudi.plans.last_look import last_look
 from lake.formats.hudi.plans.lost_lock import verify_commit
 from lake.formats.hudi.plans.withdrawal import remove_data_files
@@ -119,7 +119,8 @@ def _begin(client: HudiClient, prepared: Prepared, groups: Sequence[ClusteringGr
             if instant is None or instant.state is not InstantState.REQUESTED:
                 raise _taken_over(prepared)
 
-        last_look(client, "beginning a rewrite", completes=prepared.instant, check=check)
+        reads = inputs_of(prepared.plan, prepared.groups)
+        last_look(client, "beginning a rewrite", completes=prepared.instant, reads=reads, check=check)
         java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
         note_begun(client.storage, client.timeline(), prepared.instant)
     if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.copies:
@@ -280,7 +281,8 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
                 _refuse_taken_over(client, prepared)
 
             check = partial(_check_commit, client, written.rewrite)
-            last_look(client, "committing", completes=instant, check=check, ready=ready, fence=fenced)
+            reads = inputs_of(plan, prepared.groups)
+            last_look(client, "committing", completes=instant, reads=reads, check=check, ready=ready, fence=fenced)
             failpoint("after_last_look")
             called = True
             if compacts:

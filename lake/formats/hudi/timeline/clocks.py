@@ -20,6 +20,8 @@ _NO_TIME = "0000"
 _LENGTH = 17
 #: how many of the last writes tell the clock of the writers, and how many it takes
 _WRITES, _LEAST_WRITES = 5, 2
+#: how many of their times it takes where others lag behind these
+_LEAST_STAMPS = 3
 #: by how much a file is written after the time in its name was formed, beyond the skew of clocks that Hudi waits out
 WRITTEN_WITHIN = timedelta(seconds=5)
 #: writes are this far apart, and this many times as far as what storage says of them, or files were copied
@@ -80,22 +82,45 @@ def writers_ahead(timeline: Timeline) -> tuple[timedelta, str] | None:
     """By how much times of the table's last writes are ahead of what we would have formed then, and the last write.
 
     Negative where they are behind. A time in the name of a file, compared with when storage got that file, tells the
-    clock and the zone that formed it. Files of a table that was copied or restored have times that say nothing: there
-    those differences are as far apart as the writes. Returns None where there are too few writes, and where the last
-    ones disagree.
+    clock and the zone that formed it. A file may come late, as where its writer was stopped between the two, never
+    early: so times that lag behind the others are left out. Files of a table that was copied or restored have times
+    that say nothing: there those differences are as far apart as the writes. Returns None where there are too few
+    writes, and where no two of the last ones agree.
     """
     last = sorted(_writes(timeline), key=lambda write: write[-1].written_at)[-_WRITES:]
     if len(last) < _LEAST_WRITES:
         return None
-    stamps = [one for write in last for one in write]
-    ahead = [one.formed - one.written_at - offset_at(timeline.timezone, one.written_at) for one in stamps]
-    formed = [one.formed for one in stamps]
-    apart, span = max(ahead) - min(ahead), max(formed) - min(formed)
-    if apart > WRITTEN_WITHIN or span < max(_LEAST_SPAN, apart * _TIMES_APART) or abs(max(ahead)) > _FURTHEST:
+    stamps = [
+        (one.formed - one.written_at - offset_at(timeline.timezone, one.written_at), one, number)
+        for number, write in enumerate(last)
+        for one in write
+    ]
+    stamps.sort(key=lambda stamp: stamp[0], reverse=True)
+    agree = next((some for some in _without_the_late(stamps) if _agree(some)), None)
+    if agree is None or abs(agree[0][0]) > _FURTHEST:
         return None
-    if timeline.layout == 1 and not zones_apart(max(ahead)):
+    if timeline.layout == 1 and not zones_apart(agree[0][0]):
         return None
-    return max(ahead), stamps[-1].what
+    return agree[0][0], max((one for _, one, _ in agree), key=lambda one: one.written_at).what
+
+
+_Stamps = list[tuple[timedelta, "_Stamp", int]]
+
+
+def _without_the_late(stamps: _Stamps) -> Iterator[_Stamps]:
+    """All of them, and then without the one that lags most, down to as many as no coincidence makes agree."""
+    yield stamps
+    for count in range(len(stamps) - 1, _LEAST_STAMPS - 1, -1):
+        yield stamps[:count]
+
+
+def _agree(stamps: _Stamps) -> bool:
+    """Whether they are of several writes and say the same, so that they were not copied."""
+    apart = stamps[0][0] - stamps[-1][0]
+    formed = [one.formed for _, one, _ in stamps]
+    span = max(formed) - min(formed)
+    writes = {number for _, _, number in stamps}
+    return len(writes) >= _LEAST_WRITES and apart <= WRITTEN_WITHIN and span >= max(_LEAST_SPAN, apart * _TIMES_APART)
 
 
 def zones_apart(ahead: timedelta) -> timedelta:

@@ -96,7 +96,9 @@ def _clean(client: HudiClient, retained: Sequence[SupersededVersion], retention:
     # Hudi deletes the directory of a partition that was deleted, and in it what savepoints keep.
     spared = {path for paths in wanted.values() for path in paths} - {p for paths in victims.values() for p in paths}
     held = {path.rpartition("/")[0] for paths in (kept, spared, *saved.values()) for path in paths}
-    partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
+    given_up = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
+    # A writer writes its files before it takes the lock: what one has just written to such a partition would go along.
+    partitions = [] if client.optimistic else given_up
     if not victims and not partitions:
         return None
     progress = Progress(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ports over tables with a timeline, which tells what was begun and what completed."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
-from lake.errors import Conflict, Transient
+from lake.errors import CommitUnknown, Conflict, Transient
 from lake.model import Concurrency, FileSlice, TableRef
 from lake.optional import Unfinished
 from lake.plan import Commit, OutputFile, Plan, Staged, SupersededVersion
@@ -12,8 +13,11 @@ from simulation.clock import Process
 from simulation.port import START, ModelFormat, ModelWriter, port
 from simulation.shapes.timeline.cleans import is_of_today, policy_victims, run_clean, run_pending_cleans
 from simulation.shapes.timeline.table import SKEW_SECONDS, Instant, TableLock, TimelineTable
+from simulation.table import File
 
 _UNDOES = ("restore", "rollback")
+_LOOKS = 5
+Made = TypeVar("Made")
 
 
 class TimelineFormat(ModelFormat):
@@ -131,6 +135,29 @@ class TimelineWriter(ModelWriter):
 
     # The last look: what each section asks under the lock before it changes the table.
 
+    def last_look(self, *announced: str, ready: Callable[[], Made]) -> Made:
+        """Look, make ``ready`` for the change, ask whose the plan is, and look once more; what was made ready.
+
+        This process may be stopped before the change follows, and its locks expire, which are confirmed last. What an
+        owner begins in between, who does not ask for a lock, nothing could see: the model's owners do not.
+        """
+        for _ in range(_LOOKS):
+            self.look_at_table(*announced)
+            seen = self.table.timeline_now()
+            made = ready()
+            self.fence()
+            if not self.has_moved(seen):
+                with self.table.about_to_change():
+                    self.world.before("last call", lake=True)
+                self.confirm()
+                self.world.watch.indexing(self.table, has_index=self.has_index)
+                return made
+        raise Transient(f"the timeline of {self.table.name} moved {_LOOKS} times")
+
+    def has_moved(self, seen: object) -> bool:
+        """Whether the timeline is another one than ``seen``."""
+        return self.table.timeline_now() != seen
+
     def look_at_table(self, *announced: str) -> None:
         """The properties of the table as they are now. Raises Transient where the clock or the owner forbids to go on.
 
@@ -171,12 +198,6 @@ class TimelineWriter(ModelWriter):
         """The index, None where this writer knows of none."""
         return self.table.read_index() if self.has_index else None
 
-    def about_to_change(self) -> None:
-        """What comes right before the change, when this process may have been stopped since it looked."""
-        self.world.before("last call", lake=True)
-        self.confirm()
-        self.world.watch.indexing(self.table, has_index=self.has_index)
-
     def confirm(self) -> None:
         """Raise Transient where the table's lock expired since this section began; nothing may happen in between."""
         self.table.confirm(*self.locks())
@@ -199,11 +220,9 @@ class TimelineWriter(ModelWriter):
         with table.locked(*self.locks()):
             if any(i.plan_id == plan.plan_id for i in table.pending()):
                 raise Transient(f"an earlier instant of plan {plan.plan_id} is still pending")
-            self.look_at_table(*_UNDOES)
-            time = table.new_time()
-            kept, left_out = self.still_there(plan, held=self.pending_groups())
-            self.fence()
-            self.about_to_change()
+            time, (kept, left_out) = self.last_look(
+                *_UNDOES, ready=lambda: (table.new_time(), self.still_there(plan, held=self.pending_groups()))
+            )
             slices = [item for index in kept for item in plan.groups[index].slices]
             assert self.world.scheduler.current is not None
             instant = table.new_instant(
@@ -241,22 +260,52 @@ class TimelineWriter(ModelWriter):
             instant = table.timeline.get(prepared.instant)
             if instant is None or instant.completed or instant.plan_id != prepared.plan.plan_id:
                 raise Conflict(f"instant {prepared.instant} was withdrawn")
-            self.look_at_table(*_UNDOES)
-            index = self.read_index()
-            looked_at = self.world.scheduler.now
-            outputs = self.written(rewrite)
-            self.look_again(prepared)
-            self.fence()
-            self.about_to_change()
+
+            def ready() -> tuple[frozenset[str] | None, float, tuple[File, ...]]:
+                made = self.read_index(), self.world.scheduler.now, self.written(rewrite)
+                self.look_again(prepared)
+                return made
+
+            index, looked_at, outputs = self.last_look(*_UNDOES, ready=ready)
             kept = [item for number in prepared.groups for item in prepared.plan.groups[number].slices]
-            instant.outputs = outputs
-            instant.replaces = tuple((item.partition, item.file_id) for item in kept)
-            instant.inputs = tuple((str(item.path), item.log_files) for item in kept)
-            table.book_what_is_whole_again(instant)
-            table.complete(instant, index)
-            commit = commit_of(instant)
-            self.world.watch.landed(table, commit, [item.file_id for item in kept], looked_at)
-            return commit
+
+            def land() -> Commit:
+                instant.outputs = outputs
+                instant.replaces = tuple((item.partition, item.file_id) for item in kept)
+                instant.inputs = tuple((str(item.path), item.log_files) for item in kept)
+                table.book_what_is_whole_again(instant)
+                table.complete(instant, index)
+                commit = commit_of(instant)
+                self.world.watch.landed(table, commit, [item.file_id for item in kept], looked_at)
+                return commit
+
+            goes_on_for = self.world.unanswered()
+            if goes_on_for is None:
+                return land()
+            self._goes_on(goes_on_for, lambda: land() if table.timeline.get(instant.time) is instant else None)
+            raise CommitUnknown("the table's client did not answer")
+
+    def _goes_on(self, seconds: float, call: Callable[[], object]) -> None:
+        """Have the process of the table's client end a call after ``seconds`` of which no answer comes.
+
+        The locks are that process's, and are given back once it is proved that the call has ended.
+        """
+        locks, kept = self.locks(), self.keeps_locks()
+        client = Process(f"client of {self.owner().name}")
+
+        def run() -> None:
+            call()
+            for lock in locks:
+                if lock.taken_by is task:
+                    lock.holder = lock.taken_by = None
+
+        task = self.world.scheduler.spawn(client, run, after=seconds)
+        for lock in locks if kept else ():
+            lock.holder, lock.taken_by = client, task
+
+    def keeps_locks(self) -> bool:
+        """Whether locks are kept while a call may still run."""
+        return True
 
     def look_again(self, prepared: Prepared) -> None:
         """Raise Conflict where an input is not any more what was rewritten."""
@@ -316,15 +365,17 @@ class TimelineWriter(ModelWriter):
         with table.locked(*self.locks()):
             self.look_at_table(*_UNDOES, "savepoint")
             run_pending_cleans(self.world, table, self.is_of_use, *self.locks())
-            there = [v for v in versions if v.path in table.files]
-            for version, reason in self.format.reasons_to_keep(table, there).items():
-                if reason is not None:
-                    raise Conflict(f"{version}: {reason}")
-            if not there:
+            if not any(version.path in table.files for version in versions):
                 return Deletion()
-            time, index = table.new_time(), self.read_index()
-            self.fence()
-            self.about_to_change()
+
+            def ready() -> tuple[list[SupersededVersion], str, frozenset[str] | None]:
+                there = [v for v in versions if v.path in table.files]
+                for version, reason in self.format.reasons_to_keep(table, there).items():
+                    if reason is not None:
+                        raise Conflict(f"{version}: {reason}")
+                return there, table.new_time(), self.read_index()
+
+            there, time, index = self.last_look(*_UNDOES, "savepoint", ready=ready)
             victims = tuple(v.path for v in there)
             self.world.watch.deleting(table, there)
             return Deletion(bytes_freed=self._clean(time, index, victims, self.retained_from(there)))
@@ -365,16 +416,20 @@ class TimelineWriter(ModelWriter):
         with table.locked(*self.locks()):
             self.look_at_table(*_UNDOES, "savepoint")
             run_pending_cleans(self.world, table, self.is_of_use, *self.locks())
-            victims, earliest = policy_victims(table, self.world.setup.clean_commits)
-            kept = {version.path for version in retained} | self.kept_by_timeline() | self._inputs_of_pending()
-            victims = tuple(path for path in victims if path not in kept)
-            if not victims:
+            if not self._unneeded(retained)[0]:
                 return ()
-            time, index = table.new_time(), self.read_index()
-            self.about_to_change()
+            (victims, earliest), time, index = self.last_look(
+                *_UNDOES, "savepoint", ready=lambda: (self._unneeded(retained), table.new_time(), self.read_index())
+            )
             self.world.watch.serviced(table, victims)
             self._clean(time, index, victims, earliest)
         return ("clean",)
+
+    def _unneeded(self, retained: Sequence[SupersededVersion]) -> tuple[tuple[str, ...], str]:
+        """What the writers' policy deletes that nothing keeps for lakefold, and from where on it retains."""
+        victims, earliest = policy_victims(self.table, self.world.setup.clean_commits)
+        kept = {version.path for version in retained} | self.kept_by_timeline() | self._inputs_of_pending()
+        return tuple(path for path in victims if path not in kept), earliest
 
     def kept_by_timeline(self) -> set[str]:
         """What commits of plans replaced not long ago, as the timeline has it: a database may not know of them yet."""

@@ -93,6 +93,8 @@ class TimelineTable(Table):
     #: what completed, in that order, and what it made of the ledger
     history: list[tuple[Instant, Mapping[int, int | None]]] = field(default_factory=list)
     last_time: int = FIRST_TIME
+    #: a process of lakefold's that has looked for the last time and changes the table now
+    changing: Process | None = None
     #: instants that lakefold published: a note on each stays in the table
     noted: set[str] = field(default_factory=set)
     #: instants that restores undid
@@ -170,10 +172,18 @@ class TimelineTable(Table):
         number = self.clock()
         if self.scheduler.current is not None:
             self.scheduler.sleep(SKEW_SECONDS)
+        return self.free_time(number)
+
+    def free_time(self, number: int) -> str:
+        """The first time from ``number`` on that no instant has."""
         while self.find(self.time_of(number)) is not None:
             number += 1
         self.last_time = max(self.last_time, number)
         return self.time_of(number)
+
+    def timeline_now(self) -> object:
+        """What tells this state of the timeline, and of what the properties say, from every other one."""
+        return self.indexed, tuple((i.time, i.action, i.completed) for i in self.timeline.values())
 
     def new_instant(self, action: str, owner: Process | None, time: str = "", **known: object) -> Instant:
         """Publish an instant, with the next time where none is given; call it under a lock."""
@@ -318,6 +328,21 @@ class TimelineTable(Table):
             for lock in taken:
                 if lock.taken_by is self.scheduler.current:
                     lock.holder = lock.taken_by = None
+
+    @contextmanager
+    def about_to_change(self) -> Iterator[None]:
+        """Keep the owner from announcing anything while this block runs, who does not ask for the lock."""
+        assert self.scheduler.current is not None
+        self.changing = self.scheduler.current.process
+        try:
+            yield
+        finally:
+            self.changing = None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether lakefold has looked for the last time and is about to change the table."""
+        return self.changing is not None and not self.changing.dead
 
     def confirm(self, *locks: TableLock) -> None:
         """Raise Transient where this thread has lost one of ``locks``, as one does that was stopped for long."""

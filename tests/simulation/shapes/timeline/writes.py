@@ -6,10 +6,10 @@ back. Where the plan wins, one whose groups a pending rewrite names does so too.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from random import Random
 
-from lake.errors import LakefoldError
+from lake.errors import LakefoldError, Transient
 from lake.model import OnConflict
 from simulation.script import PARTITIONS
 from simulation.shapes.timeline.cleans import is_of_today, policy_victims, run_clean, run_pending_cleans
@@ -147,13 +147,13 @@ class TimelineWrites(Writes):
         The savepoint is on the timeline first; then come seconds in which others may look.
         """
         table.drop_instant(instant.time)
-        with self._alone(table):
-            if table.damaged or not table.history:
-                return
-            time, paths = table.history[-1][0].time, frozenset(table.live_paths())
-            announced = self._announce(table, "savepoint")
+        self._let_writers_end(table)
+        if table.damaged or not table.history:
+            return
+        time, paths = table.history[-1][0].time, frozenset(table.live_paths())
+        announced = self._announce_freely(table, "savepoint")
         self._wait(random)
-        with table.locked(table.writers):
+        with self._at_last(table):
             table.drop_instant(announced.time)
             if table.find(time) is not None and not table.damaged:
                 self.world.watch.saved(table, paths)
@@ -220,15 +220,15 @@ class TimelineWrites(Writes):
         The restore is on the timeline first, with what it will undo; then come seconds in which others may look.
         """
         table = self.table
-        with self._alone(table):
-            last_clean = max((i.time for i in table.timeline.values() if i.action == "clean"), default="")
-            first = max([last_clean, *table.archived])
-            points = [i.time for i, _ in table.history if i.time >= first and i.action != "clean"]
-            if len(points) < 2 or table.damaged:
-                return
-            time = random.choice(sorted(points)[-4:-1])
-            undoes = tuple(i.time for i in table.timeline.values() if i.time > time)
-            instant = self._announce(table, "restore", before=time, undoes=undoes)
+        self._let_writers_end(table)
+        last_clean = max((i.time for i in table.timeline.values() if i.action == "clean"), default="")
+        first = max([last_clean, *table.archived])
+        points = [i.time for i, _ in table.history if i.time >= first and i.action != "clean"]
+        if len(points) < 2 or table.damaged:
+            return
+        time = random.choice(sorted(points)[-4:-1])
+        undoes = tuple(i.time for i in table.timeline.values() if i.time > time)
+        instant = self._announce_freely(table, "restore", before=time, undoes=undoes)
         self._wait(random)
         self._undo(table, instant)
 
@@ -267,17 +267,50 @@ class TimelineWrites(Writes):
         table.confirm(table.writers)
         return table.new_instant(action, self.process, time, **known)
 
+    def _let_writers_end(self, table: TimelineTable) -> None:
+        """What an owner does who is about to announce something without the lock, as Hudi's tools do.
+
+        That is to have the writers stop, but not lakefold. Raises Aborted where that takes long, or something is
+        announced. No time passes between the end of the last writer's section and this call's.
+        """
+        until = self.world.scheduler.now + 12.0
+        while table.is_changing or not (
+            table.writers.is_free(self.world.scheduler.now) or table.writers.taken_by is table.ours.taken_by
+        ):
+            if self.world.scheduler.now >= until:
+                raise Aborted("its writers do not stop, or lakefold does not")
+            self.world.scheduler.sleep(0.5)
+        if table.announced("restore", "rollback", "savepoint"):
+            raise Aborted("a restore or a savepoint is pending")
+
+    def _announce_freely(self, table: TimelineTable, action: str, **known: object) -> Instant:
+        """``_announce`` without the lock, at once."""
+        return table.new_instant(action, self.process, table.free_time(table.clock()), **known)
+
     def _wait(self, random: Random) -> None:
         self.world.scheduler.sleep(random.choice((0.0, 2.0, 25.0)) * random.random())
 
     def _undo(self, table: TimelineTable, announced: Instant) -> None:
         """Do what was announced, to nothing that came since."""
-        with table.locked(table.writers):
+        with self._at_last(table):
             self.world.tell(f"{table.name}: {announced.action} to {announced.before}")
             undone = table.undo(announced.undoes)
             table.drop_instant(announced.time)
             self.world.watch.undone(table, undone, [group for i in undone for _, group in i.replaces])
             table.touch()
+
+    @contextmanager
+    def _at_last(self, table: TimelineTable) -> Iterator[None]:
+        """Hold the writers' lock, however long it takes: what was announced is not left so."""
+        held = ExitStack()
+        while True:
+            try:
+                held.enter_context(table.locked(table.writers))
+                break
+            except Transient as error:
+                self.world.tell(f"the owner of {table.name} tries again: {error}")
+        with held:
+            yield
 
     @contextmanager
     def _alone(self, table: TimelineTable) -> Iterator[None]:

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forgets former places that are gone, so that what is kept of a partition does not grow with its rounds.
+
+What a table tells of a move goes first, and what the database has of it afterwards: a move that only the table tells of
+would be entered anew, behind those that followed it. A writer may make a forgotten place again for all that: then the
+sweep finds it by its directory, see ``executors.watch``.
+"""
+
+import logging
+from datetime import timedelta
+
+from lake.model import TableRef
+from lake.optional import ForgetsMoves
+from lake.place_store import PlaceStore
+
+log = logging.getLogger(__name__)
+
+FORGOTTEN_AFTER = timedelta(days=30)
+"""How long ago a place was left, and what had been replaced there was deleted, before it may be forgotten."""
+
+_PARTITIONS_AT_ONCE = 500
+
+
+def forget_places(
+    table: TableRef,
+    *,
+    format: object,
+    store: PlaceStore,
+    after: str = "",
+    age: timedelta = FORGOTTEN_AFTER,
+) -> tuple[int, str]:
+    """Forget moves of some partitions, from the first one after ``after`` on; how many, and the name to go on after.
+
+    That name is '' where all partitions had their turn. A halted partition keeps everything. Raises what format and
+    store raise.
+    """
+    if not isinstance(format, ForgetsMoves):
+        return 0, ""
+    found, last = store.pasts(table, age, after, _PARTITIONS_AT_ONCE)
+    halted = store.halted_partitions(table) if found else {}
+    found = [past for past in found if past.partition not in halted]
+    places = {move.left for past in found for move in past.moves if move.is_over}
+    gone = format.gone(table, places) if places else ()
+    moves = [move for past in found for move in past.forgettable(gone)]
+    if not moves:
+        return 0, last
+    kept = set(store.tokens_left(table, moves))
+    told = {move.token for move in moves} - kept
+    may_go = kept.union(format.forget_moves(table, told) if told else ())
+    forgotten = store.forget_places(table, [move.number for move in moves if move.token in may_go])
+    if forgotten:
+        log.info("table %s: forgot %d moves whose places are gone", table.name, forgotten)
+    return forgotten, last

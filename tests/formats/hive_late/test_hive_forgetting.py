@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of a partition does not grow with its rounds, and what was forgotten costs no row in any schedule."""
+
+import shutil
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hive_case import Owner, table_name
+from late_writing import (
+    PARTITION,
+    brought_home,
+    data_files,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    resolved,
+    swept,
+    write,
+)
+from test_hive_found_moves import lose_database, renamed
+from toys.bench import Bench
+
+from executors.forgetting import FORGOTTEN_AFTER, forget_places
+from executors.late_round import LateReport
+from executors.outcome import Result
+from executors.rescue import sweep
+from executors.watch import Watch
+from lake.formats.hive import commits
+from lake.formats.hive.format import HiveFormat
+from lake.optional import identified
+from lake.places import Take
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+ROUNDS = 6
+
+
+def forgotten(bench: Bench) -> int:
+    done, last = forget_places(bench.table, format=bench.format, store=bench.store)
+    assert last == ""
+    return done
+
+
+def rounds(bench: Bench, count: int) -> None:
+    """Rewrites of all partitions, each followed by a cleaner's round."""
+    for _ in range(count):
+        bench.request()
+        assert bench.run().result is Result.COMPLETED
+        bench.clean()
+
+
+def age(bench: Bench, by: timedelta = FORGOTTEN_AFTER + timedelta(days=1)) -> None:
+    ms = int(by.total_seconds() * 1000)
+    bench.execute(f"UPDATE place_move SET begun_at_ms = begun_at_ms - {ms}, made_at_ms = made_at_ms - {ms}")
+    bench.execute(f"UPDATE superseded_version SET deleted_at_ms = deleted_at_ms - {ms}")
+
+
+def formers(bench: Bench) -> list[str]:
+    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
+    assert record.home == PARTITION
+    return [former.place for former in record.former]
+
+
+def documents(bench: Bench) -> set[str]:
+    return {path.name for path in (Path(bench.table.location) / ".lakefold" / "_commits").iterdir()}
+
+
+def daemon_sweeps(bench: Bench) -> Callable[[], object]:
+    """The sweeps of one daemon, which knows of no change but what directories and the metastore tell."""
+    watch = Watch()
+
+    def sweeps() -> object:
+        with mock.patch("executors.watch._IN_TURN", 0):
+            return sweep(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=watch)
+
+    return sweeps
+
+
+@pytest.fixture
+def known(unmoved: Bench) -> Bench:
+    """A table that was scanned."""
+    unmoved.table = identified(unmoved.format, unmoved.table)
+    unmoved.store.register(unmoved.table, "compact")
+    return unmoved
+
+
+@pytest.fixture
+def worn(known: Bench) -> Bench:
+    """A table of many rounds, the last one longer ago than places are remembered, of which the rest is forgotten."""
+    rounds(known, ROUNDS)
+    age(known)
+    assert forgotten(known) == 2 * (ROUNDS - 4)
+    return known
+
+
+def test_what_is_kept_of_a_partition_and_in_its_table_has_a_bound(known: Bench):
+    bench, rows = known, known.rows()
+    sizes = []
+    for count in (ROUNDS, 2, 2):
+        rounds(bench, count)
+        age(bench)
+        forgotten(bench)
+        sizes.append((len(bench.store.known_moves(bench.table)), len(documents(bench)), len(formers(bench))))
+    assert sizes[0] == sizes[1] == sizes[2] == (4, sizes[0][1], 4)
+    assert sizes[0][1] <= 9, "a document of each commit, a note of what was deleted, and one of what is forgotten"
+    assert (forgotten(bench), sorted(bench.rows()), swept(bench), halted(bench)) == (
+        0,
+        sorted(rows),
+        LateReport(),
+        None,
+    )
+
+
+def test_a_table_goes_on_as_before_after_it_was_forgotten_where_it_had_been(worn: Bench):
+    bench, rows = worn, worn.rows()
+    write(home(bench), 900, 910)
+    bench.sweep()
+    assert halted(bench) is not None, "what is added where all was deleted is for a person to tell, as before"
+    (home(bench) / "part-late.parquet").unlink()
+    bench.store.resume(bench.table.name, "a test")
+    bench.sweep()
+    rounds(bench, 1)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+    assert brought_home(bench).moved_back == 2
+    assert (here(bench), sorted(bench.rows())) == (home(bench), sorted(rows))
+
+
+@pytest.mark.parametrize("why", ["young", "waits", "there", "halted", "deleted lately", "begun"])
+def test_nothing_is_forgotten_that_may_be_needed(known: Bench, why: str):
+    bench = known
+    rounds(bench, ROUNDS)
+    age(bench, timedelta(days=29) if why == "young" else FORGOTTEN_AFTER + timedelta(days=1))
+    versions = {former for former in formers(bench) if former != PARTITION}
+    if why == "waits":
+        bench.execute("UPDATE superseded_version SET deleted_at_ms = NULL")
+    elif why == "there":
+        for version in versions:
+            (Path(bench.table.location) / version).parent.mkdir(parents=True, exist_ok=True)
+    elif why == "halted":
+        for partition in ("dt=0", "dt=1"):
+            bench.store.halt_partition(bench.table, partition, "a test")
+    elif why == "deleted lately":
+        bench.execute("UPDATE superseded_version SET deleted_at_ms = deleted_at_ms + 5 * 86400000")
+    elif why == "begun":
+        bench.execute("UPDATE place_move SET made_at_ms = NULL WHERE id IN (SELECT max(id) FROM place_move)")
+        bench.execute("UPDATE place_move SET made_at_ms = NULL WHERE id IN (SELECT max(id) - 1 FROM place_move)")
+    before = documents(bench)
+    assert (forgotten(bench), documents(bench)) == (0, before)
+
+
+def test_nothing_is_forgotten_of_a_table_whose_storage_is_not_there(known: Bench):
+    bench = known
+    rounds(bench, ROUNDS)
+    age(bench)
+    there = Path(bench.table.location)
+    there.rename(there.with_name("unmounted"))
+    assert forgotten(bench) == 0
+    there.with_name("unmounted").rename(there)
+    assert forgotten(bench) == 2 * (ROUNDS - 4)
+
+
+@pytest.mark.parametrize("is_new", [False, True])
+def test_a_writer_that_makes_a_forgotten_place_again_is_noticed_by_any_daemon(
+    known: Bench, is_new: bool, monkeypatch: pytest.MonkeyPatch
+):
+    bench = known
+    rounds(bench, ROUNDS)
+    age(bench)
+    places = formers(bench)
+    sweeps = daemon_sweeps(bench)
+    sweeps()
+    assert forgotten(bench)
+    lost = [place for place in places if place not in formers(bench)]
+    assert lost
+    sweeps = daemon_sweeps(bench) if is_new else sweeps
+    sweeps()
+    rows, place = in_partition(bench), Path(bench.table.location) / lost[0]
+    place.mkdir(parents=True)
+    sweeps()
+    assert halted(bench) is None, "a directory is no row"
+    write(place, 900, 910)
+    sweeps()
+    assert f"files were written to {lost[0]} after lakefold began to delete there" in (halted(bench) or "")
+    assert (in_partition(bench), len(data_files(place))) == (rows, 1)
+    before = documents(bench)
+    assert (forgotten(bench), documents(bench)) == (0, before)
+    resolved(bench, Take.NEW)
+    bench.store.resume(bench.table.name, "a test")
+    sweeps()
+    assert (halted(bench), in_partition(bench), lost[0] in formers(bench)) == (None, rows, True)
+
+
+def test_a_database_that_is_lost_afterwards_is_told_what_is_still_known(worn: Bench):
+    bench, rows, before = worn, worn.rows(), formers(worn)
+    lose_database(bench)
+    bench.sweep()
+    assert (formers(bench), sorted(bench.rows()), halted(bench), swept(bench)) == (
+        before, sorted(rows), None, LateReport(),
+    )  # fmt: skip
+    bench.clean()
+    rounds(bench, 1)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+
+
+def test_a_partition_that_went_home_in_between_keeps_its_home_for_a_database_that_is_lost(known: Bench):
+    bench, rows = known, known.rows()
+    for _ in range(3):
+        rounds(bench, 2)
+        age(bench)
+        assert brought_home(bench).moved_back == 2
+        bench.clean()
+    rounds(bench, 1)
+    age(bench)
+    assert forgotten(bench)
+    before = formers(bench)
+    lose_database(bench)
+    bench.sweep()
+    assert (formers(bench), sorted(bench.rows()), halted(bench)) == (before, sorted(rows), None)
+    age(bench)
+    bench.clean()
+    assert brought_home(bench).moved_back == 2
+    assert (here(bench), sorted(bench.rows()), swept(bench)) == (home(bench), sorted(rows), LateReport())
+
+
+def test_a_partition_that_is_dropped_and_added_again_has_its_new_rows_only(worn: Bench):
+    bench = worn
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+    dropped(bench)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    age(bench)
+    forgotten(bench)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench), swept(bench)) == (sorted(rows), None, LateReport())
+
+
+def test_a_table_that_is_renamed_afterwards_goes_on_under_its_new_name(worn: Bench):
+    bench, rows, before = worn, worn.rows(), formers(worn)
+    renamed(bench)
+    bench.sweep()
+    assert (formers(bench), sorted(bench.rows()), halted(bench), swept(bench)) == (
+        before, sorted(rows), None, LateReport(),
+    )  # fmt: skip
+    rounds(bench, 1)
+    assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
+
+
+def test_a_backup_of_the_database_from_before_is_told_what_followed(known: Bench):
+    bench, rows = known, known.rows()
+    rounds(bench, 3)
+    database = Path(bench.url.removeprefix("sqlite:///"))
+    bench.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(database, bench.home / "backup")
+    rounds(bench, ROUNDS)
+    age(bench)
+    assert forgotten(bench)
+    bench.store.close()
+    for name in (f"{database}-wal", f"{database}-shm"):
+        Path(name).unlink(missing_ok=True)
+    shutil.copy(bench.home / "backup", database)
+    bench.store = type(bench.store)(bench.url)
+    bench.sweep()
+    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
+    assert Path(bench.table.location) / record.last.place == here(bench)
+    assert (record.home, sorted(bench.rows()), halted(bench)) == (PARTITION, sorted(rows), None)
+    rounds(bench, 1)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+
+
+class Killed(BaseException):
+    """What a process does not survive."""
+
+
+def test_a_process_that_dies_between_documents_and_rows_has_forgotten_nothing_of_the_rows(known: Bench):
+    bench, rows = known, known.rows()
+    rounds(bench, ROUNDS)
+    age(bench)
+    before = formers(bench)
+    with mock.patch.object(type(bench.store), "forget_places", side_effect=Killed), pytest.raises(Killed):
+        forgotten(bench)
+    assert formers(bench) == before
+    bench.sweep()
+    assert (formers(bench), swept(bench), halted(bench)) == (before, LateReport(), None)
+    assert forgotten(bench) == 2 * (ROUNDS - 4)
+    bench.sweep()
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+    lose_database(bench)
+    bench.sweep()
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+
+
+def test_a_document_that_can_t_be_removed_keeps_its_moves(known: Bench):
+    bench = known
+    rounds(bench, ROUNDS)
+    age(bench)
+    before, count = formers(bench), len(documents(bench))
+    with mock.patch.object(HiveFormat, "forget_moves", return_value=()):
+        assert forgotten(bench) == 0
+    assert (formers(bench), len(documents(bench))) == (before, count)
+
+
+def test_a_commit_that_another_partition_names_as_its_last_keeps_its_document(known: Bench):
+    bench, rows = known, known.rows()
+    rounds(bench, 3)
+    for _ in range(4):
+        bench.request(partitions=[PARTITION])
+        assert bench.run().result is Result.COMPLETED
+        bench.clean()
+    age(bench)
+    (last,) = [one.last.token for one in bench.store.moved(bench.table) if one.partition != PARTITION]
+    assert forgotten(bench)
+    assert commits.filed_of(bench.table, last) is not None
+    assert last in bench.store.known_moves(bench.table)
+    lose_database(bench)
+    bench.sweep()
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)

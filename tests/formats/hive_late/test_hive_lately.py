@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is looked at every ten seconds: the places that were left a short while ago, and no others."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from late_writing import PARTITION, dropped, here, home, in_partition, point_at, write
+from toys.bench import Bench
+
+from executors import lately
+from executors.late_round import LateReport
+from executors.lately import Lately, sweep_lately
+from executors.outcome import Result
+from executors.rescue import sweep
+from executors.watch import Watch
+from lake.formats.hive.format import HiveFormat
+from lake.moved import Moved
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+HOUR = timedelta(hours=1)
+Looks = Callable[[], LateReport]
+
+
+@pytest.fixture
+def moved(unmoved: Bench) -> Bench:
+    """A table that was moved three times, all but the last time longer than an hour ago."""
+    for number in range(3):
+        unmoved.request()
+        assert unmoved.run().result is Result.COMPLETED
+        if number < 2:
+            unmoved.execute("UPDATE place_move SET begun_at_ms = begun_at_ms - 7200000")
+    return unmoved
+
+
+@pytest.fixture
+def listed() -> Iterator[Counter[str]]:
+    """How often each place was listed in full."""
+    counts, standing = Counter[str](), HiveFormat.standing
+
+    def counting(format_: Any, table: Any, known: Sequence[Moved]) -> Any:
+        counts.update(place for one in known for place in one.places)
+        return standing(format_, table, known)
+
+    with mock.patch.object(HiveFormat, "standing", counting):
+        yield counts
+
+
+def looks(bench: Bench) -> Looks:
+    remembered = Lately()
+    return lambda: sweep_lately(
+        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, within=HOUR, lately=remembered
+    )
+
+
+def formers(bench: Bench) -> list[Path]:
+    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
+    return [Path(bench.table.location) / former.place for former in record.former]
+
+
+def test_a_look_lists_where_partitions_are_and_what_they_left_within_the_hour_and_nothing_else(
+    moved: Bench, listed: Counter[str]
+):
+    look = looks(moved)
+    assert [look() for _ in range(3)] == [LateReport()] * 3
+    records = moved.store.moved(moved.table)
+    expected = {one.last.place for one in records} | {one.last.left for one in records}
+    assert listed.keys() == expected
+    assert set(listed.values()) == {3}
+    assert len({place for one in records for place in one.places}) == 8
+
+
+def test_what_a_look_reads_of_the_database_does_not_grow_with_the_rounds(moved: Bench):
+    left = moved.store.left_lately(moved.table, HOUR, 100)
+    assert sorted(one.partition for one in left) == ["dt=0", "dt=1"]
+    assert [len(one.former) for one in moved.store.moved_lately(moved.table, left)] == [1, 1]
+
+
+def test_a_late_file_in_a_place_left_within_the_hour_is_brought_in_by_the_next_look(moved: Bench):
+    look, before = looks(moved), in_partition(moved)
+    look()
+    late = write(formers(moved)[-1], 900, 910)
+    assert look().carried == 1
+    assert (in_partition(moved), look()) == (sorted(before + late), LateReport())
+
+
+def test_a_late_file_in_an_older_place_of_a_partition_moved_within_the_hour_is_brought_in_by_the_next_sweep(
+    moved: Bench,
+):
+    look, watch, before = looks(moved), Watch(), in_partition(moved)
+
+    def swept() -> None:
+        sweep(moved.table, format=moved.format, store=moved.store, spark=moved.case.spark, watch=watch)
+
+    with mock.patch("executors.watch._IN_TURN", 0):
+        swept()
+        expected = list(before)
+        for number, place in enumerate(formers(moved)[:-1]):
+            expected += write(place, 900 + number, 901 + number, f"late-{number}.parquet")
+            look()
+            swept()
+            assert in_partition(moved) == sorted(expected)
+
+
+def test_a_partition_that_an_owner_dropped_is_seen_to_by_the_next_look_with_all_its_places(moved: Bench):
+    look = looks(moved)
+    assert set(home(moved).glob("*.parquet"))
+    dropped(moved)
+    look()
+    assert not set(home(moved).glob("*.parquet"))
+
+
+def test_a_partition_pointed_back_at_an_older_place_is_moved_again_by_the_next_look(moved: Bench):
+    look, place = looks(moved), here(moved)
+    point_at(moved, home(moved))
+    assert here(moved) == home(moved)
+    look()
+    assert here(moved) == place
+
+
+@pytest.fixture
+def large(moved: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A table of which more places were left within the hour than a look lists."""
+    monkeypatch.setattr(lately, "IN_FULL", 1)
+    monkeypatch.setattr(lately, "_IN_TURN", 0)
+    monkeypatch.setattr("lake.formats.hive.changes._SURE_AFTER_SECONDS", -60)
+    return moved
+
+
+def test_of_a_large_table_places_are_listed_whose_directories_changed_and_each_once_when_it_is_left(
+    large: Bench, listed: Counter[str]
+):
+    look, before = looks(large), in_partition(large)
+    counts = []
+    for _ in range(4):
+        look()
+        counts.append(sum(listed.values()))
+        listed.clear()
+    assert counts == [2, 2, 0, 0], "each has its first look in turn, then nothing changes"
+    late = write(formers(large)[-1], 900, 910)
+    assert look().carried == 1
+    assert in_partition(large) == sorted(before + late)
+
+
+def test_of_a_large_table_every_place_has_its_turn(large: Bench, listed: Counter[str], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(lately, "_IN_TURN", 1)
+    look = looks(large)
+    for _ in range(4):
+        look()
+    listed.clear()
+    for _ in range(2):
+        look()
+    assert {one.last.left for one in large.store.moved(large.table)} <= listed.keys()
+
+
+def test_a_look_that_fails_is_made_up_for_by_the_next_one(large: Bench):
+    look, before = looks(large), in_partition(large)
+    for _ in range(3):
+        look()
+    late = write(formers(large)[-1], 900, 910)
+    with mock.patch.object(HiveFormat, "standing", side_effect=RuntimeError), pytest.raises(RuntimeError):
+        look()
+    assert look().carried == 1
+    assert in_partition(large) == sorted(before + late)

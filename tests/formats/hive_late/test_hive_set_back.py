@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Duties to what was moved, where the database was set back to a backup, or lost, and clocks of executors differ."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from databases import sqlite_at
+from late_writing import (
+    PARTITION,
+    brought_home,
+    data_files,
+    halted,
+    here,
+    home,
+    in_partition,
+    overwrite,
+    swept,
+    wait_a_tick,
+    write,
+)
+from toys.bench import Bench
+
+from executors.late_round import LateReport
+from executors.outcome import Result
+from lake.formats.hive.commits import new_version
+from lake.optional import identified
+from service.store import Store
+from service.store.views import StoreSettings
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+
+@pytest.fixture
+def known(unmoved: Bench) -> Bench:
+    """A registered table that a completed plan has moved."""
+    unmoved.table = identified(unmoved.format, unmoved.table)
+    unmoved.store.register(unmoved.table, "compact")
+    compact(unmoved)
+    return unmoved
+
+
+def compact(bench: Bench) -> None:
+    bench.request()
+    assert bench.run().result is Result.COMPLETED
+
+
+@contextmanager
+def clock_of_executor(off: timedelta) -> Iterator[None]:
+    """Versions are named by an executor whose clock is so far off."""
+    nanoseconds = round(off.total_seconds() * 1e9)
+
+    def named(plan_id: str, epoch: int, now: int) -> str:
+        return new_version(plan_id, epoch, now + nanoseconds)
+
+    with mock.patch("lake.formats.hive.writer.new_version", named):
+        yield
+
+
+def backup(bench: Bench) -> Path:
+    to = bench.home / "backup.db"
+    with closing(sqlite3.connect(bench.url.removeprefix("sqlite:///"))) as one, closing(sqlite3.connect(to)) as other:
+        one.backup(other)
+    return to
+
+
+def set_back(bench: Bench, to: Path) -> None:
+    """The database is as it was at its backup."""
+    bench.store.close()
+    again = bench.home / "set-back"
+    again.mkdir()
+    shutil.copyfile(to, again / "lakefold.db")
+    opened(bench, again)
+
+
+def lose_database(bench: Bench) -> None:
+    bench.store.close()
+    (bench.home / "other").mkdir()
+    opened(bench, bench.home / "other")
+
+
+def opened(bench: Bench, directory: Path) -> None:
+    bench.url = sqlite_at(directory)
+    bench.store = Store(bench.url, StoreSettings(max_attempts=3))
+    bench.store.register(bench.table, "compact")
+
+
+def why_halted(bench: Bench) -> str:
+    return str(bench.store.halted_partitions(bench.table).get(PARTITION) or halted(bench))
+
+
+def test_rule_2_a_late_append_is_no_overwrite_where_files_were_deleted_after_the_backup(known: Bench):
+    bench, to, rows = known, backup(known), in_partition(known)
+    bench.clean()
+    assert data_files(home(bench)) == []
+    set_back(bench, to)
+    place = here(bench)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (rows, None)
+    write(home(bench), 900, 910)
+    bench.sweep()
+    assert (here(bench), in_partition(bench)) == (place, rows)
+    assert "after lakefold began to delete there" in why_halted(bench)
+
+
+def test_rule_4_files_that_were_deleted_after_the_backup_are_waited_for_by_nothing(known: Bench):
+    bench, to, rows = known, backup(known), in_partition(known)
+    bench.clean()
+    set_back(bench, to)
+    assert swept(bench, grace=timedelta()) == LateReport()
+    bench.clean()
+    assert (brought_home(bench).moved_back, in_partition(bench), halted(bench)) == (2, rows, None)
+
+
+def test_rule_5_what_was_brought_in_and_rewritten_after_the_backup_is_not_brought_in_again(known: Bench):
+    bench, to = known, backup(known)
+    rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+    bench.sweep()
+    compact(bench)
+    set_back(bench, to)
+    for _ in range(3):
+        bench.sweep()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (rows, LateReport(), None)
+    bench.clean()
+    bench.sweep()
+    assert (in_partition(bench), data_files(home(bench)), halted(bench)) == (rows, [], None)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("how", ["lost", "set back"])
+def test_rule_6_a_partition_that_went_home_stays_there_where_the_database_does_not_know_it(
+    known: Bench, how: str, deleted: bool
+):
+    bench, to, rows = known, backup(known), in_partition(known)
+    bench.clean()
+    assert brought_home(bench).moved_back == 2
+    if deleted:
+        bench.clean()
+    lose_database(bench) if how == "lost" else set_back(bench, to)
+    for _ in range(2):
+        bench.sweep()
+    assert (here(bench), in_partition(bench), swept(bench), halted(bench)) == (home(bench), rows, LateReport(), None)
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    bench.clean()
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_rule_2_a_partition_that_followed_an_overwrite_to_a_version_stays_there_where_the_database_is_lost(
+    known: Bench,
+):
+    bench, first = known, here(known)
+    compact(bench)
+    anew = overwrite(first, 500, 520)
+    bench.sweep()
+    assert (here(bench), in_partition(bench)) == (first, sorted(anew))
+    wait_a_tick(first)
+    more = write(first, 600, 610)
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (first, sorted([*anew, *more]), None)
+
+
+def test_rule_2_no_version_of_before_is_read_again_where_the_database_is_lost_and_clocks_differ(known: Bench):
+    bench = known
+    with clock_of_executor(timedelta(hours=1)):
+        compact(bench)
+        write(here(bench), 900, 910)
+        compact(bench)
+    write(here(bench), 910, 920)
+    with clock_of_executor(timedelta(hours=-9)):
+        compact(bench)
+    place, rows = here(bench), in_partition(bench)
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+
+
+@pytest.mark.parametrize("hours", [-9, 9])
+def test_rule_5_what_is_late_where_the_database_is_lost_is_told_by_the_clock_of_the_storage(known: Bench, hours: int):
+    bench = known
+    rows = [*in_partition(bench), *write(home(bench), 900, 910, "part-before.parquet")]
+    bench.sweep()
+    with clock_of_executor(timedelta(hours=hours)):
+        compact(bench)
+    wait_a_tick(home(bench))
+    rows += write(home(bench), 910, 920, "part-after.parquet")
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)

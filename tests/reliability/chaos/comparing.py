@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table compared with the ledger: now, as it was, and what has changed since.
+
+What an incremental read promises, and what is compared here. It begins at a commit and ends at the newest one; the
+commits that it tells of are those after its beginning (``promises.since``).
+
+- It shows each row of the table as it is now that one of these commits wrote last, once, with the row's newest values.
+  A row is a change by its ``_hoodie_commit_time``, which a clustering and a compaction leave as it is. So a row that
+  they have copied is none, and one that was written before them in the span, and copied by them, still is one.
+- It does not show what is gone: deleted rows, and those of partitions that were deleted or overwritten. A row that came
+  and went in the span leaves no trace.
+- Of merge-on-read it shows the rows merged, as a snapshot does, though the base files before the span are not read.
+- It needs the records of its commits and the newest files, no older ones. So it may begin at every commit of the active
+  timeline, also where no older state can be read any more (``promises.promised_from``).
+- Table version 6: Hudi refuses it while a write that began earlier than the newest commit is pending (a "hollow
+  commit"), so that it isn't missed for good by a reader that goes by requests.
+"""
+
+import re
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any
+
+from chaos.ledger import Ledger, State
+from chaos.promises import Commit, commits_of, promised_from, since
+from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark
+from chaos.stage import Stage
+
+_TRIES = 4
+#: how many older states and beginnings are looked at besides the oldest, where not all are
+_AT_RANDOM = 3
+_HOLLOW = re.compile("hollow commit", re.IGNORECASE)
+
+
+class Comparing:
+    """Compares the table of a stage with its ledger. ``counts`` are how often which reader found it right."""
+
+    def __init__(self, stage: Stage, ledger: Ledger, spark: Any, random: Random) -> None:
+        self._stage, self._ledger, self._spark, self._random = stage, ledger, spark, random
+        self._base = stage.base
+        self.counts: Counter[str] = Counter()
+
+    def compare(self, *, duckdb: bool = False, everything: bool = False) -> None:
+        """Every reader sees the ledger's rows and types. Nobody writes meanwhile; lakefold may be in anything.
+
+        With ``everything`` all older states and beginnings are looked at, else the oldest and some others. Raises
+        AssertionError with all that is wrong.
+        """
+        now = self._ledger.state()
+        readers: dict[str, Callable[[], Any]] = {
+            "Spark": lambda: in_spark(self._spark, self._base, now),
+            "hudi-rs": lambda: in_hudi_rs(self._base, now),
+        }
+        if duckdb:
+            readers["DuckDB"] = lambda: in_duckdb(self._base, now)
+        for name, read in readers.items():
+            found = self._read(name, read)
+            self.counts["in Spark alone"] += found is None
+            if found is not None and (wrong := differences(now, *found)):
+                self._wrong(name, wrong)
+        self._compare_older(now, everything=everything)
+        assert not self._stage.problems, "\n".join(self._stage.problems)
+        self.counts["comparisons"] += 1
+        self._stage.say(f"equal: {len(now.rows)} rows, {now.evolutions} evolutions")
+
+    def _compare_older(self, now: State, *, everything: bool) -> None:
+        """Older states, and changes since then. Restores and savepoints make promises of their own."""
+        states = self._ledger.states()
+        commits = commits_of(self._base, states)
+        first = promised_from(self._base)
+        for commit in self._some(commits, everything=everything):
+            self._since(commit, commits, now)
+        for commit in self._some([c for c in commits if first and c.instant >= first], everything=everything):
+            steps = [one.label for one in commits if one.label and one.instant <= commit.instant]
+            if steps:
+                self._as_of(commit.instant, states[steps[-1]])
+
+    def _some(self, commits: list[Commit], *, everything: bool) -> list[Commit]:
+        others = commits[1:]
+        return commits[:1] + (others if everything else self._random.sample(others, min(_AT_RANDOM, len(others))))
+
+    def _as_of(self, instant: str, then: State) -> None:
+        def is_over() -> bool:
+            first = promised_from(self._base)
+            return first is None or instant < first
+
+        options = {"as.of.instant": instant}
+        self.counts["older states read"] += self._is_right(f"Spark as of {instant}", options, then, is_over)
+
+    def _since(self, begin: Commit, commits: list[Commit], now: State) -> None:
+        """What was changed since a commit, as the class says."""
+        told, after = since(begin, commits)
+        # A row's ``ts`` is the number of the step that wrote it last.
+        numbers = {int(one.label.split("-")[2]) for one in after if one.label}
+        changed = State({key: row for key, row in now.rows.items() if row["ts"] in numbers}, now.evolutions)
+        options = {"hoodie.datasource.query.type": "incremental", "hoodie.datasource.read.begin.instanttime": told}
+        steps = ", ".join(str(number) for number in sorted(numbers))
+        name = f"Spark incrementally since {told} (steps {steps or 'none'})"
+        self.counts["incremental reads"] += self._is_right(name, options, changed, lambda: False)
+
+    def _is_right(self, name: str, options: Mapping[str, str], then: State, is_over: Callable[[], bool]) -> bool:
+        """Whether Spark's answer has the ledger's rows; False also where it was not promised any more: ``is_over``."""
+        wrong: list[str] = []
+        for _ in range(2):  # a clean of lakefold may have been in the middle of it
+            found = self._read(name, lambda: in_spark(self._spark, self._base, then, options), is_over)
+            if found is None:
+                return False
+            wrong = differences(then, *found, types=False)
+            if not wrong:
+                return True
+            if is_over():
+                return False
+        self._wrong(name, wrong)
+        return False
+
+    def _wrong(self, name: str, lines: list[str]) -> None:
+        copy = self._stage.home / "evidence"
+        if not copy.exists():
+            shutil.copytree(self._base, copy, ignore_dangling_symlinks=True)
+        self._stage.wrong(f"{name} at {copy}: " + "\n  ".join(lines))
+
+    def _read(self, name: str, read: Callable[[], Any], is_over: Callable[[], bool] = lambda: False) -> Any:
+        """What a reader finds; its files may be deleted under it by a writer that keeps one version."""
+        for left in reversed(range(_TRIES)):
+            try:
+                return read()
+            except Exception as error:
+                text = f"{name} can't read the table: {str(error).strip()[:600]}"
+                self._stage.say(text)
+                if is_over() or (_HOLLOW.search(str(error)) and self._is_pending()):
+                    return None
+                if left == 0:
+                    self._stage.wrong(text)
+                time.sleep(1)
+        return None
+
+    def _is_pending(self) -> bool:
+        """Whether something is pending on a timeline of layout 1."""
+        home = self._base / ".hoodie"
+        names = [path.name for path in home.iterdir() if path.name[:17].isdigit()]
+        ended = {name[:17] for name in names if not name.endswith((".requested", ".inflight"))}
+        return any(name[:17] not in ended for name in names)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lakefold's database in a run: SQLite, or a PostgreSQL server of its own. Either can be lost."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import postgres
+from databases import sqlite_at
+
+_NAME = "chaos"
+
+
+class Database:
+    """``url`` is where it is; the same after ``lose``."""
+
+    def __init__(self, home: Path, server: postgres.Server | None) -> None:
+        self._home, self._server = home, server
+        self.url = self._made()
+
+    def lose(self) -> None:
+        """Put an empty one in its place. Its clients have ended."""
+        if self._server is None:
+            for path in self._home.glob("*.db*"):
+                path.unlink()
+        else:
+            postgres.drop_database(self._server.url, _NAME)
+        self.url = self._made()
+
+    @property
+    def has_server(self) -> bool:
+        """Whether it can be away."""
+        return self._server is not None
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Its server has crashed meanwhile. What was committed is there again afterwards."""
+        assert self._server is not None
+        self._server.stop(immediate=True)
+        try:
+            yield
+        finally:
+            assert self._server.start()
+
+    def _made(self) -> str:
+        return sqlite_at(self._home) if self._server is None else postgres.new_database(self._server.url, _NAME)

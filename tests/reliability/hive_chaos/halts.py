@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Halts that arise on purpose, and how a person ends them. What must not end with rewriting is looked at meanwhile.
+
+Partition ``SPLIT`` is halted as lakefold halts one by itself: it is overwritten where it is and where it was, while
+the daemon stands still. The table is halted with the store's own call, which an executor makes whose proof fails.
+"""
+
+import random
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from chaos.processes import Victim
+from harness import Installation
+from hive_race.writer import Notes
+from waiting import wait_for
+
+from hive_chaos.catalog import places
+from hive_chaos.owner import SPLIT, SPLITS_FROM
+from hive_chaos.processes import Owner, content_of
+from service.store.errors import NotFound
+from service.wiring import open_config, open_store
+
+SPLIT_PARTITION = f"dt={SPLIT}"
+_MOVED_WITHIN_SECONDS = 120.0
+_HALTED_WITHIN_SECONDS = 120.0
+_SETTLED_WITHIN_SECONDS = 120.0
+
+
+class Halts:
+    """Which halts there are to be, and whether others are there. ``wrong`` is told of what must not be."""
+
+    def __init__(self, owner: Owner, uri: str, kind: str, chance: random.Random, wrong: Callable[[str], None]) -> None:
+        self._owner, self._uri, self._kind, self._chance, self._wrong = owner, uri, kind, chance, wrong
+        self._notes, self._number = Notes(owner.home / "writes"), SPLITS_FROM
+        self._is_split, self._halted_table = False, ""
+        #: table and partition of what was halted on purpose
+        self._settled: set[tuple[str, str]] = set()
+        self._told: set[str] = set()
+
+    def judge(self, status: Mapping[str, Any]) -> None:
+        """Find halts that nothing was done for. A table that was renamed keeps those of its former names."""
+        for entry in status["attention"]:
+            table, found = entry["table"], dict[str, str]()
+            if entry["halted_at"]:
+                found[""] = entry["halted_reason"]
+            found |= {one["partition"]: one["halted_reason"] for one in entry["halted_partitions"]}
+            for partition, reason in found.items():
+                if self._is_on_purpose(table, partition):
+                    self._settled.add((table, partition))
+                elif (text := f"halted: {table}, {partition or 'all of it'}: {reason}") not in self._told:
+                    self._told.add(text)
+                    self._wrong(text[:1500])
+
+    def _is_on_purpose(self, table: str, partition: str) -> bool:
+        if (table, partition) in self._settled and table != self._owner.table:
+            return True
+        return self._is_split if partition == SPLIT_PARTITION else not partition and table == self._halted_table
+
+    # A partition.
+
+    def split(self, daemon: Victim) -> bool:
+        """Overwrite ``SPLIT`` where it is and where it was; False where it was not moved in time.
+
+        The owner must not rename the table meanwhile.
+        """
+        for _ in range(3):
+            self._append(places(self._uri, self._owner.table)[SPLIT])
+        before, deadline = places(self._uri, self._owner.table)[SPLIT], time.monotonic() + _MOVED_WITHIN_SECONDS
+        while time.monotonic() < deadline:
+            time.sleep(0.2)
+            if not daemon.running or places(self._uri, self._owner.table)[SPLIT] == before:
+                continue
+            daemon.signal(signal.SIGSTOP, "all")
+            try:
+                time.sleep(1)  # a call of the metastore's that it had sent ends
+                here = places(self._uri, self._owner.table)[SPLIT]
+                if before.is_dir() and here != before and here.is_dir():
+                    self._overwrite_both(here, before)
+                    return True
+                before = here  # it was on its way home
+            finally:
+                daemon.wake()
+        return False
+
+    def place(self) -> tuple[str, Path | None]:
+        """The table's name and where the partition is; neither changes while it is halted, but for a rename."""
+        table = self._owner.table
+        return table, places(self._uri, table).get(SPLIT)
+
+    def wait_until_split(self, status: Callable[[], Mapping[str, Any]]) -> None:
+        """Wait until the partition is halted, under the name that its table has by then."""
+
+        def is_halted() -> bool:
+            return (self._owner.table, SPLIT_PARTITION) in {
+                (entry["table"], one["partition"])
+                for entry in status()["attention"]
+                for one in entry["halted_partitions"]
+            }
+
+        wait_for(is_halted, f"{SPLIT_PARTITION} of {self._owner.table} was halted", _HALTED_WITHIN_SECONDS, every=1)
+
+    def resolve(self, installation: Installation) -> None:
+        """Say which of the overwrites counts; the owner is held."""
+        words = ("tables", "resolve", self._owner.table, "--partition", SPLIT_PARTITION, "--take", self._take)
+        answer = ""
+
+        def is_settled() -> bool:
+            nonlocal answer
+            done = installation.run(*words, expect=None)
+            answer = done.stdout + done.stderr
+            return done.returncode == 0
+
+        wait_for(is_settled, lambda: f"{' '.join(words)}: {answer[-1500:]}", _SETTLED_WITHIN_SECONDS, every=2)
+        self._is_split = False
+        for number in (self._number - 1, self._number):
+            self._notes.add(number=number, ended=time.time())
+
+    def _append(self, place: Path) -> None:
+        number = self._noted(overwrites=False)
+        self._put(place, number)
+        self._notes.add(number=number, ended=time.time())
+
+    def _overwrite_both(self, here: Path, former: Path) -> None:
+        """The overwrite that will count has the higher number, and so is the later one in the ledger."""
+        self._is_split = True
+        self._take = self._chance.choice(("old", "new"))
+        loser, winner = (self._noted(overwrites=True) for _ in range(2))
+        # Where it is comes first: the other one is younger then, and nothing tells whether it has met these files.
+        numbers = (winner, loser) if self._take == "new" else (loser, winner)
+        for place, number in zip((here, former), numbers, strict=True):
+            for path in sorted(place.iterdir()):
+                if not path.name.startswith((".", "_")):
+                    path.unlink()
+            self._put(place, number)
+            time.sleep(0.05)
+
+    def _noted(self, *, overwrites: bool) -> int:
+        self._number += 1
+        low = self._number * 1000
+        self._notes.add(
+            number=self._number, overwrites=overwrites, began=time.time(), partitions={SPLIT: (low, low + 12)}
+        )
+        return self._number
+
+    def _put(self, place: Path, number: int) -> None:
+        """A file as Spark's jobs leave them: under its name once it is whole."""
+        path = place / f"part-{number}.{self._kind}"
+        begun = path.with_name(f".{path.name}.begun")
+        begun.write_bytes(content_of(self._kind, number))
+        begun.rename(path)
+
+    # The table.
+
+    def halt_table(self, installation: Installation) -> Collection[str]:
+        """Halt the table; the plans that run at that moment. Its name stays until ``resume``."""
+        self._halted_table = self._owner.table
+
+        def halt() -> bool:
+            with suppress(NotFound), closing(open_store(open_config(installation.config))) as store:
+                return store.halt_table(store.table_state(self._halted_table).ref, "its rows differ, says this test")
+            return False
+
+        wait_for(halt, f"{self._halted_table} is not registered", _HALTED_WITHIN_SECONDS, every=1)
+        return self._plans(installation, "inflight") | self._plans(installation, "completed")
+
+    def resume(self, installation: Installation, begun: Collection[str]) -> None:
+        """End the halt. No plan but those that were ``begun`` has been completed during it."""
+        if more := self._plans(installation, "completed").difference(begun):
+            self._wrong(f"completed while {self._halted_table} was halted: {sorted(more)}")
+        installation.run("resume", self._halted_table)
+        self._halted_table = ""
+
+    def _plans(self, installation: Installation, state: str) -> set[str]:
+        plans = installation.json("plans", "list", "--state", state, "--table", self._halted_table, "--limit", "1000")
+        return {plan["plan_id"] for plan in plans}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What judges a run of chaos on Hive tables: each fault comes, and a halt that nothing was done for is a failure."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from chaos import clocks
+from hive_chaos.faults import RECOVERY_SECONDS, Deck, Fault, Spans
+from hive_chaos.halts import SPLIT_PARTITION, Halts
+from hive_chaos.processes import Owner, content_of, variables
+from hive_race.ledger import BOUND, Read, Write
+from hive_race.readers import rows_at
+from support import needs_server
+
+ALL = "its rows differ"
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> SimpleNamespace:
+    return SimpleNamespace(home=tmp_path, table="chaos.t1")
+
+
+@pytest.fixture
+def wrong() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def halts(owner: SimpleNamespace, wrong: list[str]) -> Halts:
+    return Halts(cast("Owner", owner), "", "parquet", random.Random(), wrong.append)
+
+
+def halted(table: str, *partitions: str, all_of_it: bool = False) -> dict[str, Any]:
+    """What ``status`` says of a table."""
+    return {
+        "attention": [
+            {
+                "table": table, "halted_at": "then" if all_of_it else None, "halted_reason": ALL if all_of_it else None,
+                "halted_partitions": [{"partition": one, "halted_reason": "both overwritten"} for one in partitions],
+            }
+        ]
+    }  # fmt: skip
+
+
+def split(halts: Halts, tmp_path: Path) -> None:
+    """Both overwrites of the partition, each in a directory of its own."""
+    for name in ("here", "former"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part-0.parquet").write_bytes(content_of("parquet", 1))
+    halts._overwrite_both(tmp_path / "here", tmp_path / "former")
+
+
+def test_each_fault_comes_before_any_other_one_has_come_three_times():
+    deck = Deck(random.Random(7), without=frozenset({Fault.AWAY}))
+    drawn = Counter(deck.draw() for _ in range(len(Fault) - 1 + 2))
+    assert (drawn.keys(), max(drawn.values())) == (set(Fault) - {Fault.AWAY}, 2)
+
+
+def test_a_halt_that_nothing_was_done_for_is_told_once(halts: Halts, wrong: list[str]):
+    for _ in range(2):
+        halts.judge(halted("chaos.t1", "dt=p0", SPLIT_PARTITION, all_of_it=True))
+    assert [text.partition(": ")[2] for text in wrong] == [
+        f"chaos.t1, all of it: {ALL}",
+        "chaos.t1, dt=p0: both overwritten",
+        f"chaos.t1, {SPLIT_PARTITION}: both overwritten",
+    ]
+
+
+def test_only_the_partition_that_was_split_may_be_halted_and_under_former_names_of_its_table_for_good(
+    halts: Halts, owner: SimpleNamespace, wrong: list[str], tmp_path: Path
+):
+    split(halts, tmp_path)
+    halts.judge(halted("chaos.t1", SPLIT_PARTITION))
+    owner.table = "chaos.t2"
+    halts._is_split = False
+    halts.judge(halted("chaos.t1", SPLIT_PARTITION))
+    assert wrong == []
+    halts.judge(halted("chaos.t2", SPLIT_PARTITION))
+    assert len(wrong) == 1
+
+
+def test_the_overwrite_that_counts_is_the_last_one_of_the_ledger(halts: Halts, tmp_path: Path):
+    split(halts, tmp_path)
+    (counts,) = (tmp_path / ("here" if halts._take == "new" else "former")).glob("*.parquet")
+    assert counts.name == f"part-{halts._number}.parquet"
+
+
+def test_rows_are_due_once_there_was_no_fault_for_twice_the_bound():
+    spans, ended = Spans(), 1000.0
+    spans.add(ended + 1, ended + 2)
+    write = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=ended - 1, ended=ended)
+    calm_from = ended + 2 + RECOVERY_SECONDS
+
+    def is_due(at: float) -> bool:
+        return spans.is_due(write, Read(partition="p", place=None, began=at, ended=at, rows={}))
+
+    assert [is_due(calm_from + 2 * BOUND - 1), is_due(calm_from + 2 * BOUND + 1)] == [False, True]
+
+
+def test_a_process_with_a_wrong_clock_sleeps_as_long_as_any_other():
+    if clocks.library() is None:
+        needs_server(clocks.INSTALL)
+    script = "import time; began = time.monotonic(); time.sleep(0.05); print(time.monotonic() - began, time.time())"
+    environment = {**os.environ, **variables(clocks.Clock(seconds=-32_400))}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
+    slept, now = map(float, done.stdout.split())
+    assert 0.04 < slept < 30
+    assert abs(time.time() - 32_400 - now) < 60
+
+
+def test_a_row_with_another_value_than_its_writers_is_of_no_write(tmp_path: Path):
+    (tmp_path / "good.parquet").write_bytes(content_of("parquet", 1, rows=1))
+    pq.write_table(pa.table({"id": [7], "write": [1], "value": ["v8"]}), tmp_path / "changed.parquet")
+    assert rows_at(tmp_path) == {(1000, 1): 1, (7, -1): 1}
