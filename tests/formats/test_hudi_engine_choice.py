@@ -156,6 +156,58 @@ def test_d5_numbers_in_a_column_that_is_text_by_now_are_copied_or_refused(
     assert not lake.choose(as_text=["w"], **settings).copies
 
 
+OLD = {"org.apache.spark.version": "3.5.5", "org.apache.spark.legacyDateTime": ""}
+BEFORE = pa.table({"day": pa.array([-141_428, 0], pa.date32()), "at": pa.array([0, None], pa.timestamp("us", "UTC"))})
+
+
+@pytest.mark.parametrize("told", [OLD, {"org.apache.spark.version": "2.4.8"}])
+@pytest.mark.parametrize(
+    ("settings", "obstacle"),
+    [
+        ({"engine": "spark"}, "engine = spark is set; set engine = auto"),
+        ({"kind": PlanKind.COMPACTION}, "logs are merged row by row"),
+    ],
+)
+def test_days_that_spark_would_move_into_todays_calendar_are_copied_or_refused(
+    tmp_path: Path, told: dict[str, str], settings: dict[str, Any], obstacle: str
+) -> None:
+    lake = Lake(tmp_path)
+    lake.add(BEFORE, **told)
+    kept = "0.parquet has dates or timestamps of Spark's calendar before 3.0 in column day, and only a copy keeps them"
+    assert lake.choose() == Engine(copies=True, reason=kept)
+    with pytest.raises(Rejected) as refused:
+        lake.choose(**settings)
+    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise write the table anew by today's ")
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (BEFORE, {}),
+        (BEFORE, {"org.apache.spark.version": "3.5.5"}),
+        (BEFORE.slice(1), OLD),
+        (pa.table({"at": pa.array([None], pa.timestamp("ms", "UTC"))}), OLD),
+    ],
+)
+def test_days_that_no_reader_moves_may_be_written_by_the_row_writer(
+    tmp_path: Path, rows: pa.Table, told: dict[str, str]
+) -> None:
+    lake = Lake(tmp_path)
+    lake.add(rows, **told)
+    assert not lake.choose(engine="spark").copies
+
+
+@pytest.mark.parametrize("other", [{}, {"org.apache.spark.version": "3.5.5"}, OLD | {"org.apache.spark.timeZone": "X"}])
+def test_files_of_two_calendars_are_not_copied_into_one(tmp_path: Path, other: dict[str, str]) -> None:
+    lake = Lake(tmp_path)
+    lake.add(BEFORE.slice(1), **OLD)
+    lake.add(BEFORE.slice(1), **other)
+    obstacle = "1.parquet has dates and timestamps of another calendar than 0.parquet, or of another zone"
+    assert lake.choose() == Engine(copies=False, reason=f"no copy, {obstacle}")
+    with pytest.raises(Rejected, match="another calendar"):
+        lake.choose(engine="stitch")
+
+
 @pytest.mark.parametrize(
     ("generator", "kind", "found"),
     [

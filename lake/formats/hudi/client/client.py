@@ -47,6 +47,7 @@ _FOLLOWED = ("hoodie.table.metadata.partitions", "hoodie.table.checksum", "hoodi
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WAIT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
+_CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "int96")]
 
 
 class HudiClient:
@@ -73,7 +74,8 @@ class HudiClient:
         self.bundle = bundle_of(self.spark)
         self.zones = zones_of(self.spark)
         self._read_table()
-        sql = self._session()._jsparkSession.sqlContext()
+        self._java_session: Any = self._session()._jsparkSession
+        sql = self._java_session.sqlContext()
         context = self.jvm.org.apache.hudi.client.common.HoodieSparkEngineContext
         self.context: Any = context(self.spark.sparkContext._jsc, sql)
         self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)
@@ -159,6 +161,11 @@ class HudiClient:
             return {}
         return plan_options(self.plan, self.engine, self._schema_json())
 
+    def _has_days(self) -> bool:
+        """Whether columns of the table have dates or timestamps, at any depth."""
+        schema = self._schema_json()
+        return '"date"' in schema or '"timestamp' in schema
+
     def _schema_json(self) -> str:
         return str(self.bundle.spark_schema(self.schema).json())
 
@@ -172,6 +179,7 @@ class HudiClient:
             merge_on_read=self.meta.getTableType().name() == "MERGE_ON_READ",
             can_copy=self.bundle.copies_row_groups,
             as_text=turned_to_text(table_properties(self.storage), self._schema_json()),
+            has_days=self._has_days(),
         )
 
     def _session(self) -> "SparkSession":
@@ -180,6 +188,8 @@ class HudiClient:
         # Either of the two would drop the rows of an input silently.
         session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
         session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
+        for key, value in self._calendars.items():
+            session.conf.set(key, value)
         if self.plan is not None and self.plan.options.sort_columns:
             # A sort's output is cut into as many files as planned only when its shuffle has at least that many
             # partitions and adaptive execution does not merge them.
@@ -188,6 +198,43 @@ class HudiClient:
             session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
             session.conf.set("spark.sql.shuffle.partitions", str(max(current, outputs)))
         return session
+
+    @cached_property
+    def _calendars(self) -> dict[str, str]:
+        """Settings by which days before 1582 and moments before 1900 stay as readers see them.
+
+        Spark, unless told so, reads none of a file that does not name its writer, and writes none. Where the session
+        says that such files are in the calendar before Spark 3.0 its readers are taken to be told so, too.
+        """
+        read = {f"{name}Read": str(self.spark.conf.get(f"{name}Read", None)).upper() for name in _CALENDARS}
+        old = {key: mode if mode == "LEGACY" else "CORRECTED" for key, mode in read.items()}
+        return old | {f"{name}Write": "CORRECTED" for name in _CALENDARS}
+
+    @contextmanager
+    def own_session(self) -> Iterator[None]:
+        """Let Spark code that Hudi calls in this thread, and tasks of its jobs, see the settings of our own session.
+
+        Hudi hands its session to what reads. Its row writer takes the settings of the thread's session when a job is
+        made; what merges rows asks for them in its tasks, which know what the thread that ran the job has set. Both
+        belong to the thread, and threads that are begun in the block inherit them.
+        """
+        sessions = self.jvm.org.apache.spark.sql.SparkSession
+        context = self.spark.sparkContext
+        before = sessions.getActiveSession()
+        given = {key: context.getLocalProperty(key) for key in self._calendars}
+        try:
+            sessions.setActiveSession(self._java_session)
+            for key, value in self._calendars.items():
+                context.setLocalProperty(key, value)
+            yield
+        finally:
+            with suppress(Exception):  # a dead JVM has no session to be put back
+                for key, old in given.items():
+                    context._jsc.setLocalProperty(key, old)
+                if before.isDefined():
+                    sessions.setActiveSession(before.get())
+                else:
+                    sessions.clearActiveSession()
 
     def _config(self, options: Mapping[str, str]) -> Any:
         properties = self.jvm.java.util.HashMap()
@@ -320,14 +367,16 @@ class HudiClient:
         """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
         self.begun = Begun(self.storage, instant)
         if kind is PlanKind.COMPACTION:
-            java = self.bundle.begin_compaction(self.worker, instant)
+            with self.own_session():
+                java = self.bundle.begin_compaction(self.worker, instant)
         else:
             if self._asks_before_commit():
                 # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
                 self.meta.reloadActiveTimeline()
                 cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
                 self._guard.preWrite(instant, cluster, self.meta)
-            java = self.worker.cluster(instant, False)
+            with self.own_session():
+                java = self.worker.cluster(instant, False)
         self.begun.is_ours()
         return java
 

@@ -52,16 +52,28 @@ def turned_to_text(properties: Mapping[str, str], schema_json: str) -> Collectio
 
 
 def choose_engine(
-    plan: Plan, storage: Storage, *, merge_on_read: bool, can_copy: bool, as_text: Collection[str] = ()
+    plan: Plan,
+    storage: Storage,
+    *,
+    merge_on_read: bool,
+    can_copy: bool,
+    as_text: Collection[str] = (),
+    has_days: bool = True,
 ) -> Engine:
     """The engine for ``plan`` as its ``engine`` setting asks; ``can_copy`` says whether the bundle has a copy.
 
     Reads the footers of all inputs unless something else decides. Inputs that are gone or damaged are passed over:
     publishing the plan, or the rewrite, names them. Numbers in a column of ``as_text`` are copied, whatever the size of
-    the row groups. Raises Rejected where the setting can't be followed, or where only a copy would do and can't be had.
+    the row groups. So are dates and timestamps that Spark would move into today's calendar, while other readers move
+    none; they are looked for where the table ``has_days``, columns of these types. Raises Rejected where the setting
+    can't be followed, or where only a copy would do and can't be had.
     """
-    if numbers := _numbers(plan, storage, as_text):
-        return _only_copy(plan, storage, numbers, merge_on_read=merge_on_read, can_copy=can_copy)
+    for kept, anew in (
+        (_numbers(plan, storage, as_text), "anew, without UPDATE in Spark SQL"),
+        (_moved(plan, storage) if has_days else None, "anew by today's calendar"),
+    ):
+        if kept is not None:
+            return _only_copy(plan, storage, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
     if plan.kind is PlanKind.COMPACTION:
         return Engine(copies=False, reason=_MERGED)
     wanted = plan.options.engine
@@ -96,8 +108,16 @@ def _numbers(plan: Plan, storage: Storage, as_text: Collection[str]) -> str | No
     return None
 
 
-def _only_copy(plan: Plan, storage: Storage, numbers: str, *, merge_on_read: bool, can_copy: bool) -> Engine:
-    """The copy that keeps ``numbers``; raises Rejected where there is none."""
+def _moved(plan: Plan, storage: Storage) -> str | None:
+    """The first input with values that Spark would move into today's calendar, in words."""
+    for footer in _footers(plan, storage):
+        for column in footer.moved:
+            return f"{footer.path} has dates or timestamps of Spark's calendar before 3.0 in column {column}"
+    return None
+
+
+def _only_copy(plan: Plan, storage: Storage, kept: str, anew: str, *, merge_on_read: bool, can_copy: bool) -> Engine:
+    """The copy of what only a copy keeps, ``kept`` in words; raises Rejected where there is none."""
     if plan.kind is PlanKind.COMPACTION:
         obstacle: str | None = _MERGED
     elif plan.options.engine not in {AUTO, "stitch"}:
@@ -107,10 +127,10 @@ def _only_copy(plan: Plan, storage: Storage, numbers: str, *, merge_on_read: boo
         obstacle = obstacle or _differing(_footers(plan, storage))
     if obstacle:
         raise Rejected(
-            f"{plan.table.name}: {numbers}, and only a copy keeps them, but {obstacle}; otherwise write the table "
-            "anew, without UPDATE in Spark SQL, or leave it out"
+            f"{plan.table.name}: {kept}, and only a copy keeps them, but {obstacle}; otherwise write the table "
+            f"{anew}, or leave it out"
         )
-    return Engine(copies=True, reason=f"{numbers}, and only a copy keeps them")
+    return Engine(copies=True, reason=f"{kept}, and only a copy keeps them")
 
 
 def _obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | None:
@@ -146,6 +166,9 @@ def _differing(footers: Iterator[Footer]) -> str | None:
         if other.bloom_filter != first.bloom_filter:
             kinds = f"{other.bloom_filter or 'none'}, {first.path} has {first.bloom_filter or 'none'}"
             return f"{other.path} has a bloom filter of another type ({kinds})"
+        if other.old_calendar != first.old_calendar:
+            # One file has one calendar, by which all its values are read.
+            return f"{other.path} has dates and timestamps of another calendar than {first.path}, or of another zone"
     return None
 
 

@@ -76,7 +76,11 @@ def write(
         raise CancelRequested(f"{plan.table.name}: cancelled before the rewrite")
     total = sum(group.bytes for group in groups)
     try:
-        with tagged(client.spark, tag), ProgressReporter(client.spark, tag, total, report) as progress:
+        with (
+            client.own_session(),
+            tagged(client.spark, tag),
+            ProgressReporter(client.spark, tag, total, report) as progress,
+        ):
             with _watched(client, prepared.instant, tag):
                 java = _begin(client, prepared, groups) if begun is None else begun
                 stats = _force(client, java)
