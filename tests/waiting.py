@@ -8,15 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+#: how much slower a shared machine may be
+_PATIENCE = 4
+
 
 def wait_for(
     condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = 30.0, *, every: float = 0.03
 ) -> Any:
-    """Block until ``condition()`` is true; its value. ``what`` says what was missing, or finds it out."""
-    deadline = time.monotonic() + seconds
+    """Block until ``condition()`` is true; its value. ``what`` says what was missing, or finds it out.
+
+    ``seconds`` are those of a machine that has nothing else to do.
+    """
+    deadline = time.monotonic() + seconds * _PATIENCE
     while not (value := condition()):
         if time.monotonic() > deadline:
-            raise AssertionError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
+            raise AssertionError(f"not within {seconds * _PATIENCE:.0f} s: {what if isinstance(what, str) else what()}")
         time.sleep(every)
     return value
 

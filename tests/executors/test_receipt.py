@@ -196,7 +196,7 @@ def test_the_proof_ends_when_the_lease_says_so(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_two_thousand_footers_cost_less_than_two_seconds_of_one_core(tmp_path: Path):
+def test_two_thousand_footers_cost_little_more_than_reading_them(tmp_path: Path):
     case = Case(tmp_path, ReceiptLevel.FOOTER)
     rows = table(range(5))
     first = case.input(rows)
@@ -206,8 +206,12 @@ def test_two_thousand_footers_cost_less_than_two_seconds_of_one_core(tmp_path: P
         case.slices.append(FileSlice(partition="p", file_id=name, path=name, bytes=1))
     case.output(pa.concat_tables([rows] * 2000))
     begun = time.process_time()
+    for slice_ in case.slices:
+        pq.read_metadata(tmp_path / slice_.path)
+    reading, begun = time.process_time() - begun, time.process_time()
     case.prove()
-    assert time.process_time() - begun < 2
+    # It is about three times as much; a second reading of each file, or a Python object a value, would be far more.
+    assert time.process_time() - begun < 10 * reading
 
 
 @pytest.mark.parametrize("level", list(ReceiptLevel))

@@ -2,6 +2,7 @@
 """Plans as the database lists, shows, packs and counts them, on SQLite and PostgreSQL."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -135,13 +136,17 @@ def test_a_hundred_thousand_stored_plans_cost_little(store: Store, database_url:
         "expired": lambda: store.expired("e"),
     }.items():
         use()
-        began = time.perf_counter()
-        use()
-        timings[name] = time.perf_counter() - began
+        timings[name] = min(_seconds(use) for _ in range(5))
     assert store.figures().count(*PlanState) == 100_001
-    # A shared machine may be slow; a missing index costs several times these.
+    # The best of five, since a shared machine may be slow; a missing index costs several times these.
     assert timings.pop("figures") < 0.5
     assert max(timings.values()) < 0.15, timings
+
+
+def _seconds(use: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    use()
+    return time.perf_counter() - began
 
 
 def test_plan_ids_of_one_process_are_ordered_by_time() -> None:
