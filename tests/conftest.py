@@ -43,7 +43,7 @@ sqlite_engines.install()
 hypothesis.settings.register_profile("lakefold", deadline=None)
 hypothesis.settings.load_profile("lakefold")
 RELIABILITY = Path(__file__).parent.parent / "docs" / "reliability.md"
-_MEASURED = "## Measured\n"
+_MEASURED = "| what was done | result |\n"
 
 
 _FIGURE = "figure"
@@ -179,19 +179,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         kept, _, measured = RELIABILITY.read_text().partition(_MEASURED)
         known = [] if whole else measured.splitlines()
         rows = dict(line.strip("| ").split(" | ", 1) for line in known if line.startswith("| ") and " | " in line)
-        rows.pop("what was done", None)
         rows.update(figures)
-        lines = [
-            kept + _MEASURED,
-            "",
-            "Written by `make soak` or some of its tests alone; `make test` runs the same tests with smaller counts.",
-            "How to replay a simulated seed: [CONTRIBUTING](../CONTRIBUTING.md#simulation).",
-            "",
-            "| what was done | result |",
-            "|---|---|",
-            *(f"| {subject} | {figure} |" for subject, figure in sorted(rows.items())),
-        ]
-        RELIABILITY.write_text("\n".join(lines) + "\n")
+        lines = ["|---|---|", *(f"| {subject} | {figure} |" for subject, figure in sorted(rows.items()))]
+        RELIABILITY.write_text(kept + _MEASURED + "\n".join(lines) + "\n")
 
 
 @pytest.fixture(autouse=True)
