@@ -22,17 +22,20 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 MIB = 1 << 20
 RULES = '[[sources]]\npath = "lake"\n[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n'
 GRID = ("--set", "min_input_files=2,8", "--set", "target_file_max=512MiB,1GiB")
-NOW = datetime.now(UTC).replace(microsecond=0)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC).replace(microsecond=0)
 
 
 @pytest.fixture
 def home(tmp_path) -> Path:
     """Ten days, each with a partition that gets a file of 8 MiB an hour; one day was clustered by a plan."""
-    table = Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    now, table = _now(), Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
     for hour in range(240):
-        table.commit(NOW - timedelta(hours=239.5 - hour), {f"dt={hour // 24}/f-{hour}": 8 * MIB})
+        table.commit(now - timedelta(hours=239.5 - hour), {f"dt={hour // 24}/f-{hour}": 8 * MIB})
     table.commit(
-        NOW - timedelta(minutes=20),
+        now - timedelta(minutes=20),
         {"dt=2/m": 24 * 8 * MIB},
         "CLUSTER",
         partitionToReplaceFileIds={"dt=2": [f"f-{hour}" for hour in range(48, 72)]},
@@ -44,11 +47,11 @@ def home(tmp_path) -> Path:
 @pytest.fixture
 def scattered(tmp_path, run):
     """Four days of a bulk insert an hour, each with eight files of 2 MiB, all by the same streamer."""
-    table = Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    now, table = _now(), Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
     key = {"deltastreamer.checkpoint.key": "kafka,0:1"}
     for hour in range(96):
         files = {f"dt={hour // 24}/f-{hour}-{number}": 2 * MIB for number in range(8)}
-        table.commit(NOW - timedelta(hours=95.5 - hour), files, "BULK_INSERT", extraMetadata=key)
+        table.commit(now - timedelta(hours=95.5 - hour), files, "BULK_INSERT", extraMetadata=key)
     context = context_at(tmp_path, rules=RULES)
     context.store.register(TableRef(name="t", format="hudi", location=str(tmp_path / "lake/t")), "compact")
     yield run
@@ -204,25 +207,25 @@ def test_a_limit_ends_a_history_and_a_replay_within_them(here, home):
         if len(calls) == 100:
             raise TookTooLong(SETTING, "enough")
 
-    ref = TableRef(name="t", format="hudi", location=str(home / "lake/t"))
+    ref, now = TableRef(name="t", format="hudi", location=str(home / "lake/t")), _now()
     with pytest.raises(TookTooLong):
-        HudiFormat().history(ref, NOW - timedelta(days=9), NOW, (), check)
-    script = script_of(HudiFormat().history(ref, NOW - timedelta(days=9), NOW, ()))
+        HudiFormat().history(ref, now - timedelta(days=9), now, (), check)
+    script = script_of(HudiFormat().history(ref, now - timedelta(days=9), now, ()))
     calls.clear()
     with pytest.raises(TookTooLong):
         replay(script, None, small_file_limit_bytes=MIB, check=check)
 
 
 def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):
-    table = Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    now, table = _now(), Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
     for hour in range(24):
-        table.commit(NOW - timedelta(hours=23.5 - hour), {f"dt=1/f-{hour}": 400 * MIB})
+        table.commit(now - timedelta(hours=23.5 - hour), {f"dt=1/f-{hour}": 400 * MIB})
     context_at(tmp_path, rules=RULES).store.close()
     code, out, _ = run("tables", "advise", "t", "--days", "1")
     assert code == 0
     assert out.endswith("writers made no small file; there is nothing to change\n")
     for hour in range(2):  # two of them are no reason to change anything
-        table.commit(NOW - timedelta(minutes=20 - hour), {f"dt=2/s-{hour}": MIB})
+        table.commit(now - timedelta(minutes=20 - hour), {f"dt=2/s-{hour}": MIB})
     _, out, _ = run("tables", "advise", "t", "--days", "1", "--json")
     found = json.loads(out)
     assert found["sources"][0]["small_files"] == 2

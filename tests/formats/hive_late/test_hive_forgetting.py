@@ -37,7 +37,7 @@ from lake.places import Take
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
-ROUNDS = 6
+ROUNDS = 5
 
 
 def forgotten(bench: Bench) -> int:
@@ -101,7 +101,7 @@ def worn(known: Bench) -> Bench:
 def test_what_is_kept_of_a_partition_and_in_its_table_has_a_bound(known: Bench):
     bench, rows = known, known.rows()
     sizes = []
-    for count in (ROUNDS, 2, 2):
+    for count in (ROUNDS, 1, 1):
         rounds(bench, count)
         age(bench)
         forgotten(bench)
@@ -130,6 +130,7 @@ def test_a_table_goes_on_as_before_after_it_was_forgotten_where_it_had_been(worn
     assert (here(bench), sorted(bench.rows())) == (home(bench), sorted(rows))
 
 
+@pytest.mark.crossed(2)
 @pytest.mark.parametrize("why", ["young", "waits", "there", "halted", "deleted lately", "begun"])
 def test_nothing_is_forgotten_that_may_be_needed(known: Bench, why: str):
     bench = known
@@ -164,6 +165,7 @@ def test_nothing_is_forgotten_of_a_table_whose_storage_is_not_there(known: Bench
     assert forgotten(bench) == 2 * (ROUNDS - 4)
 
 
+@pytest.mark.crossed
 @pytest.mark.parametrize("is_new", [False, True])
 def test_a_writer_that_makes_a_forgotten_place_again_is_noticed_by_any_daemon(
     known: Bench, is_new: bool, monkeypatch: pytest.MonkeyPatch
