@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +17,7 @@ import pytest
 from databases import sqlite_at
 from harness import hive_installation, stop_group
 from hive_metastore import MetastoreServer
-from hive_race.ledger import Judge, Ledger, Read, in_short
+from hive_race.ledger import BOUND, Judge, Ledger, Read, in_short
 from hive_race.readers import FreshReader, read_table
 from support import SOAK, record_figure
 from waiting import wait_for
@@ -116,10 +115,14 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
             3000 if SOAK else 400, every=1,
         )  # fmt: skip
         writer.stop()
-        time.sleep(12)
+        expected = {name: dict(rows) for name, rows in Ledger.of(writer.writes).rows().items()}
+
+        def is_read() -> bool:
+            return {read.partition: dict(read.rows) for read in read_table(metastore.uri, table)} == expected
+
+        wait_for(is_read, lambda: f"all rows to be read: {told()[-6000:]}", BOUND, every=1)
         reader.stop()
         assert not reader.wrong, f"{in_short(reader.wrong)}\n{told()[-6000:]}"
-        expected = {name: dict(rows) for name, rows in Ledger.of(writer.writes).rows().items()}
         assert {read.partition: dict(read.rows) for read in reader.look()} == expected
         judge, wrong, errors = writer.judged()
         assert not wrong, in_short(wrong)
