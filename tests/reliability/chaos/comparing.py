@@ -14,6 +14,8 @@ commits that it tells of are those after its beginning (``promises.since``).
   timeline, also where no older state can be read any more (``promises.promised_from``).
 - Table version 6: Hudi refuses it while a write that began earlier than the newest commit is pending (a "hollow
   commit"), so that it isn't missed for good by a reader that goes by requests.
+
+Hudi refuses a time travel, too, to a commit that is later than a pending one.
 """
 
 import re
@@ -25,14 +27,14 @@ from random import Random
 from typing import Any
 
 from chaos.ledger import Ledger, State
-from chaos.promises import Commit, commits_of, promised_from, since
+from chaos.promises import Commit, commits_of, promised_from, since, timeline_of
 from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark
 from chaos.stage import Stage
 
 _TRIES = 4
 #: how many older states and beginnings are looked at besides the oldest, where not all are
 _AT_RANDOM = 3
-_HOLLOW = re.compile("hollow commit", re.IGNORECASE)
+_HOLLOW = re.compile("hollow commit|must be earlier than the first incomplete commit", re.IGNORECASE)
 
 
 class Comparing:
@@ -128,7 +130,8 @@ class Comparing:
             try:
                 return read()
             except Exception as error:
-                text = f"{name} can't read the table: {str(error).strip()[:600]}"
+                causes = re.findall("Caused by: [^\n]*", str(error))
+                text = f"{name} can't read the table: {str(error).strip()[:600]} {'; '.join(causes[-1:])}"
                 self._stage.say(text)
                 if is_over() or (_HOLLOW.search(str(error)) and self._is_pending()):
                     return None
@@ -138,8 +141,7 @@ class Comparing:
         return None
 
     def _is_pending(self) -> bool:
-        """Whether something is pending on a timeline of layout 1."""
-        home = self._base / ".hoodie"
-        names = [path.name for path in home.iterdir() if path.name[:17].isdigit()]
+        """Whether something is pending on the timeline."""
+        names = [path.name for path in timeline_of(self._base).iterdir() if path.name[:17].isdigit()]
         ended = {name[:17] for name in names if not name.endswith((".requested", ".inflight"))}
         return any(name[:17] not in ended for name in names)

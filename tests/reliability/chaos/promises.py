@@ -68,14 +68,15 @@ def since(begin: Commit, commits: Sequence[Commit]) -> tuple[str, list[Commit]]:
 
 def _completed(base: Path) -> Iterator[tuple[re.Match[str], bytes]]:
     """The completed actions with their records; what is archived meanwhile is left out."""
-    for path in _timeline(base).iterdir():
+    for path in timeline_of(base).iterdir():
         found = _COMPLETED.fullmatch(path.name)
         if found is not None:
             with suppress(FileNotFoundError):
                 yield found, path.read_bytes()
 
 
-def _timeline(base: Path) -> Path:
+def timeline_of(base: Path) -> Path:
+    """The directory of the active timeline, of either layout."""
     home = base / ".hoodie" / "timeline"
     return home if home.is_dir() else base / ".hoodie"
 
