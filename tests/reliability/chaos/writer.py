@@ -197,6 +197,10 @@ class Writer:
         """Hudi's write client with the table's own settings and ``other``, for what the data source can't do."""
         jvm, context = self._session._jvm, self._session.sparkContext._jsc
         hudi, meta = jvm.org.apache.hudi, self._meta()
+        # Hudi's data source does so at each write and its client never does: the restore of a process that had not
+        # written yet had a local time on a timeline in UTC (Hudi 1.2.0), and hid what was there.
+        zone = meta.getTableConfig().getTimelineTimezone()
+        hudi.common.table.timeline.HoodieInstantTimeGenerator.setCommitTimeZone(zone)
         properties = jvm.java.util.HashMap()
         for key, value in {**self._options, **other}.items():
             properties.put(key, value)
