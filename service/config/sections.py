@@ -118,7 +118,7 @@ class TableRule(BaseModel):
     mode: Mode | None = Field(
         default=None,
         description="`observe` (default): scanned and explained, never planned · `propose`: planned, and "
-        "rewritten once somebody has approved the plan · `compact`: planned and rewritten · `off`: left out of "
+        "rewritten once a person has approved the plan · `compact`: planned and rewritten · `off`: left out of "
         "scans and cleaning, while partitions of a Hive table that were moved before are swept on",
     )
     owner: str | None = Field(
