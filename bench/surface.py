@@ -139,24 +139,51 @@ def plan_rows(names: Sequence[str], plans: int, now: int, chance: random.Random)
     for number in range(plans):
         made, state, size = made_at(number, plans, now), state_of(number, plans), chance.randint(100, 2000) * MIB
         name, done = names[number % len(names)], state == "completed"
-        ended = {"claimed_at_ms": made + 1000, "finalized_at_ms": made + 60_000, "epoch": 1, "attempts": 1,
-                 "executor": "host/4711/0a"}  # fmt: skip
+        ended = {
+            "claimed_at_ms": made + 1000,
+            "finalized_at_ms": made + 60_000,
+            "epoch": 1,
+            "attempts": 1,
+            "executor": "host/4711/0a",
+        }
         live = dict.fromkeys(ended) | {"epoch": 0, "attempts": 0}
         yield {
-            "id": plan_id(made, number), "table_name": name, "format": "hudi", "location": f"/lake/{name}",
-            "concurrency": "occ", "kind": "clustering", "state": state, "snapshot_instant": "20260101000000000",
-            "options": {"target_file_max_bytes": 1 << 30, "engine": "auto", "compression": None, "sort_columns": [],
-                        "layout": "linear", "receipt": "footer"},
-            "estimate": {"files_removed": 40}, "actor": "scheduler host/4711/0a", "group_count": 1,
-            "partition_count": 1, "input_files": 50, "input_bytes": size, "output_files": 2,
-            "not_before_ms": made, "created_at_ms": made, "instant": f"{made}000" if done else None,
+            "id": plan_id(made, number),
+            "table_name": name,
+            "format": "hudi",
+            "location": f"/lake/{name}",
+            "concurrency": "occ",
+            "kind": "clustering",
+            "state": state,
+            "snapshot_instant": "20260101000000000",
+            "options": {
+                "target_file_max_bytes": 1 << 30,
+                "engine": "auto",
+                "compression": None,
+                "sort_columns": [],
+                "layout": "linear",
+                "receipt": "footer",
+            },
+            "estimate": {"files_removed": 40},
+            "actor": "scheduler host/4711/0a",
+            "group_count": 1,
+            "partition_count": 1,
+            "input_files": 50,
+            "input_bytes": size,
+            "output_files": 2,
+            "not_before_ms": made,
+            "created_at_ms": made,
+            "instant": f"{made}000" if done else None,
             "error": None if done or state == "requested" else "executor lost",
             "error_class": {"failed": "transient", "cancelled": "conflict"}.get(state),
             "milliseconds": {"ask": 40, "prepare": 900, "rewrite": 40_000, "commit": 2000} if done else {},
-            "figures": [["dt=2026-01-31", 50, size, 2, size]] if done else [], "files_before": 50 * done,
-            "bytes_before": size * done, "files_after": 2 * done, "bytes_after": size * done,
+            "figures": [["dt=2026-01-31", 50, size, 2, size]] if done else [],
+            "files_before": 50 * done,
+            "bytes_before": size * done,
+            "files_after": 2 * done,
+            "bytes_after": size * done,
             **(live if state == "requested" else ended),
-        }  # fmt: skip
+        }
 
 
 def groups(plans: int, now: int) -> Iterator[dict[str, Any]]:
@@ -164,9 +191,15 @@ def groups(plans: int, now: int) -> Iterator[dict[str, Any]]:
     files = pack([FileSlice(partition="p", file_id=f"f{n}", path=f"p/f{n}.parquet", bytes=MIB) for n in range(50)])
     for number in range(plans):
         yield {
-            "plan_id": plan_id(made_at(number, plans, now), number), "number": 0, "partition_path": "dt=2026-01-31",
-            "slices": 50, "input_files": 50, "input_bytes": 50 * MIB, "output_files": 2, "files": files,
-        }  # fmt: skip
+            "plan_id": plan_id(made_at(number, plans, now), number),
+            "number": 0,
+            "partition_path": "dt=2026-01-31",
+            "slices": 50,
+            "input_files": 50,
+            "input_bytes": 50 * MIB,
+            "output_files": 2,
+            "files": files,
+        }
 
 
 def events(plans: int, now: int) -> Iterator[dict[str, Any]]:
@@ -176,9 +209,14 @@ def events(plans: int, now: int) -> Iterator[dict[str, Any]]:
         story = [(None, "requested", 0), ("requested", "inflight", 1), ("inflight", state, 1)]
         for before, after, epoch in story[: 1 if state == "requested" else 3]:
             yield {
-                "plan_id": plan_id(made, number), "at_ms": made, "from_state": before, "to_state": after,
-                "epoch": epoch, "actor": "host/4711/0a", "reason": "planned",
-            }  # fmt: skip
+                "plan_id": plan_id(made, number),
+                "at_ms": made,
+                "from_state": before,
+                "to_state": after,
+                "epoch": epoch,
+                "actor": "host/4711/0a",
+                "reason": "planned",
+            }
 
 
 def superseded(names: Sequence[str], plans: int, now: int) -> Iterator[dict[str, Any]]:
@@ -188,10 +226,15 @@ def superseded(names: Sequence[str], plans: int, now: int) -> Iterator[dict[str,
         if made > now - 7 * DAY_MS and state_of(number, plans) == "completed":
             for file in range(50):
                 yield {
-                    "plan_id": plan_id(made, number), "table_name": names[number % len(names)],
-                    "partition_path": "dt=2026-01-31", "path": f"dt=2026-01-31/f{file}.parquet", "bytes": 10 * MIB,
-                    "instant": f"{made}000", "superseded_at_ms": made, "deleted_at_ms": None,
-                }  # fmt: skip
+                    "plan_id": plan_id(made, number),
+                    "table_name": names[number % len(names)],
+                    "partition_path": "dt=2026-01-31",
+                    "path": f"dt=2026-01-31/f{file}.parquet",
+                    "bytes": 10 * MIB,
+                    "instant": f"{made}000",
+                    "superseded_at_ms": made,
+                    "deleted_at_ms": None,
+                }
 
 
 def held(url: str) -> str:

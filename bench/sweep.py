@@ -65,31 +65,41 @@ class Owner(Metastore):
         """A table whose partitions are in ``version``."""
         self._call("create_database", {1: (STRUCT, {1: (STRING, DATABASE)})})
         raw: Struct = {
-            1: (STRING, TABLE), 2: (STRING, DATABASE), 7: (STRUCT, _storage(location)),
+            1: (STRING, TABLE),
+            2: (STRING, DATABASE),
+            7: (STRUCT, _storage(location)),
             8: (LIST, Items(STRUCT, [{1: (STRING, "dt"), 2: (STRING, "string")}])),
-            9: string_map({"EXTERNAL": "TRUE"}), 12: (STRING, "EXTERNAL_TABLE"),
-        }  # fmt: skip
+            9: string_map({"EXTERNAL": "TRUE"}),
+            12: (STRING, "EXTERNAL_TABLE"),
+        }
         self._call("create_table", {1: (STRUCT, raw)})
         for start in range(0, partitions, 500):
             some: list[Any] = [
                 {
-                    1: strings([f"{number:05}"]), 2: (STRING, DATABASE), 3: (STRING, TABLE),
+                    1: strings([f"{number:05}"]),
+                    2: (STRING, DATABASE),
+                    3: (STRING, TABLE),
                     6: (STRUCT, _storage(location / ".lakefold" / version / f"dt={number:05}")),
                     7: string_map({"lakefold.version": version, "lakefold.plan": version, "lakefold.epoch": "1"}),
                 }
                 for number in range(start, min(start + 500, partitions))
-            ]  # fmt: skip
+            ]
             self._call("add_partitions", {1: (LIST, Items(STRUCT, some))})
 
 
 def _storage(location: Path) -> Struct:
     return {
-        1: (LIST, Items(STRUCT, [{1: (STRING, "id"), 2: (STRING, "bigint")}])), 2: (STRING, f"file:{location}"),
-        3: (STRING, f"{_HIVE}.MapredParquetInputFormat"), 4: (STRING, f"{_HIVE}.MapredParquetOutputFormat"),
-        5: (BOOL, False), 6: (I32, -1),
+        1: (LIST, Items(STRUCT, [{1: (STRING, "id"), 2: (STRING, "bigint")}])),
+        2: (STRING, f"file:{location}"),
+        3: (STRING, f"{_HIVE}.MapredParquetInputFormat"),
+        4: (STRING, f"{_HIVE}.MapredParquetOutputFormat"),
+        5: (BOOL, False),
+        6: (I32, -1),
         7: (STRUCT, {2: (STRING, f"{_HIVE}.serde.ParquetHiveSerDe"), 3: string_map({})}),
-        8: strings([]), 9: (LIST, Items(STRUCT, [])), 10: string_map({}),
-    }  # fmt: skip
+        8: strings([]),
+        9: (LIST, Items(STRUCT, [])),
+        10: string_map({}),
+    }
 
 
 def main() -> None:
@@ -152,24 +162,46 @@ def fill(home: Path, uri: str, partitions: int, rounds: int) -> None:
         plan_id = version.partition("-")[0]
         one = FileSlice(partition=version, file_id="f", path="f", bytes=1)
         plan = Plan(
-            plan_id=plan_id, table=table, kind=PlanKind.CLUSTERING, snapshot_instant="",
+            plan_id=plan_id,
+            table=table,
+            kind=PlanKind.CLUSTERING,
+            snapshot_instant="",
             groups=(ClusteringGroup(partition=version, slices=(one,), output_files=1),),
             options=RewriteOptions(target_file_max_bytes=1),
-        )  # fmt: skip
+        )
         store.add_plan(plan, request_id=None, actor="bench", estimate={})
         moves, files = [], []
         for name in names:
             before, place = f"{left}{name}", f".lakefold/{version}/{name}"
-            moves.append({
-                "table_name": table.name, "partition_path": name, "token": version, "plan_id": plan_id,
-                "left_place": before, "place": place, "files": [], "left_files": [], "partition_made_at": 1,
-                "begun_at_ms": then, "made_at_ms": then,
-            })  # fmt: skip
-            files.append({
-                "plan_id": plan_id, "table_name": table.name, "partition_path": name, "path": f"{before}/part.parquet",
-                "bytes": 1, "instant": version, "modified_at_ms": 1, "superseded_at_ms": then, "deleting_at_ms": then,
-                "deleted_at_ms": then,
-            })  # fmt: skip
+            moves.append(
+                {
+                    "table_name": table.name,
+                    "partition_path": name,
+                    "token": version,
+                    "plan_id": plan_id,
+                    "left_place": before,
+                    "place": place,
+                    "files": [],
+                    "left_files": [],
+                    "partition_made_at": 1,
+                    "begun_at_ms": then,
+                    "made_at_ms": then,
+                }
+            )
+            files.append(
+                {
+                    "plan_id": plan_id,
+                    "table_name": table.name,
+                    "partition_path": name,
+                    "path": f"{before}/part.parquet",
+                    "bytes": 1,
+                    "instant": version,
+                    "modified_at_ms": 1,
+                    "superseded_at_ms": then,
+                    "deleting_at_ms": then,
+                    "deleted_at_ms": then,
+                }
+            )
         with database.write() as connection:
             connection.execute(insert(PlaceMoveRow), moves)
             connection.execute(insert(SupersededRow), files)
@@ -185,19 +217,26 @@ def document(table: TableRef, version: str, left: list[tuple[str, str]], *, is_l
     """
     at = datetime.fromtimestamp(0.001, UTC)
     commit = Commit(
-        plan_id=version.partition("-")[0], instant=version, epoch=1, outputs=(),
+        plan_id=version.partition("-")[0],
+        instant=version,
+        epoch=1,
+        outputs=(),
         superseded=tuple(
             SupersededVersion(partition=name, path=f"{place}/part.parquet", bytes=1, instant=version, modified_at=at)
             for name, place in left
         ),
         moves=tuple(
             Move(
-                partition=name, token=version, left=place, place=f".lakefold/{version}/{name}", made_at=1,
+                partition=name,
+                token=version,
+                left=place,
+                place=f".lakefold/{version}/{name}",
+                made_at=1,
                 files=(PlacedFile(path=f".lakefold/{version}/{name}/part.parquet", bytes=1, modified_ms=1),),
             )
             for name, place in left
         ),
-    )  # fmt: skip
+    )
     commits.write(table, commits.Record(commit=commit, partitions=tuple(name for name, _ in left), table_made_at=1))
     commits.note_made(table, version)
     if not is_last:

@@ -83,6 +83,8 @@ def _record_of_others(table: TableRef, format_: LeavesPlaces, store: PlanStore) 
             recorded += 1
             log.warning(
                 "%s: %s, of an earlier attempt at plan %s, was made as well: recorded",
-                table.name, commit.instant, commit.plan_id,
-            )  # fmt: skip
+                table.name,
+                commit.instant,
+                commit.plan_id,
+            )
     return recorded

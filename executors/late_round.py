@@ -348,8 +348,11 @@ class PartitionRound:
         self._report.aside += len(moved)
         log.warning(
             "table %s, partition %s was dropped: %d replaced files of its own directory are moved aside, since it "
-            "would have been read from them when it is added again", self._table.name, self._partition, len(moved),
-        )  # fmt: skip
+            "would have been read from them when it is added again",
+            self._table.name,
+            self._partition,
+            len(moved),
+        )
 
     def _set_aside(self, record: Moved, files: Sequence[PlacedFile]) -> None:
         by_place: dict[str, list[PlacedFile]] = defaultdict(list)

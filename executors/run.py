@@ -344,9 +344,12 @@ class _Run:
         """Bring in what late writers left of the plan's partitions; the sweep's own loop does so where that fails."""
         try:
             sweep_places(
-                self._table, format=self._format, store=self._store, spark=self._spark,
+                self._table,
+                format=self._format,
+                store=self._store,
+                spark=self._spark,
                 partitions=self._claim.plan.partitions,
-            )  # fmt: skip
+            )
         except Exception as error:
             log.warning("plan %s: late files are left to the sweep: %s", self._plan_id, one_line(error))
 

@@ -27,9 +27,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 __all__ = [
-    "S3_EXCLUDES", "S3_PACKAGES", "drop_dead_session", "end_session", "jvm_process", "lacking", "living_session",
-    "session_settings", "spark_session",
-]  # fmt: skip
+    "S3_EXCLUDES",
+    "S3_PACKAGES",
+    "drop_dead_session",
+    "end_session",
+    "jvm_process",
+    "lacking",
+    "living_session",
+    "session_settings",
+    "spark_session",
+]
 
 #: what S3A of PySpark's Hadoop needs: 11 MB, instead of 280 MB with Amazon's bundle of the clients of all its services
 S3_PACKAGES = (

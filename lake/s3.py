@@ -211,8 +211,10 @@ def _region_of(bucket: str) -> str:
     except OSError as error:
         reason = str(error).splitlines()[0]
         if "not found" in reason:
-            raise Rejected(f"s3://{bucket}: AWS has no such bucket; correct the location, or set {PREFIX}endpoint "
-                           "where the store is not AWS's") from error  # fmt: skip
+            raise Rejected(
+                f"s3://{bucket}: AWS has no such bucket; correct the location, or set {PREFIX}endpoint "
+                "where the store is not AWS's"
+            ) from error
         raise Transient(
             f"s3://{bucket}: its region can't be asked for ({reason}); or set {PREFIX}endpoint.region"
         ) from error

@@ -31,11 +31,16 @@ def judge(planning: Planning, care: Care) -> tuple[Judgement, ...]:
     holds = max(_HOLDS, _SCANS_MISSED * care.scan_interval)
     return tuple(
         Judgement(
-            objective=objective, value=values[objective], bound=bound, goal=care.slo_goal, window=care.slo_window,
+            objective=objective,
+            value=values[objective],
+            bound=bound,
+            goal=care.slo_goal,
+            window=care.slo_window,
             holds=holds,
         )
-        for objective, bound in bounds.items() if bound
-    )  # fmt: skip
+        for objective, bound in bounds.items()
+        if bound
+    )
 
 
 def _values(planning: Planning) -> dict[Objective, float]:

@@ -113,11 +113,12 @@ class SizingPolicy(Knobs):
     def settings(self) -> dict[str, str]:
         """Every knob under its own name with a value as a person writes it; ``from_settings`` reads it back."""
         return {
-            setting_name(f.name): _written(getattr(self, f.name)) if KNOBS[f.name] is not read_bytes
+            setting_name(f.name): _written(getattr(self, f.name))
+            if KNOBS[f.name] is not read_bytes
             else _bytes_written(getattr(self, f.name))
             for f in fields(self)
             if f.name in KNOBS and getattr(self, f.name) not in (None, ())
-        }  # fmt: skip
+        }
 
 
 _PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {

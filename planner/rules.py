@@ -109,8 +109,14 @@ _SHORT, _TINY_BYTES = timedelta(hours=1), MIB
 #: of an objective; what is kept of it is forgotten after the longest one
 _WINDOWS = timedelta(days=1), timedelta(days=90)
 _ABOVE_ZERO = (
-    "scan_interval", "sweep_interval", "table_services_interval", "lease", "heartbeat", "backoff", "backoff_max"
-)  # fmt: skip
+    "scan_interval",
+    "sweep_interval",
+    "table_services_interval",
+    "lease",
+    "heartbeat",
+    "backoff",
+    "backoff_max",
+)
 
 
 def _time_problems(policy: Knobs) -> Iterator[str]:

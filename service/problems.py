@@ -80,10 +80,29 @@ INVALID = Problem("invalid", "A field of the request is wrong", ExitCode.USAGE, 
 TOO_MANY = Problem("too-many", "Too many requests", ExitCode.ERROR, 429)
 UNREACHABLE = Problem("unreachable", "The service can't be reached", ExitCode.DATABASE, 502)
 PROBLEMS = (
-    ERROR, USAGE, CONFIGURATION, SETTING, NOT_FOUND, LIVE_PLAN, NOT_SERVED, DATABASE, REJECTED, CONFLICT, TRANSIENT,
-    INTEGRITY, INTERRUPTED, UNAUTHENTICATED, FORBIDDEN, METHOD, TOO_SLOW, TOO_LARGE, HOST, INVALID, TOO_MANY,
+    ERROR,
+    USAGE,
+    CONFIGURATION,
+    SETTING,
+    NOT_FOUND,
+    LIVE_PLAN,
+    NOT_SERVED,
+    DATABASE,
+    REJECTED,
+    CONFLICT,
+    TRANSIENT,
+    INTEGRITY,
+    INTERRUPTED,
+    UNAUTHENTICATED,
+    FORBIDDEN,
+    METHOD,
+    TOO_SLOW,
+    TOO_LARGE,
+    HOST,
+    INVALID,
+    TOO_MANY,
     UNREACHABLE,
-)  # fmt: skip
+)
 
 PROBLEM_BASE = "docs/problems.md#"
 
@@ -110,9 +129,7 @@ def classify(error: BaseException) -> Problem:
         return error.problem
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED
-    for kinds, problem in (
-        (Rejected, REJECTED), (Conflict, CONFLICT), (Transient, TRANSIENT), (Integrity, INTEGRITY)
-    ):  # fmt: skip
+    for kinds, problem in ((Rejected, REJECTED), (Conflict, CONFLICT), (Transient, TRANSIENT), (Integrity, INTEGRITY)):
         if isinstance(error, kinds):
             return problem
     return ERROR

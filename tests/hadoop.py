@@ -81,8 +81,11 @@ def _jars() -> Path:
                 *("-ivy", str(place / "ivy.xml"), "-types", "jar", "bundle"),
                 *("-retrieve", f"{place}/[artifact]-[revision].[ext]"),
             ],
-            capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
         if done.returncode != 0:
             needs_server(f"Hadoop's jars could not be fetched from Maven: {done.stdout.strip()[-300:]}")
     return place
@@ -116,9 +119,14 @@ def running(*, yarn: bool = False) -> Iterator[HadoopCluster]:
     try:
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(
-                command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+                command,
+                cwd=home,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
                 preexec_fn=_end_with_parent,
-            )  # fmt: skip
+            )
         assert process.stdout is not None
         deadline = time.monotonic() + _START_SECONDS
         line = ""

@@ -108,10 +108,13 @@ class Owner(Metastore):
         self._call(
             "exchange_partition",
             {
-                1: string_map({"dt": value}), 2: (STRING, DATABASE), 3: (STRING, name), 4: (STRING, DATABASE),
+                1: string_map({"dt": value}),
+                2: (STRING, DATABASE),
+                3: (STRING, name),
+                4: (STRING, DATABASE),
                 5: (STRING, into),
             },
-        )  # fmt: skip
+        )
 
 
 @dataclass(kw_only=True)
@@ -144,9 +147,11 @@ class HiveCase:
             owner.kind = self.kind
             self._make(owner, table, location)
         ref = TableRef(
-            name=name, format="hive", location=str(location),
+            name=name,
+            format="hive",
+            location=str(location),
             catalog=CatalogRef(kind="metastore", name=self.uri, table=f"{DATABASE}.{table}"),
-        )  # fmt: skip
+        )
         directories = self.places(ref)
 
         def put_one(number: int) -> None:

@@ -47,9 +47,7 @@ class MetastoreServer:
             classes = command.index("-cp") + 1
             command[classes] = f"{LOCAL_FILES}:{command[classes]}"
         with (self.home / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                command, cwd=self.home, stdout=log, stderr=log, preexec_fn=end_with_parent
-            )  # fmt: skip
+            self._process = subprocess.Popen(command, cwd=self.home, stdout=log, stderr=log, preexec_fn=end_with_parent)
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._process.poll() is None:
             try:

@@ -44,11 +44,16 @@ def session(server: MetastoreServer, zone: str | None = None) -> Iterator[Sessio
     with (
         (server.home / "session.log").open("ab") as log,
         subprocess.Popen(
-            command, cwd=server.home, env=os.environ | ({"TZ": zone} if zone else {}), stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=log, text=True,
+            command,
+            cwd=server.home,
+            env=os.environ | ({"TZ": zone} if zone else {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
             preexec_fn=end_with_parent,
         ) as process,
-    ):  # fmt: skip
+    ):
         yield Session(process)
         assert process.stdin is not None
         process.stdin.close()

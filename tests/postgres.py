@@ -87,10 +87,25 @@ class Server:
             for path in (self._home, secret, self._log):
                 shutil.chown(path, "postgres", "postgres")
         subprocess.run(
-            [self._binaries / "initdb", "-D", self._data, "-U", "lakefold", "-A", "scram-sha-256",
-             f"--pwfile={secret}", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"],
-            check=True, capture_output=True, cwd=self._home, **_as_whom(),
-        )  # fmt: skip
+            [
+                self._binaries / "initdb",
+                "-D",
+                self._data,
+                "-U",
+                "lakefold",
+                "-A",
+                "scram-sha-256",
+                f"--pwfile={secret}",
+                "-E",
+                "UTF8",
+                "--locale=C.UTF-8",
+                "--no-sync",
+            ],
+            check=True,
+            capture_output=True,
+            cwd=self._home,
+            **_as_whom(),
+        )
         for _ in range(3):  # the free port may be taken by the time the server asks for it
             self._port = free_port()
             self._url = f"postgresql://lakefold:{password}@127.0.0.1:{self._port}/postgres"
@@ -108,10 +123,29 @@ class Server:
         quick = () if self._durable else ("-c", "synchronous_commit=off")
         with self._log.open("ab") as sink:
             self._process = subprocess.Popen(
-                [self._binaries / "postgres", "-D", self._data, "-h", "127.0.0.1", "-p", str(self._port),
-                 "-k", self._home, "-F", "-c", "full_page_writes=off", "-c", "max_connections=200", *quick],
-                stdout=sink, stderr=sink, cwd=self._home, preexec_fn=_end_with_parent, **_as_whom(),
-            )  # fmt: skip
+                [
+                    self._binaries / "postgres",
+                    "-D",
+                    self._data,
+                    "-h",
+                    "127.0.0.1",
+                    "-p",
+                    str(self._port),
+                    "-k",
+                    self._home,
+                    "-F",
+                    "-c",
+                    "full_page_writes=off",
+                    "-c",
+                    "max_connections=200",
+                    *quick,
+                ],
+                stdout=sink,
+                stderr=sink,
+                cwd=self._home,
+                preexec_fn=_end_with_parent,
+                **_as_whom(),
+            )
         return _wait(self._process, self._url, self._log)
 
     def stop(self, *, immediate: bool = False) -> None:

@@ -45,14 +45,22 @@ _REQUEST = re.compile(r"((?:GET|HEAD|PUT|POST|DELETE) \S+) HTTP/1.1")
 
 #: methods and parameters of requests → the action of a policy that allows them: of a bucket, and of what is in it
 _OF_BUCKETS = {
-    ("GET", "location"): "s3:GetBucketLocation", ("POST", "delete"): "s3:DeleteObject",
-    ("GET", "prefix"): "s3:ListBucket", ("GET", "list-type"): "s3:ListBucket", ("HEAD", ""): "s3:ListBucket",
-}  # fmt: skip
+    ("GET", "location"): "s3:GetBucketLocation",
+    ("POST", "delete"): "s3:DeleteObject",
+    ("GET", "prefix"): "s3:ListBucket",
+    ("GET", "list-type"): "s3:ListBucket",
+    ("HEAD", ""): "s3:ListBucket",
+}
 _OF_OBJECTS = {
-    ("GET", ""): "s3:GetObject", ("HEAD", ""): "s3:GetObject", ("PUT", ""): "s3:PutObject",
-    ("PUT", "uploadId"): "s3:PutObject", ("POST", "uploads"): "s3:PutObject", ("POST", "uploadId"): "s3:PutObject",
-    ("DELETE", ""): "s3:DeleteObject", ("DELETE", "uploadId"): "s3:AbortMultipartUpload",
-}  # fmt: skip
+    ("GET", ""): "s3:GetObject",
+    ("HEAD", ""): "s3:GetObject",
+    ("PUT", ""): "s3:PutObject",
+    ("PUT", "uploadId"): "s3:PutObject",
+    ("POST", "uploads"): "s3:PutObject",
+    ("POST", "uploadId"): "s3:PutObject",
+    ("DELETE", ""): "s3:DeleteObject",
+    ("DELETE", "uploadId"): "s3:AbortMultipartUpload",
+}
 
 #: parameters that ask for nothing else
 _ASIDE = {"x-id", "partNumber", "versionId"}

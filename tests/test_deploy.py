@@ -31,11 +31,14 @@ KUBERNETES = "1.27"
 VARIANTS = {
     "as shipped": [],
     "executors as Spark drivers, everything on": [
-        "spark.master=k8s://https://kubernetes.default.svc", "serviceMonitor.enabled=true",
-        "lake.supplementalGroups={2000,2001}", "podAnnotations.team=data", "nodeSelector.disk=fast",
+        "spark.master=k8s://https://kubernetes.default.svc",
+        "serviceMonitor.enabled=true",
+        "lake.supplementalGroups={2000,2001}",
+        "podAnnotations.team=data",
+        "nodeSelector.disk=fast",
     ],
     "little": ["podDisruptionBudget.enabled=false", "serviceAccount.create=false", "scheduler.replicas=2"],
-}  # fmt: skip
+}
 
 
 def run(*command: str | Path, check: bool = True, **options: Any) -> "subprocess.CompletedProcess[str]":

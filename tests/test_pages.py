@@ -173,14 +173,38 @@ def number(word: str) -> int | None:
 
 #: what an English-speaking reader stumbled over; something plainer stands there now
 _STUMBLED_OVER = (
-    "proved equal to what was read", "A writer is never overwritten", "only take each other's plans away",
-    "tells of plans that end", "tells of itself in", "needs no token on this machine", "toml: right", "of 3 s ago",
-    "of 4 input files", "no group of the plan is left", "average, a copy would keep them", "Heights are square roots",
-    "alike since", "To let it:", "does not know of what they tell", "Ask differently", "would store {", "Sign out me",
-    "disappear tomorrow", "wait in all", "No such thing", "for whoever wonders", "go on to their end",
-    "is no name; use letters", "In no case is a row lost", "no file stays that nobody knows of", "what is found / what",
-    "## What wins", "## Rooms", "One of *logs only*", "comes to an end for every valid policy",
-)  # fmt: skip
+    "proved equal to what was read",
+    "A writer is never overwritten",
+    "only take each other's plans away",
+    "tells of plans that end",
+    "tells of itself in",
+    "needs no token on this machine",
+    "toml: right",
+    "of 3 s ago",
+    "of 4 input files",
+    "no group of the plan is left",
+    "average, a copy would keep them",
+    "Heights are square roots",
+    "alike since",
+    "To let it:",
+    "does not know of what they tell",
+    "Ask differently",
+    "would store {",
+    "Sign out me",
+    "disappear tomorrow",
+    "wait in all",
+    "No such thing",
+    "for whoever wonders",
+    "go on to their end",
+    "is no name; use letters",
+    "In no case is a row lost",
+    "no file stays that nobody knows of",
+    "what is found / what",
+    "## What wins",
+    "## Rooms",
+    "One of *logs only*",
+    "comes to an end for every valid policy",
+)
 
 
 def test_nothing_that_readers_stumbled_over_has_come_back():
@@ -197,9 +221,13 @@ _READ = (".py", ".html", ".js", ".yaml", ".toml")
 def test_a_contradiction_to_the_matrix_would_be_found():
     places = matrix("tables on ")
     assert places == {
-        "a local": "yes", "mounted file system": "yes", "S3": "yes", "HDFS": "yes",
-        "Google Cloud Storage": "refused", "Azure": "refused",
-    }  # fmt: skip
+        "a local": "yes",
+        "mounted file system": "yes",
+        "S3": "yes",
+        "HDFS": "yes",
+        "Google Cloud Storage": "refused",
+        "Azure": "refused",
+    }
     for claim in (
         "Tables are on a volume, since this version reads local and mounted file systems only.",
         "Tables on S3 are refused.",

@@ -146,8 +146,9 @@ def test_rule_4_a_place_that_an_overwrite_of_another_one_has_emptied_is_not_wait
     overwritten = seen(file("here/new", LATE))
     there = standing(home=seen(), here=overwritten)
     assert (decide(moved(HOME), there, NO_TIME).action, decide(moved(HOME), there, NO_TIME).cleared) == (
-        Action.NOTHING, ("home",),
-    )  # fmt: skip
+        Action.NOTHING,
+        ("home",),
+    )
     partly = standing(home=seen(HOME.inputs[0]), here=overwritten)
     assert decide(moved(HOME), partly, NO_TIME).action is Action.WAIT, "it may be at work"
     assert decide(moved(HOME), standing(home=seen(), here=seen()), NO_TIME).action is Action.WAIT
@@ -229,9 +230,7 @@ def test_rule_7_a_file_that_a_rewrite_took_and_that_grew_takes_the_partition_bac
     home, added = seen(regrown(taken[0]), taken[1]), file("here/new", EARLY - 1)
     former = Former(place="home", inputs=taken, token=TOKEN)
     decision = answer(home, seen(*files_of("here", PUBLISHED), added), former)
-    assert (decision.action, decision.place, decision.files, decision.aside) == (
-        Action.MOVE_BACK, "home", (added,), (),
-    )  # fmt: skip
+    assert (decision.action, decision.place, decision.files, decision.aside) == (Action.MOVE_BACK, "home", (added,), ())
     assert answer(home, former=replace(former, token="v1")).action is Action.HALT, "it was moved again since"
     deleted = replace(former, released=(file("home/deleted", INPUTS),))
     assert answer(home, former=deleted).action is Action.HALT
@@ -302,8 +301,9 @@ def test_rule_11_a_partition_that_was_written_back_as_it_was_before_a_move_is_de
     assert (decide(record, added, NO_TIME).action, decide(record, added, NO_TIME).files) == (Action.CARRY, (NEW,))
     overwritten = replace(at_home, places={"home": seen(NEW), "here": WHOLE})
     assert (decide(record, overwritten, NO_TIME).action, decide(record, overwritten, NO_TIME).place) == (
-        Action.MOVE_BACK, "home",
-    )  # fmt: skip
+        Action.MOVE_BACK,
+        "home",
+    )
     assert resolve(record, replace(at_home, places={"home": seen(), "here": WHOLE}), Take.OLD).place == "home"
     for here in (seen(), seen(files_of("here", PUBLISHED)[0])):
         gone = replace(at_home, places={"home": QUIET, "here": here})
@@ -397,9 +397,11 @@ def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_a
     again = replace(standing("home", None, home=QUIET, here=WHOLE), made_at=7)
     assert left_behind(record, again) == HOME.inputs
     for lives in (
-        standing(home=QUIET, here=WHOLE), standing("home", None, home=QUIET, here=WHOLE),
-        standing("elsewhere", None, home=QUIET, here=WHOLE), standing("home", TOKEN, home=QUIET, here=WHOLE),
-    ):  # fmt: skip
+        standing(home=QUIET, here=WHOLE),
+        standing("home", None, home=QUIET, here=WHOLE),
+        standing("elsewhere", None, home=QUIET, here=WHOLE),
+        standing("home", TOKEN, home=QUIET, here=WHOLE),
+    ):
         assert left_behind(record, lives) == (), "its owner moved it, or took its properties away"
     mid = Former(place="mid", inputs=files_of("mid", INPUTS))
     assert left_behind(replace(moved(mid), home="home"), again) == ()

@@ -96,9 +96,11 @@ class World:
     def decision(self) -> Decision:
         assert self.last is not None
         record = Moved(
-            last=self.last, former=tuple(self.former.values()), carries=tuple(self.carries),
+            last=self.last,
+            former=tuple(self.former.values()),
+            carries=tuple(self.carries),
             earlier=frozenset(self.earlier),
-        )  # fmt: skip
+        )
         places = {
             place: PlaceSeen(files=dict(files), is_uprooted=place in self.uprooted)
             for place, files in self.places.items()
@@ -125,9 +127,7 @@ class World:
         left = self.last.place if self.last else self.place
         self.earlier.add((left, self.last.token if self.last else None))
         self.place, self.token = place, f"t{self.now}"
-        self.last = Move(
-            partition="p", token=self.token, left=left, place=place, files=tuple(self.places[place])
-        )  # fmt: skip
+        self.last = Move(partition="p", token=self.token, left=left, place=place, files=tuple(self.places[place]))
         self.former.pop(place, None)
         self.former[left] = Former(place=left, inputs=inputs)
 
@@ -141,9 +141,11 @@ class World:
         former = self.former[place]
         kept = (*former.inputs, *(file for file in files if file.path.startswith(f"{place}/")))
         self.former[place] = Former(
-            place=place, inputs=tuple(file for file in kept if file in self.places[place]), cleaning=former.cleaning,
+            place=place,
+            inputs=tuple(file for file in kept if file in self.places[place]),
+            cleaning=former.cleaning,
             released=former.released,
-        )  # fmt: skip
+        )
 
     def sweep(self) -> None:
         if self.last is None or self.halted:
@@ -175,7 +177,7 @@ class World:
                 self.places[place].pop(file, None)
             self.former[place] = Former(
                 place=place, inputs=(), released=(*former.released, *former.inputs), cleaning=True
-            )  # fmt: skip
+            )
 
     def visible(self) -> list[str]:
         return sorted(row for file in self.places[self.place] for row in self.rows[file.path])
@@ -193,9 +195,12 @@ def run(seed: int, *, nested: bool, hive: bool, flink: bool) -> World:
         if what == "begin" and len(at_work) < 3:
             overwrites, static = choose.random() < 0.4, choose.random() < 0.5
             world.begin(
-                f"w{step}", overwrites=overwrites, static=static, writes_back=(hive or flink) and choose.random() < 0.5,
+                f"w{step}",
+                overwrites=overwrites,
+                static=static,
+                writes_back=(hive or flink) and choose.random() < 0.5,
                 points_back=flink and choose.random() < 0.5,
-            )  # fmt: skip
+            )
         elif what == "writer" and at_work:
             go_on(world, choose.choice(at_work))
         elif what == "plan":

@@ -25,8 +25,10 @@ def tracked() -> list[Path]:
     """Every file of the repository as git knows it; those that were deleted but not yet committed are left out."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return [path for name in sorted(set(listed.stdout.split("\0")) - {""}) if (path := ROOT / name).is_file()]
 
 
@@ -58,8 +60,16 @@ def test_readme_says_what_it_is_for_then_how_to_install_it_and_only_later_how_it
 def test_each_box_of_the_rooms_picture_is_a_folder_of_that_name():
     boxes = re.findall(r"│ ([a-z]+)/", fenced(section("Architecture")))
     assert sorted(boxes) == [
-        "bench", "deploy", "docs", "executors", "lake", "migrations", "planner", "service", "tests",
-    ]  # fmt: skip
+        "bench",
+        "deploy",
+        "docs",
+        "executors",
+        "lake",
+        "migrations",
+        "planner",
+        "service",
+        "tests",
+    ]
     for box in boxes:
         assert (ROOT / box).is_dir(), f"README's picture has {box}/, the repository has not"
         assert any(path.is_relative_to(ROOT / box) for path in tracked()), f"{box}/ is empty"
@@ -316,7 +326,8 @@ def test_every_test_that_the_table_of_hazards_names_exists():
     missing = [
         f"{path}::{function}{case}"
         for path, function, case in named
-        if not (file := ROOT / path).is_file() or (function and f"def {function}(" not in file.read_text())
+        if not (file := ROOT / path).is_file()
+        or (function and f"def {function}(" not in file.read_text())
         or (case and f'"{case[1:-1]}":' not in (file.parent / "defects.py").read_text())
-    ]  # fmt: skip
+    ]
     assert missing == []

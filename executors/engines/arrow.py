@@ -65,10 +65,13 @@ class ArrowEngine:
             rows_done += sum(file.rows for file in ended)
             report(
                 Progress(
-                    bytes_done=bytes_done, bytes_total=total, rows_done=rows_done, spark_ui=self._backend.ui,
+                    bytes_done=bytes_done,
+                    bytes_total=total,
+                    rows_done=rows_done,
+                    spark_ui=self._backend.ui,
                     cpu_seconds=cpu,
                 )
-            )  # fmt: skip
+            )
             for file, path in zip(ended, outputs[group], strict=True):
                 yield _in_place(file, path)
         if cancelled.is_set():

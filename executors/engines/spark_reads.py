@@ -19,10 +19,19 @@ from executors.datafiles.parquet import columns_of, facts
 from executors.engines.inputs import Input
 
 _FLAT: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(), "byte": pa.int8(), "short": pa.int16(), "integer": pa.int32(), "long": pa.int64(),
-    "float": pa.float32(), "double": pa.float64(), "string": pa.string(), "binary": pa.binary(), "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
-}  # fmt: skip
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
 #: the first day of the Gregorian calendar, in days since 1970
 _GREGORIAN = (date(1582, 10, 15) - date(1970, 1, 1)).days
 #: from when on the zones of Java's two calendars agree, in seconds since 1970

@@ -266,7 +266,14 @@ def downgrade() -> None:
     for statement in triggers.drop(op.get_bind().dialect.name):
         op.execute(statement)
     for table in (
-        "superseded_version", "plan_group", "plan_event", "live_partition", "scan_history", "plan", "table_state",
-        "plan_request", "leader",
-    ):  # fmt: skip
+        "superseded_version",
+        "plan_group",
+        "plan_event",
+        "live_partition",
+        "scan_history",
+        "plan",
+        "table_state",
+        "plan_request",
+        "leader",
+    ):
         op.drop_table(table)

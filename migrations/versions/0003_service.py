@@ -25,9 +25,15 @@ def upgrade() -> None:
     op.add_column("plan", sa.Column("spark_ui", sa.String(), nullable=True))
     op.add_column("plan_request", sa.Column("traceparent", sa.String(), nullable=True))
     counted = (
-        "plans", "oldest_created_at_ms", "input_files", "input_bytes", "files_before", "bytes_before", "files_after",
+        "plans",
+        "oldest_created_at_ms",
+        "input_files",
+        "input_bytes",
+        "files_before",
+        "bytes_before",
+        "files_after",
         "bytes_after",
-    )  # fmt: skip
+    )
     op.create_table(
         "plan_total",
         sa.Column("table_name", sa.String(), nullable=False),

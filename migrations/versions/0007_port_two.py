@@ -88,12 +88,16 @@ def _instants_to_staged() -> None:
     )
     rows = [
         {
-            "plan_id": row.id, "token": token, "table_name": row.table_name, "epoch": min(number, row.epoch),
-            "at": row.created_at_ms + number, "cleared": row.finalized_at_ms,
+            "plan_id": row.id,
+            "token": token,
+            "table_name": row.table_name,
+            "epoch": min(number, row.epoch),
+            "at": row.created_at_ms + number,
+            "cleared": row.finalized_at_ms,
         }
         for row in found
         for number, token in enumerate(json.loads(row.instants), 1)
-    ]  # fmt: skip
+    ]
     if rows:
         statement = (
             "INSERT INTO staged (plan_id, token, table_name, epoch, paths, staged_at_ms, cleared_at_ms)"

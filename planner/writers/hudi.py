@@ -29,9 +29,12 @@ class CopyOnWrite:
 
     def __init__(self, settings: Mapping[str, Any], files: Sequence[WrittenFile] = ()) -> None:
         above_zero(
-            settings, "hoodie.parquet.max.file.size", "hoodie.copyonwrite.record.size.estimate",
-            "hoodie.copyonwrite.insert.split.size", "hoodie.bulkinsert.shuffle.parallelism",
-        )  # fmt: skip
+            settings,
+            "hoodie.parquet.max.file.size",
+            "hoodie.copyonwrite.record.size.estimate",
+            "hoodie.copyonwrite.insert.split.size",
+            "hoodie.bulkinsert.shuffle.parallelism",
+        )
         self.small_file_limit_bytes: int = settings["hoodie.parquet.small.file.limit"]
         self.target_bytes: int = settings["hoodie.parquet.max.file.size"]
         self._closed_above = self.target_bytes + round(self.target_bytes * settings["hoodie.parquet.compression.ratio"])

@@ -22,9 +22,11 @@ class MergeOnRead(CopyOnWrite):
     def __init__(self, settings: Mapping[str, Any], files: Sequence[WrittenFile] = ()) -> None:
         super().__init__(settings, files)
         above_zero(
-            settings, "hoodie.logfile.max.size", "hoodie.logfile.data.block.max.size",
+            settings,
+            "hoodie.logfile.max.size",
+            "hoodie.logfile.data.block.max.size",
             "hoodie.compact.inline.max.delta.commits",
-        )  # fmt: skip
+        )
         if not _LEAST_RATIO <= settings[_RATIO] <= 1 / _LEAST_RATIO:
             bounds = f"from {_LEAST_RATIO:g} to {1 / _LEAST_RATIO:g}"
             raise SimulationError(f"{_RATIO} is {settings[_RATIO]:g} but must be {bounds}; set {_RATIO}")
@@ -52,9 +54,13 @@ class MergeOnRead(CopyOnWrite):
         for file in self._table.all():
             if file.logs:
                 made = replace(
-                    file, rows=file.rows + file.waiting_rows, bytes=file.bytes + file.waiting_bytes,
-                    logs=(), waiting_rows=0, waiting_bytes=0,
-                )  # fmt: skip
+                    file,
+                    rows=file.rows + file.waiting_rows,
+                    bytes=file.bytes + file.waiting_bytes,
+                    logs=(),
+                    waiting_rows=0,
+                    waiting_bytes=0,
+                )
                 self._table.put(made)
                 changes.append(Change(action=Action.COMPACTED, file=made, written_bytes=made.bytes))
         if changes:
@@ -95,9 +101,11 @@ class MergeOnRead(CopyOnWrite):
     def _logged(self, file: WrittenFile, size: int, new_rows: int, new_bytes: int) -> Change:
         """Log files beside ``file``; every commit begins new ones."""
         made = replace(
-            file, logs=(*file.logs, *self._log_files(size)), waiting_rows=file.waiting_rows + new_rows,
+            file,
+            logs=(*file.logs, *self._log_files(size)),
+            waiting_rows=file.waiting_rows + new_rows,
             waiting_bytes=file.waiting_bytes + new_bytes,
-        )  # fmt: skip
+        )
         self._table.put(made)
         return Change(action=Action.LOGGED, file=made, added_rows=new_rows, written_bytes=size)
 

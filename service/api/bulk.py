@@ -83,12 +83,15 @@ def decline_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: K
 
 def _act(here: Context, action: bulk.Action, caller: Caller, chosen: Chosen, key: str | None) -> Response:
     terms = terms_of(
-        table=chosen.table, name=chosen.name, state=chosen.state, proposed=chosen.proposed, error=chosen.error,
-        since=chosen.since, until=chosen.until,
-    )  # fmt: skip
+        table=chosen.table,
+        name=chosen.name,
+        state=chosen.state,
+        proposed=chosen.proposed,
+        error=chosen.error,
+        since=chosen.since,
+        until=chosen.until,
+    )
     if chosen.dry_run:
         return document(bulk.would(here.store, action, terms, chosen.after))
-    done = bulk.act(
-        here.store, action, terms, actor=caller.actor, reason=chosen.reason, key=key, after=chosen.after
-    )  # fmt: skip
+    done = bulk.act(here.store, action, terms, actor=caller.actor, reason=chosen.reason, key=key, after=chosen.after)
     return document(done)

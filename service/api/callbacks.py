@@ -37,10 +37,11 @@ _CALLBACK = {
         "commitTime": {"type": "string"},
         "basePath": {"type": "string"},
         "hoodieWriteStat": {
-            "type": "array", "items": {"type": "object", "properties": {"partitionPath": {"type": "string"}}}
+            "type": "array",
+            "items": {"type": "object", "properties": {"partitionPath": {"type": "string"}}},
         },
     },
-}  # fmt: skip
+}
 _CALLER = Caller("Hudi's commit callback", "write")
 #: how the description of the API tells of the key
 SECURITY_SCHEMES = {"hudi": {"type": "apiKey", "in": "header", "name": KEY_HEADER}}

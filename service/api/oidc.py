@@ -88,10 +88,15 @@ class Provider:
         from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
         asked = {
-            "response_type": "code", "client_id": self.settings.client_id, "redirect_uri": self.settings.redirect_url,
-            "scope": " ".join(self.settings.scopes), "state": begun.state, "nonce": begun.nonce,
-            "code_challenge": create_s256_code_challenge(begun.verifier), "code_challenge_method": "S256",
-        }  # fmt: skip
+            "response_type": "code",
+            "client_id": self.settings.client_id,
+            "redirect_uri": self.settings.redirect_url,
+            "scope": " ".join(self.settings.scopes),
+            "state": begun.state,
+            "nonce": begun.nonce,
+            "code_challenge": create_s256_code_challenge(begun.verifier),
+            "code_challenge_method": "S256",
+        }
         return str(add_params_to_uri(self._metadata()["authorization_endpoint"], list(asked.items())))
 
     def person(self, begun: Begun, code: str) -> Person:

@@ -51,14 +51,28 @@ TREND: dict[int | str, dict[str, Any]] = {
                     "required": ["points", "trends"],
                     "properties": {
                         "points": _figures(
-                            "oldest first", at=_TIME, files=_COUNT, bytes=_COUNT, small_files=_COUNT,
-                            small_share=_SHARE, reducible_files=_COUNT, reducible_share=_SHARE,
-                            rewritten_bytes=_COUNT, freed_bytes=_COUNT,
+                            "oldest first",
+                            at=_TIME,
+                            files=_COUNT,
+                            bytes=_COUNT,
+                            small_files=_COUNT,
+                            small_share=_SHARE,
+                            reducible_files=_COUNT,
+                            reducible_share=_SHARE,
+                            rewritten_bytes=_COUNT,
+                            freed_bytes=_COUNT,
                         ),
                         "trends": _figures(
-                            "of 7 days and of 30; empty before there are two points", days=_COUNT, since=_TIME,
-                            files_before=_COUNT, files=_COUNT, small_share_before=_SHARE, small_share=_SHARE,
-                            reducible_share_before=_SHARE, reducible_share=_SHARE, rewritten_bytes=_COUNT,
+                            "of 7 days and of 30; empty before there are two points",
+                            days=_COUNT,
+                            since=_TIME,
+                            files_before=_COUNT,
+                            files=_COUNT,
+                            small_share_before=_SHARE,
+                            small_share=_SHARE,
+                            reducible_share_before=_SHARE,
+                            reducible_share=_SHARE,
+                            rewritten_bytes=_COUNT,
                             freed_bytes=_COUNT,
                         ),
                     },
@@ -66,7 +80,7 @@ TREND: dict[int | str, dict[str, Any]] = {
             }
         },
     }
-}  # fmt: skip
+}
 
 
 def document(value: Any) -> Response:

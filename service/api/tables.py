@@ -42,9 +42,13 @@ def list_tables(
     order, descending = order_of(sort)
     found = here.store.list_tables(order, descending=descending, limit=limit, page=number, after=after, **terms)
     return page(
-        request, summaries(here, found.names), None if number is not None else found.next, total=found.total,
-        page=found.number if after is None else None, pages=max(1, -(-found.total // limit)),
-    )  # fmt: skip
+        request,
+        summaries(here, found.names),
+        None if number is not None else found.next,
+        total=found.total,
+        page=found.number if after is None else None,
+        pages=max(1, -(-found.total // limit)),
+    )
 
 
 def summaries(here: Context, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -240,8 +240,14 @@ def _is_meant(table: "ConfiguredTable", terms: "TableTerms") -> bool:
     """Whether ``terms`` mean a table that the database does not know."""
     from service.store.table_list import database_of
 
-    known = {"state": table.mode, "mode": table.mode, "format": table.ref.format, "owner": table.owner,
-             "database": database_of(table.name), "name": table.name}  # fmt: skip
+    known = {
+        "state": table.mode,
+        "mode": table.mode,
+        "format": table.ref.format,
+        "owner": table.owner,
+        "database": database_of(table.name),
+        "name": table.name,
+    }
     part = (terms.get("name") or "").lower()
     return part in table.name.lower() and all(
         known[key] == value for key, value in terms.items() if value is not None and key != "name"

@@ -40,11 +40,15 @@ def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
         out.table(
             (Column("LEFT ALONE"), Column("FILES", True), Column("BYTES", True), Column("SETTING")),
             (
-                (reason["text"] + (" …" if reason["varies"] else ""), f"{reason['files']:,}",
-                 size(reason["bytes"] + reason["log_bytes"]), reason["knob"])
+                (
+                    reason["text"] + (" …" if reason["varies"] else ""),
+                    f"{reason['files']:,}",
+                    size(reason["bytes"] + reason["log_bytes"]),
+                    reason["knob"],
+                )
                 for reason in answer.reasons
             ),
-        )  # fmt: skip
+        )
     for partition, plan_id in list(answer.holders.items())[:10]:
         out.note(f"{partition_name(partition)} is held by live plan {plan_id}")
     if dry and answer.plans:

@@ -40,11 +40,16 @@ def _text(run: Run, found: Sequence[Mapping[str, Any]], limit: int) -> None:
     now = datetime.now(UTC)
     rows = (
         (
-            age(moment(entry["at"]), now), entry["actor"], entry["door"], entry["action"], entry["table"] or "",
-            short_id(entry["subject"]), entry["detail"],
+            age(moment(entry["at"]), now),
+            entry["actor"],
+            entry["door"],
+            entry["action"],
+            entry["table"] or "",
+            short_id(entry["subject"]),
+            entry["detail"],
         )
         for entry in found
-    )  # fmt: skip
+    )
     titles = ("WHEN", "WHO", "BY", "ACTION", "TABLE", "SUBJECT", "DETAIL")
     run.out.table([Column(title) for title in titles], rows)
     if len(found) == limit:

@@ -70,12 +70,14 @@ def _table(run: Run, plans: list[Mapping[str, Any]]) -> None:
         columns,
         (
             (
-                short_id(plan["plan_id"]), plan["table"], f"{plan['input_files']:,} → {plan['output_files']:,}",
+                short_id(plan["plan_id"]),
+                plan["table"],
+                f"{plan['input_files']:,} → {plan['output_files']:,}",
                 size(plan["input_bytes"]),
             )
             for plan in plans
         ),
-    )  # fmt: skip
+    )
 
 
 def _ended_text(run: Run, action: str, done: int, left: list[Mapping[str, Any]]) -> None:

@@ -78,9 +78,12 @@ def init(
         except FileExistsError:
             raise _exists(file) from None
         data = {
-            "file": file, "source": next(iter(source.values())), "tables": [_document(sight) for sight in sights],
-            "not_looked_at": unseen, "problems": catalog.problems,
-        }  # fmt: skip
+            "file": file,
+            "source": next(iter(source.values())),
+            "tables": [_document(sight) for sight in sights],
+            "not_looked_at": unseen,
+            "problems": catalog.problems,
+        }
         run.out.one(data, lambda: _text(run, sights, unseen))
         for problem in catalog.problems:
             run.out.note(problem)
@@ -131,25 +134,38 @@ def _document(sight: "Sight") -> dict[str, Any]:
     layout, ref = sight.layout, sight.table.ref
     figures = ("files", "bytes", "small_files", "small_bytes", "partitions", "reducible_files", "reducible_bytes")
     return {
-        "table": ref.name, "format": ref.format, "location": ref.location,
+        "table": ref.name,
+        "format": ref.format,
+        "location": ref.location,
         **{name: layout and getattr(layout, name) for name in figures},
-        "left_alone": sight.left_alone, "writers": sight.writers,
-        "likely_writers": [writer_document(writer, sight.table) for writer in sight.likely], "refused": sight.refused,
-    }  # fmt: skip
+        "left_alone": sight.left_alone,
+        "writers": sight.writers,
+        "likely_writers": [writer_document(writer, sight.table) for writer in sight.likely],
+        "refused": sight.refused,
+    }
 
 
 def _text(run: Run, sights: "Sequence[Sight]", unseen: int) -> None:
     out = run.out
     out.table(
-        (Column("TABLE"), Column("FORMAT"), Column("FILES", True), Column("SMALL", True), Column("SIZE", True),
-         Column("WOULD BE PLANNED")),
+        (
+            Column("TABLE"),
+            Column("FORMAT"),
+            Column("FILES", True),
+            Column("SMALL", True),
+            Column("SIZE", True),
+            Column("WOULD BE PLANNED"),
+        ),
         (
             (
-                sight.table.name, sight.table.ref.format, *_figures(sight), would_plan(sight),
+                sight.table.name,
+                sight.table.ref.format,
+                *_figures(sight),
+                would_plan(sight),
             )
             for sight in sights
         ),
-    )  # fmt: skip
+    )
     if unseen:
         out.line(f"… and {plural(unseen, 'table')} more, not looked at yet")
     for sight in sights:

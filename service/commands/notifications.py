@@ -47,10 +47,17 @@ def _list_text(run: Run, found: Sequence[Mapping[str, Any]], limit: int) -> None
         return
     now = datetime.now(UTC)
     rows = (
-        (m["number"], m["event"], m["table"] or "(all)", m["state"], m["attempts"], age(moment(m["created_at"]), now),
-         (m["error"] or "")[:_LONGEST_ERROR])
+        (
+            m["number"],
+            m["event"],
+            m["table"] or "(all)",
+            m["state"],
+            m["attempts"],
+            age(moment(m["created_at"]), now),
+            (m["error"] or "")[:_LONGEST_ERROR],
+        )
         for m in found
-    )  # fmt: skip
+    )
     titles = ("NUMBER", "EVENT", "TABLE", "STATE", "ATTEMPTS", "WRITTEN", "LAST ERROR")
     run.out.table([Column(title, title in ("NUMBER", "ATTEMPTS")) for title in titles], rows)
     if len(found) == limit:
@@ -88,9 +95,16 @@ def try_out(json: Json = False, config: ConfigFile = None) -> None:
         if webhook is None:
             raise CommandError(USAGE, "no webhook is configured; set notify.webhook_url and notify.webhook_secret")
         body: dict[str, Any] = {
-            "id": str(uuid7()), "event": "test", "at": datetime.now(UTC).isoformat(), "table": None, "plan": None,
-            "epoch": None, "reason": "lakefold notifications test", "figures": {}, "link": None,
-        }  # fmt: skip
+            "id": str(uuid7()),
+            "event": "test",
+            "at": datetime.now(UTC).isoformat(),
+            "table": None,
+            "plan": None,
+            "epoch": None,
+            "reason": "lakefold notifications test",
+            "figures": {},
+            "link": None,
+        }
         with webhook:
             answer = webhook.send(body)
         if answer.error is not None:

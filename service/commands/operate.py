@@ -119,26 +119,43 @@ def _processes_text(run: Run, data: Mapping[str, Any], now: datetime) -> None:
     """Who works on it, and what that leaves undone."""
     out, known = run.out, {process["name"] for process in data["processes"]}
     columns = (
-        Column("PROCESS"), Column("ROLE"), Column("LEADS"), Column("RUNS"), Column("SPARK"), Column("SEEN"),
-        Column("SINCE"), Column("VERSION"),
-    )  # fmt: skip
+        Column("PROCESS"),
+        Column("ROLE"),
+        Column("LEADS"),
+        Column("RUNS"),
+        Column("SPARK"),
+        Column("SEEN"),
+        Column("SINCE"),
+        Column("VERSION"),
+    )
     rows = [
         (
-            process_name(process["name"]), process["role"], ", ".join(process["leads"]), _runs(process),
-            process["spark"], age(moment(process["seen_at"]), now) + ("" if process["live"] else ": silent"),
-            age(moment(process["started_at"]), now), process["version"],
+            process_name(process["name"]),
+            process["role"],
+            ", ".join(process["leads"]),
+            _runs(process),
+            process["spark"],
+            age(moment(process["seen_at"]), now) + ("" if process["live"] else ": silent"),
+            age(moment(process["started_at"]), now),
+            process["version"],
         )
         for process in data["processes"]
-    ]  # fmt: skip
+    ]
     # A command may lead for as long as it runs.
     rows += [
         (
-            process_name(leader["holder"]), "command", leader["role"], "", "", "",
-            age(moment(leader["acquired_at"]), now), "",
+            process_name(leader["holder"]),
+            "command",
+            leader["role"],
+            "",
+            "",
+            "",
+            age(moment(leader["acquired_at"]), now),
+            "",
         )
         for leader in data["leaders"]
         if leader["live"] and leader["holder"] not in known
-    ]  # fmt: skip
+    ]
     if rows:
         out.table(columns, rows)
     for process in data["processes"]:

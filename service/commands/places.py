@@ -64,9 +64,13 @@ def resolve(
         _known(run, found.ref, wanted or ())
         for seconds in _ASKED_AGAIN_SECONDS:
             report = resolve_places(
-                found.ref, Take(take), format=load_format(found.ref.format), store=run.store,
-                spark=lambda: start_spark(run.config, found.ref), partitions=wanted,
-            )  # fmt: skip
+                found.ref,
+                Take(take),
+                format=load_format(found.ref.format),
+                store=run.store,
+                spark=lambda: start_spark(run.config, found.ref),
+                partitions=wanted,
+            )
             if not report.held:
                 break
             time.sleep(seconds)  # a round of the sweep lasts seconds
@@ -100,9 +104,12 @@ def home(table: Table, json: Json = False, config: ConfigFile = None) -> int:
     with command(json, config) as run:
         found = run.table(table)
         report = bring_home(
-            found.ref, format=load_format(found.ref.format), store=run.store, older_than=timedelta(),
+            found.ref,
+            format=load_format(found.ref.format),
+            store=run.store,
+            older_than=timedelta(),
             spark=lambda: start_spark(run.config, found.ref),
-        )  # fmt: skip
+        )
         return _told(run, found.name, report)
 
 
@@ -112,9 +119,14 @@ def _told(run: Run, table: str, report: "LateReport") -> int:
     moved, aside = plural(report.moved_back, "partition"), plural(report.aside, "file")
     line = f"{table}: moved {moved} back, {aside} set aside, {plural(report.waiting, 'partition')} waiting"
     document = {
-        "table": table, "moved_back": report.moved_back, "aside": report.aside, "waiting": report.waiting,
-        "halted": report.halted, "halted_partitions": report.halts, "held": report.held,
-    }  # fmt: skip
+        "table": table,
+        "moved_back": report.moved_back,
+        "aside": report.aside,
+        "waiting": report.waiting,
+        "halted": report.halted,
+        "halted_partitions": report.halts,
+        "held": report.held,
+    }
 
     def tell() -> None:
         run.out.line(line)

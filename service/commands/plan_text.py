@@ -17,22 +17,31 @@ def list_text(run: Run, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
     # Of one kind there is nothing to tell apart, and nearly all lists are of one.
     kinds = len({plan["kind"] for plan in plans}) > 1
     columns = (
-        Column("PLAN"), Column("TABLE", cut="amid"), *([Column("KIND")] if kinds else ()), Column("STATE"),
-        Column("FILES", True), Column("BYTES", True), Column("AGE", True), Column("ERROR", cut="after"),
-    )  # fmt: skip
+        Column("PLAN"),
+        Column("TABLE", cut="amid"),
+        *([Column("KIND")] if kinds else ()),
+        Column("STATE"),
+        Column("FILES", True),
+        Column("BYTES", True),
+        Column("AGE", True),
+        Column("ERROR", cut="after"),
+    )
     run.out.table(
         columns,
         (
             (
-                short_id(plan["plan_id"]), plan["table"], *([plan["kind"]] if kinds else ()),
+                short_id(plan["plan_id"]),
+                plan["table"],
+                *([plan["kind"]] if kinds else ()),
                 _state(plan),
                 f"{plan['files_before'] or plan['input_files']:,} → {plan['files_after'] or plan['output_files']:,}",
-                size(plan["input_bytes"]), age(moment(plan["created_at"]), now).removesuffix(" ago"),
+                size(plan["input_bytes"]),
+                age(moment(plan["created_at"]), now).removesuffix(" ago"),
                 plan["error"] or plan["cancel_reason"] or "",
             )
             for plan in plans
         ),
-    )  # fmt: skip
+    )
     if len(plans) == limit:
         run.out.note(f"More may follow: --after {short_id(plans[-1]['plan_id'])}")
 
@@ -106,17 +115,25 @@ def show_text(run: Run, plan: Mapping[str, Any]) -> None:
     out.line()
     out.table(
         (
-            Column("AT (UTC)"), Column("AFTER", True), Column("STATE"), Column("EPOCH", True), Column("ACTOR"),
+            Column("AT (UTC)"),
+            Column("AFTER", True),
+            Column("STATE"),
+            Column("EPOCH", True),
+            Column("ACTOR"),
             Column("REASON"),
         ),
         (
             (
-                f"{moment(event['at']).astimezone(UTC):%Y-%m-%d %H:%M:%S}", format_elapsed(after) if after else "",
-                event["to_state"], event["epoch"], event["actor"], event["reason"],
+                f"{moment(event['at']).astimezone(UTC):%Y-%m-%d %H:%M:%S}",
+                format_elapsed(after) if after else "",
+                event["to_state"],
+                event["epoch"],
+                event["actor"],
+                event["reason"],
             )
             for event, after in _with_differences(plan["events"])
         ),
-    )  # fmt: skip
+    )
 
 
 def _decision(plan: Mapping[str, Any]) -> str:

@@ -52,9 +52,15 @@ def _text(run: Run, found: Mapping[str, Any]) -> None:
     )
     run.out.line()
     columns = [
-        Column("POLICY"), Column("FILES", True), Column("SMALL", True), Column("REWRITTEN A DAY", True),
-        Column("WRITTEN", True), Column("CPU A DAY", True), Column("PLANS", True), Column("BEST"),
-    ]  # fmt: skip
+        Column("POLICY"),
+        Column("FILES", True),
+        Column("SMALL", True),
+        Column("REWRITTEN A DAY", True),
+        Column("WRITTEN", True),
+        Column("CPU A DAY", True),
+        Column("PLANS", True),
+        Column("BEST"),
+    ]
     run.out.table(columns, (_row(policy) for policy in found["policies"]))
     take = found["recommended"]
     run.out.line()
@@ -93,9 +99,14 @@ def _advice_text(run: Run, found: Mapping[str, Any]) -> None:
     for note in found["notes"]:
         run.out.note(note)
     columns = (
-        Column("WRITES"), Column("BY"), Column("COMMITS", True), Column("NEW FILES", True), Column("SMALL", True),
-        Column("AVERAGE", True), Column("MOST AT (UTC)"),
-    )  # fmt: skip
+        Column("WRITES"),
+        Column("BY"),
+        Column("COMMITS", True),
+        Column("NEW FILES", True),
+        Column("SMALL", True),
+        Column("AVERAGE", True),
+        Column("MOST AT (UTC)"),
+    )
     run.out.table(columns, (_source(source) for source in found["sources"]))
     run.out.line()
     work = f"{size(round(found['rewritten_bytes_a_month']))} and {found['cpu_hours_a_month']:,.1f} CPU hours a month"

@@ -57,10 +57,16 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             for caution in cautions(policy):
                 careful.setdefault(caution, []).append(name)
         data = {
-            "file": loaded.file, "tables": len(tables), "modes": modes, "sources": sources,
-            "problems": catalog.problems, "refused": refused, "rules_without_table": idle,
-            "unread_variables": list(unread), "cautions": careful,
-        }  # fmt: skip
+            "file": loaded.file,
+            "tables": len(tables),
+            "modes": modes,
+            "sources": sources,
+            "problems": catalog.problems,
+            "refused": refused,
+            "rules_without_table": idle,
+            "unread_variables": list(unread),
+            "cautions": careful,
+        }
 
         def text() -> None:
             counts = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)

@@ -94,9 +94,13 @@ def _text(run: Run, found: Mapping[str, Any], *, files: bool) -> None:
         _files_text(run, found)
         return
     columns = [
-        Column("BATCH", True), Column("WRITES"), Column("WRITTEN", True), Column("FILES", True), Column("SMALL", True),
+        Column("BATCH", True),
+        Column("WRITES"),
+        Column("WRITTEN", True),
+        Column("FILES", True),
+        Column("SMALL", True),
         Column("SIZES"),
-    ]  # fmt: skip
+    ]
     before = found["before"]
     small = sum(file["small"] for file in before)
     rows: list[tuple[Any, ...]] = [("", "before", "", len(before), small, sizes_in_words(before))] if before else []
@@ -124,17 +128,29 @@ def _files_text(run: Run, found: Mapping[str, Any]) -> None:
     done = {(step["batch"], change["file"]): change["action"] for step in found["steps"] for change in step["changes"]}
     run.out.table(
         (
-            Column("BATCH", True), Column("PARTITION"), Column("FILE", True), Column("BYTES", True),
-            Column("ROWS", True), Column("LOGS", True), Column("LOG BYTES", True), Column("SMALL"),
+            Column("BATCH", True),
+            Column("PARTITION"),
+            Column("FILE", True),
+            Column("BYTES", True),
+            Column("ROWS", True),
+            Column("LOGS", True),
+            Column("LOG BYTES", True),
+            Column("SMALL"),
             Column("THIS BATCH"),
         ),
         (
             (
-                f"{step['batch']:,}", partition_name(file["partition"]), file["file"], size(file["bytes"]),
-                f"{file['rows']:,}", len(file["logs"]) or "", size(sum(file["logs"])) if file["logs"] else "",
-                "small" if file["small"] else "", done.get((step["batch"], file["file"]), ""),
+                f"{step['batch']:,}",
+                partition_name(file["partition"]),
+                file["file"],
+                size(file["bytes"]),
+                f"{file['rows']:,}",
+                len(file["logs"]) or "",
+                size(sum(file["logs"])) if file["logs"] else "",
+                "small" if file["small"] else "",
+                done.get((step["batch"], file["file"]), ""),
             )
             for step in found["steps"]
             for file in step["layout"]
         ),
-    )  # fmt: skip
+    )

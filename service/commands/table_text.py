@@ -15,10 +15,15 @@ def list_text(run: Run, tables: Sequence[Mapping[str, Any]], *, chosen: bool) ->
     """Print a list of tables; ``chosen`` says that options left some out."""
     now = datetime.now(UTC)
     columns = (
-        Column("TABLE", cut="amid"), Column("STATE"), Column("FILES", True), Column("BYTES", True),
-        Column("REDUCIBLE", True), Column("TO REWRITE", True), Column("SCANNED", cut="after"),
+        Column("TABLE", cut="amid"),
+        Column("STATE"),
+        Column("FILES", True),
+        Column("BYTES", True),
+        Column("REDUCIBLE", True),
+        Column("TO REWRITE", True),
+        Column("SCANNED", cut="after"),
         Column("LOCATION", cut="amid"),
-    )  # fmt: skip
+    )
     rows: list[tuple[str, ...]] = []
     for table in tables:
         scan = table["scan"]
@@ -129,9 +134,13 @@ def lines_text(run: Run, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, 
     """Print why files are planned or left alone, a line for each partition and reason."""
     logs = bool(sums["log_files"])
     columns = [
-        Column("PARTITION"), Column("FILES", True), Column("BYTES", True),
-        *([Column("LOGS", True), Column("LOG BYTES", True)] if logs else []), Column("REASON"), Column("SETTING"),
-    ]  # fmt: skip
+        Column("PARTITION"),
+        Column("FILES", True),
+        Column("BYTES", True),
+        *([Column("LOGS", True), Column("LOG BYTES", True)] if logs else []),
+        Column("REASON"),
+        Column("SETTING"),
+    ]
     rows: list[tuple[Any, ...]] = []
     before = None
     for line in lines:
@@ -149,10 +158,12 @@ def files_text(run: Run, entries: Iterable[Mapping[str, Any]], sums: Mapping[str
     """Print every file with its reason."""
     rows: list[tuple[Any, ...]] = [
         (
-            entry["path"] or f"{entry['partition']}/{entry['file_id']} (logs only)", size(entry["bytes"]),
-            len(entry["log_files"]) or "", entry["text"],
+            entry["path"] or f"{entry['partition']}/{entry['file_id']} (logs only)",
+            size(entry["bytes"]),
+            len(entry["log_files"]) or "",
+            entry["text"],
         )
         for entry in entries
-    ]  # fmt: skip
+    ]
     rows.append((f"total: {plural(sums['files'], 'file')}", size(sums["bytes"]), sums["log_files"] or "", ""))
     run.out.table((Column("FILE"), Column("BYTES", True), Column("LOGS", True), Column("REASON")), rows)

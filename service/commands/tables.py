@@ -109,17 +109,26 @@ def databases(
         terms = _terms(name=name, database=None, state=state, format=format, mode=mode, owner=owner)
         found = run.client.databases(terms)
         columns = (
-            Column("DATABASE"), Column("TABLES", True), Column("HALTED", True), Column("FILES", True),
-            Column("BYTES", True), Column("REDUCIBLE", True), Column("TO REWRITE", True),
-        )  # fmt: skip
+            Column("DATABASE"),
+            Column("TABLES", True),
+            Column("HALTED", True),
+            Column("FILES", True),
+            Column("BYTES", True),
+            Column("REDUCIBLE", True),
+            Column("TO REWRITE", True),
+        )
         rows = (
             (
-                entry["database"] or "(none)", f"{entry['tables']:,}", entry["halted"] or "", f"{entry['files']:,}",
-                size(entry["bytes"]), share_text(entry["reducible_files"], entry["files"]),
+                entry["database"] or "(none)",
+                f"{entry['tables']:,}",
+                entry["halted"] or "",
+                f"{entry['files']:,}",
+                size(entry["bytes"]),
+                share_text(entry["reducible_files"], entry["files"]),
                 size(entry["reducible_bytes"]),
             )
             for entry in found
-        )  # fmt: skip
+        )
         run.out.many(found, lambda: run.out.table(columns, rows))
 
 

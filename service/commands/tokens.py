@@ -74,11 +74,16 @@ def list_(json: Json = False, config: ConfigFile = None) -> None:
             columns = ("NAME", "SCOPE", "TABLES", "STATE", "CREATED", "BY", "LAST USED")
             rows = (
                 (
-                    token.name, token.scope, ", ".join(token.tables or ("all",)), _state(token),
-                    age(token.created_at, now), token.created_by, age(token.last_used_at, now),
+                    token.name,
+                    token.scope,
+                    ", ".join(token.tables or ("all",)),
+                    _state(token),
+                    age(token.created_at, now),
+                    token.created_by,
+                    age(token.last_used_at, now),
                 )
                 for token in tokens
-            )  # fmt: skip
+            )
             if tokens:
                 run.out.table([Column(title) for title in columns], rows)
             else:

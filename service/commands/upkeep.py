@@ -83,12 +83,18 @@ def _waiting(run: Run, job: "CleanJob") -> list[dict[str, Any]]:
         kept = job.held or reasons.get(due.version.path)
         entries.append(
             {
-                "table": job.table.name, "path": due.version.path, "bytes": due.version.bytes,
-                "plan_id": due.plan_id, "instant": due.version.instant, "superseded_at": due.superseded_at,
-                "deletable_at": at, "due": at <= now and kept is None, "kept": kept,
+                "table": job.table.name,
+                "path": due.version.path,
+                "bytes": due.version.bytes,
+                "plan_id": due.plan_id,
+                "instant": due.version.instant,
+                "superseded_at": due.superseded_at,
+                "deletable_at": at,
+                "due": at <= now and kept is None,
+                "kept": kept,
                 "in_seconds": max(0.0, (at - now).total_seconds()),
             }
-        )  # fmt: skip
+        )
     return entries
 
 
@@ -110,9 +116,14 @@ def _waiting_text(run: Run, waiting: list[dict[str, Any]]) -> None:
 
 def _report(report: "CleanReport") -> dict[str, Any]:
     return {
-        "table": report.table, "deleted_files": report.files, "deleted_bytes": report.bytes_freed,
-        "kept": report.kept, "closed": report.closed, "held": report.held, "error": report.error,
-    }  # fmt: skip
+        "table": report.table,
+        "deleted_files": report.files,
+        "deleted_bytes": report.bytes_freed,
+        "kept": report.kept,
+        "closed": report.closed,
+        "held": report.held,
+        "error": report.error,
+    }
 
 
 def _reports_text(run: Run, reports: "list[CleanReport]") -> None:

@@ -153,9 +153,10 @@ class Catalog:
         if is_local(location) and not Path(location).exists():
             raise CommandError(NOT_FOUND, f"no such directory: {location}", path=location)
         raise CommandError(
-            NOT_FOUND, f"{location} is not a table of a known format ({', '.join(FORMATS)})"
-            + (f": {refusal}" if refusal else ""), path=location,
-        )  # fmt: skip
+            NOT_FOUND,
+            f"{location} is not a table of a known format ({', '.join(FORMATS)})" + (f": {refusal}" if refusal else ""),
+            path=location,
+        )
 
     def _covers(self, source: Source, location: str) -> bool:
         """Whether a table at ``location``, or where its links lead to, may be one of ``source``."""

@@ -57,9 +57,13 @@ SECTIONS: Mapping[str, type[Section]] = {
 
 class _Settings(BaseSettings):
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, env_nested_delimiter="__", extra="forbid", frozen=True, case_sensitive=False,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        case_sensitive=False,
         hide_input_in_errors=True,
-    )  # fmt: skip
+    )
 
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
     spark: Texts = Field(default_factory=dict)

@@ -105,13 +105,23 @@ class Daemon:
         self._clean_beat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)
         catalog = Catalog(config, known=self.store.tables, spark=self.sessions if self._executes else None)
         self.scheduler = Scheduler(
-            config, self.store, catalog, self.metrics, leads=self._leads(SCAN_ROLE), actor=f"scheduler {self.name}",
-            succeeded=self._scan_beat.beat, planning=self._telemetry.planning,
-        )  # fmt: skip
+            config,
+            self.store,
+            catalog,
+            self.metrics,
+            leads=self._leads(SCAN_ROLE),
+            actor=f"scheduler {self.name}",
+            succeeded=self._scan_beat.beat,
+            planning=self._telemetry.planning,
+        )
         self.upkeep = Upkeep(
-            config, self.store, self.sessions, self._observer, succeeded=self._clean_beat.beat,
+            config,
+            self.store,
+            self.sessions,
+            self._observer,
+            succeeded=self._clean_beat.beat,
             missed=self.scheduler.search,
-        )  # fmt: skip
+        )
         self._webhook = webhook
         self.delivery = (
             Delivery(config.notify, self.store, webhook, self.metrics, leads=self._delivers) if webhook else None
@@ -299,10 +309,15 @@ class Daemon:
     def _facts(self) -> ProcessFacts:
         problem = self.sessions.broken
         return ProcessFacts(
-            name=self.name, role=self.role, host=socket.gethostname(), version=__version__,
+            name=self.name,
+            role=self.role,
+            host=socket.gethostname(),
+            version=__version__,
             slots=self.config.daemon.executor_slots if self._executes else 0,
-            spark="broken" if problem is not None else self.sessions.state, spark_ui=self.sessions.ui, problem=problem,
-        )  # fmt: skip
+            spark="broken" if problem is not None else self.sessions.state,
+            spark_ui=self.sessions.ui,
+            problem=problem,
+        )
 
     def _show_leads(self) -> None:
         for role in {SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE, *self.leadership.roles}:

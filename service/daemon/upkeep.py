@@ -214,9 +214,14 @@ class Upkeep:
         def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool) -> int:
             finds_moves = self._is_to_be_asked(ref)
             done = sweep(
-                ref, format=adapter, store=self._store, spark=self._spark, halted=halted, watch=self._watch,
+                ref,
+                format=adapter,
+                store=self._store,
+                spark=self._spark,
+                halted=halted,
+                watch=self._watch,
                 finds_moves=finds_moves,
-            )  # fmt: skip
+            )
             if finds_moves:
                 self._asked[ref.name, ref.location] = time.monotonic()
             return done

@@ -168,8 +168,12 @@ class _Demo:
         show.happened(
             f"{plural(self._news.commits, 'commit')} of the writer{tried}; "
             f"{plural(len(plans), 'plan')}, of which {lost:,} gave way and were planned again",
-            "conflicts", commits=self._news.commits, writer=self._news.conflicts, plans=len(plans), lakefold=lost,
-        )  # fmt: skip
+            "conflicts",
+            commits=self._news.commits,
+            writer=self._news.conflicts,
+            plans=len(plans),
+            lakefold=lost,
+        )
         self._hold.unlink(missing_ok=True)
         self._next(result)
         return ExitCode.OK if result.equal else ExitCode.PARTIAL
@@ -185,10 +189,21 @@ class _Demo:
             self._until(self._lake.answers, "the metastore to answer", server)
             self._show.happened("a metastore of its own answers", "server", pid=server.pid)
         arguments = [
-            "service.demo.writer", *self._lake.writer_arguments, "--ledger", str(self._ledger.directory),
-            "--hold", str(self._hold), "--pause", "4", "--fill-rows", str(max(1000, round(_FILL_ROWS * scale))),
-            "--fill-files", str(max(2, round(_FILL_FILES * scale))), "--spark", "spark.driver.memory=1g",
-        ]  # fmt: skip
+            "service.demo.writer",
+            *self._lake.writer_arguments,
+            "--ledger",
+            str(self._ledger.directory),
+            "--hold",
+            str(self._hold),
+            "--pause",
+            "4",
+            "--fill-rows",
+            str(max(1000, round(_FILL_ROWS * scale))),
+            "--fill-files",
+            str(max(2, round(_FILL_FILES * scale))),
+            "--spark",
+            "spark.driver.memory=1g",
+        ]
         writer = self._start("writer", arguments)
         self._show.happened(
             f"Spark starts{'' if self._lake.fetched else ' and fetches the Hudi bundle once'}", "started"
@@ -273,8 +288,11 @@ class _Demo:
         show.happened(
             f"{plural(len(rows), 'superseded file')}, {format_bytes(bytes_)}, kept until their retention ends; "
             f"{there:,} of them on disk",
-            "superseded", files=len(rows), bytes=bytes_, on_disk=there,
-        )  # fmt: skip
+            "superseded",
+            files=len(rows),
+            bytes=bytes_,
+            on_disk=there,
+        )
         self._write_config(settings.SHORT_RETENTION)
         self._stop(daemon)
         daemon = self._serve()
@@ -286,8 +304,11 @@ class _Demo:
         there = self._on_disk(waiting)
         show.happened(
             f"the cleaner deleted {plural(len(rows), 'file')}, {format_bytes(bytes_)}; {there:,} of them on disk",
-            "cleaned", files=len(rows), bytes=bytes_, on_disk=there,
-        )  # fmt: skip
+            "cleaned",
+            files=len(rows),
+            bytes=bytes_,
+            on_disk=there,
+        )
         return daemon
 
     def _on_disk(self, waiting: "Sequence[Due]") -> int:

@@ -79,9 +79,14 @@ class Show:
         """The size histogram of the table's live files."""
         figures = layout.histogram
         self._tell(
-            "layout", when=when, files=figures.files, bytes=figures.bytes, small_files=figures.small_files,
-            median_bytes=layout.median_bytes, histogram=figures.counts,
-        )  # fmt: skip
+            "layout",
+            when=when,
+            files=figures.files,
+            bytes=figures.bytes,
+            small_files=figures.small_files,
+            median_bytes=layout.median_bytes,
+            histogram=figures.counts,
+        )
         self.line()
         self.line(
             f"  demo.trips {when}: {plural(figures.files, 'file')}, {format_bytes(figures.bytes)}, "

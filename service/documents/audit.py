@@ -10,6 +10,12 @@ if TYPE_CHECKING:
 def audit_entry(entry: "AuditEntry") -> dict[str, Any]:
     """Who asked for what, when, and through which door."""
     return {
-        "number": entry.number, "at": entry.at, "actor": entry.actor, "door": entry.door, "action": entry.action,
-        "table": entry.table, "subject": entry.subject, "detail": entry.detail,
-    }  # fmt: skip
+        "number": entry.number,
+        "at": entry.at,
+        "actor": entry.actor,
+        "door": entry.door,
+        "action": entry.action,
+        "table": entry.table,
+        "subject": entry.subject,
+        "detail": entry.detail,
+    }

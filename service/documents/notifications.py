@@ -10,11 +10,20 @@ if TYPE_CHECKING:
 def notification(message: "Notification") -> dict[str, Any]:
     """A message to the webhook; ``id`` is what its receiver knows it by."""
     return {
-        "number": message.number, "id": message.body["id"], "event": message.event, "table": message.body["table"],
-        "plan": message.body["plan"], "reason": message.body["reason"], "state": message.state,
-        "attempts": message.attempts, "created_at": message.created_at, "not_before": message.not_before,
-        "delivered_at": message.delivered_at, "dead_at": message.dead_at, "error": message.error,
-    }  # fmt: skip
+        "number": message.number,
+        "id": message.body["id"],
+        "event": message.event,
+        "table": message.body["table"],
+        "plan": message.body["plan"],
+        "reason": message.body["reason"],
+        "state": message.state,
+        "attempts": message.attempts,
+        "created_at": message.created_at,
+        "not_before": message.not_before,
+        "delivered_at": message.delivered_at,
+        "dead_at": message.dead_at,
+        "error": message.error,
+    }
 
 
 def notifications_retried(count: int) -> dict[str, Any]:

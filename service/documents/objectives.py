@@ -15,13 +15,22 @@ if TYPE_CHECKING:
 def objective_document(objective: "TableObjective") -> dict[str, Any]:
     """An objective of a table with everything that is known of it."""
     return {
-        "objective": str(objective.objective), "met": objective.met, "value": objective.value,
-        "bound": objective.bound, "text": objective.text, "since": objective.since,
-        "judged_at": objective.judged_at, "goal": objective.goal,
-        "window_seconds": objective.window.total_seconds(), "share_met": objective.share_met,
-        "budget_left": objective.budget_left, "burn": dict(objective.burn), "pace": objective.pace,
-        "met_seconds": objective.met_seconds, "missed_seconds": objective.missed_seconds,
-    }  # fmt: skip
+        "objective": str(objective.objective),
+        "met": objective.met,
+        "value": objective.value,
+        "bound": objective.bound,
+        "text": objective.text,
+        "since": objective.since,
+        "judged_at": objective.judged_at,
+        "goal": objective.goal,
+        "window_seconds": objective.window.total_seconds(),
+        "share_met": objective.share_met,
+        "budget_left": objective.budget_left,
+        "burn": dict(objective.burn),
+        "pace": objective.pace,
+        "met_seconds": objective.met_seconds,
+        "missed_seconds": objective.missed_seconds,
+    }
 
 
 def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: datetime) -> str | None:

@@ -24,9 +24,14 @@ def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[
         return []
     rewritten, freed = store.totals(name)
     last = TrendPoint(
-        at=good.taken_at, files=good.files, bytes=good.bytes, small_files=good.small_files,
-        reducible_files=good.reducible_files, rewritten_bytes=rewritten, freed_bytes=freed,
-    )  # fmt: skip
+        at=good.taken_at,
+        files=good.files,
+        bytes=good.bytes,
+        small_files=good.small_files,
+        reducible_files=good.reducible_files,
+        rewritten_bytes=rewritten,
+        freed_bytes=freed,
+    )
     return [*(point for point in store.trend(name) if point.at < last.at), last]
 
 
@@ -86,11 +91,16 @@ def _change(days: int, first: "TrendPoint", last: "TrendPoint") -> dict[str, Any
 def trend_point(point: "TrendPoint") -> dict[str, Any]:
     """One point; bytes rewritten and freed are totals."""
     return {
-        "at": point.at, "files": point.files, "bytes": point.bytes, "small_files": point.small_files,
-        "small_share": share_of(point.small_files, point.files), "reducible_files": point.reducible_files,
-        "reducible_share": share_of(point.reducible_files, point.files), "rewritten_bytes": point.rewritten_bytes,
+        "at": point.at,
+        "files": point.files,
+        "bytes": point.bytes,
+        "small_files": point.small_files,
+        "small_share": share_of(point.small_files, point.files),
+        "reducible_files": point.reducible_files,
+        "reducible_share": share_of(point.reducible_files, point.files),
+        "rewritten_bytes": point.rewritten_bytes,
         "freed_bytes": point.freed_bytes,
-    }  # fmt: skip
+    }
 
 
 def trend_words(trends: "Sequence[Mapping[str, Any]]") -> list[tuple[str, str]]:

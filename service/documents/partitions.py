@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_WORST_FIRST = (
-    ("reducible_bytes", "descending"), ("reducible_files", "descending"), ("partition", "ascending"),
-)  # fmt: skip
+_WORST_FIRST = (("reducible_bytes", "descending"), ("reducible_files", "descending"), ("partition", "ascending"))
 
 
 def named_like(partitions: "pa.Table", search: str) -> "pa.Table":

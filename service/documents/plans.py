@@ -17,28 +17,64 @@ TERMINAL = ("completed", "failed", "cancelled")
 
 #: what of a plan is told while it is followed to its end
 PROGRESS = (
-    "plan_id", "table", "state", "step", "attempts", "progress_bytes_done", "progress_bytes_total", "files_before",
-    "files_after", "bytes_before", "bytes_after", "instant", "not_before", "error", "cancel_reason",
+    "plan_id",
+    "table",
+    "state",
+    "step",
+    "attempts",
+    "progress_bytes_done",
+    "progress_bytes_total",
+    "files_before",
+    "files_after",
+    "bytes_before",
+    "bytes_after",
+    "instant",
+    "not_before",
+    "error",
+    "cancel_reason",
     "waits_for_approval",
-)  # fmt: skip
+)
 
 
 def plan_summary(plan: "PlanView") -> dict[str, Any]:
     """A plan in a listing."""
     return {
-        "plan_id": plan.plan_id, "table": plan.table, "format": plan.format, "kind": plan.kind, "state": plan.state,
-        "step": plan.step, "groups": plan.group_count, "partitions": plan.partition_count,
-        "input_files": plan.input_files, "input_bytes": plan.input_bytes, "output_files": plan.output_files,
-        "files_before": plan.files_before, "bytes_before": plan.bytes_before, "files_after": plan.files_after,
-        "bytes_after": plan.bytes_after, "progress_bytes_done": plan.progress_bytes_done,
-        "progress_bytes_total": plan.progress_bytes_total, "attempts": plan.attempts, "epoch": plan.epoch,
-        "executor": plan.executor, "created_at": plan.created_at, "claimed_at": plan.claimed_at,
-        "finalized_at": plan.finalized_at, "instant": plan.instant, "error": plan.error,
+        "plan_id": plan.plan_id,
+        "table": plan.table,
+        "format": plan.format,
+        "kind": plan.kind,
+        "state": plan.state,
+        "step": plan.step,
+        "groups": plan.group_count,
+        "partitions": plan.partition_count,
+        "input_files": plan.input_files,
+        "input_bytes": plan.input_bytes,
+        "output_files": plan.output_files,
+        "files_before": plan.files_before,
+        "bytes_before": plan.bytes_before,
+        "files_after": plan.files_after,
+        "bytes_after": plan.bytes_after,
+        "progress_bytes_done": plan.progress_bytes_done,
+        "progress_bytes_total": plan.progress_bytes_total,
+        "attempts": plan.attempts,
+        "epoch": plan.epoch,
+        "executor": plan.executor,
+        "created_at": plan.created_at,
+        "claimed_at": plan.claimed_at,
+        "finalized_at": plan.finalized_at,
+        "instant": plan.instant,
+        "error": plan.error,
         "error_class": plan.error_class,
-        "cancel_reason": plan.cancel_reason, "request_id": plan.request_id, "actor": plan.actor,
-        "adopted": plan.adopted, "waits_for_approval": plan.waits_for_approval, "proposed_at": plan.proposed_at,
-        "decision": plan.decision, "decided_by": plan.decided_by, "decided_at": plan.decided_at,
-    }  # fmt: skip
+        "cancel_reason": plan.cancel_reason,
+        "request_id": plan.request_id,
+        "actor": plan.actor,
+        "adopted": plan.adopted,
+        "waits_for_approval": plan.waits_for_approval,
+        "proposed_at": plan.proposed_at,
+        "decision": plan.decision,
+        "decided_by": plan.decided_by,
+        "decided_at": plan.decided_at,
+    }
 
 
 def plan_details(
@@ -49,14 +85,27 @@ def plan_details(
     ``held`` says what it waits for besides an executor.
     """
     return plan_summary(plan) | {
-        "location": plan.location, "snapshot_instant": plan.snapshot_instant, "instants": plan.instants,
-        "options": plan.options, "estimate": plan.estimate, "milliseconds": plan.milliseconds,
-        "lease_until": plan.lease_until, "heartbeat_at": plan.heartbeat_at, "not_before": plan.not_before,
-        "how_it_ended": how_it_ended(plan), "worth": plan_worth(plan), "held": held,
-        **pace(plan, nobody), "waits_since_nobody_runs_plans": _nobody(plan, nobody),
-        "spark_ui": plan.spark_ui, "cancel_requested_by": plan.cancel_requested_by,
-        "partition_names": plan.partitions, "figures": _figures(plan), "group_list": plan.groups, "events": events,
-    }  # fmt: skip
+        "location": plan.location,
+        "snapshot_instant": plan.snapshot_instant,
+        "instants": plan.instants,
+        "options": plan.options,
+        "estimate": plan.estimate,
+        "milliseconds": plan.milliseconds,
+        "lease_until": plan.lease_until,
+        "heartbeat_at": plan.heartbeat_at,
+        "not_before": plan.not_before,
+        "how_it_ended": how_it_ended(plan),
+        "worth": plan_worth(plan),
+        "held": held,
+        **pace(plan, nobody),
+        "waits_since_nobody_runs_plans": _nobody(plan, nobody),
+        "spark_ui": plan.spark_ui,
+        "cancel_requested_by": plan.cancel_requested_by,
+        "partition_names": plan.partitions,
+        "figures": _figures(plan),
+        "group_list": plan.groups,
+        "events": events,
+    }
 
 
 def _nobody(plan: "PlanView", nobody: str | None) -> str | None:

@@ -13,11 +13,20 @@ if TYPE_CHECKING:
 def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterable[PlanView]") -> dict[str, Any]:
     """A process, the roles that it leads and the plans that it runs."""
     return {
-        "name": process.name, "role": process.role, "host": process.host, "version": process.version,
-        "live": process.live, "started_at": process.started_at, "seen_at": process.seen_at, "slots": process.slots,
-        "spark": process.spark, "spark_ui": process.spark_ui, "problem": process.problem, "leads": leads,
+        "name": process.name,
+        "role": process.role,
+        "host": process.host,
+        "version": process.version,
+        "live": process.live,
+        "started_at": process.started_at,
+        "seen_at": process.seen_at,
+        "slots": process.slots,
+        "spark": process.spark,
+        "spark_ui": process.spark_ui,
+        "problem": process.problem,
+        "leads": leads,
         "runs": [{"plan_id": plan.plan_id, "table": plan.table, "step": plan.step} for plan in runs],
-    }  # fmt: skip
+    }
 
 
 def process_list(

@@ -63,9 +63,7 @@ def status(lake: "Lake") -> dict[str, Any]:
         **pause_facts(figures.pause),
         "paused_tables": [table.name for table in figures.tables if table.paused],
         "attention": [
-            entry
-            for table in figures.tables
-            if (entry := _attention(lake, table, proposed[table.name])) is not None
+            entry for table in figures.tables if (entry := _attention(lake, table, proposed[table.name])) is not None
         ],
         "source_problems": [{"problem": one.problem, "since": one.since} for one in lake.source_problems],
         "notifications_waiting": figures.notifications_waiting,
@@ -74,7 +72,7 @@ def status(lake: "Lake") -> dict[str, Any]:
         "processes": process_list(lake.processes, lake.leaders, lake.running),
         "scheduler": has_scheduler(lake.leaders),
         "nobody_runs_plans": nobody_runs_plans(lake.processes),
-    }  # fmt: skip
+    }
 
 
 def backlog_seconds(lake: "Lake") -> float | None:
@@ -138,15 +136,25 @@ def _attention(lake: "Lake", table: "TableState", proposed: int) -> dict[str, An
     if not any((*states, damaged, error, failed, overlaps, foreign, not_planned, contest, proposed, budgets)):
         return None
     return {
-        "table": table.name, "halted_at": table.halted_at, "halted_reason": table.halted_reason,
+        "table": table.name,
+        "halted_at": table.halted_at,
+        "halted_reason": table.halted_reason,
         "halted_partitions": halted_partitions(table),
-        "damaged_slices": damaged, "quarantined_files": len(table.quarantined), "scan_error": error,
-        "failed_plan": failed and failed.plan_id, "failed_reason": failed and failed.error, "overlaps": overlaps,
+        "damaged_slices": damaged,
+        "quarantined_files": len(table.quarantined),
+        "scan_error": error,
+        "failed_plan": failed and failed.plan_id,
+        "failed_reason": failed and failed.error,
+        "overlaps": overlaps,
         "contested": contest and contest_words(contest),
-        "overlap": good and good.overlap, "foreign_files": foreign, "foreign_file": good and good.foreign_file,
-        "not_planned": not_planned, "proposed": proposed, "error_budgets": budgets,
+        "overlap": good and good.overlap,
+        "foreign_files": foreign,
+        "foreign_file": good and good.foreign_file,
+        "not_planned": not_planned,
+        "proposed": proposed,
+        "error_budgets": budgets,
         **pause_facts(table.pause),
-    }  # fmt: skip
+    }
 
 
 def reducible_words(layout: Mapping[str, Any], *, since_first: bool = True) -> str:

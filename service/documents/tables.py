@@ -22,9 +22,11 @@ def paused(table: str | None, now: bool) -> dict[str, Any]:
 def pause_facts(pause: "Pause | None") -> dict[str, Any]:
     """Who paused a table or the service, when and why; for the documents that contain it."""
     return {
-        "paused": pause is not None, "paused_by": pause and pause.by, "paused_at": pause and pause.at,
+        "paused": pause is not None,
+        "paused_by": pause and pause.by,
+        "paused_at": pause and pause.at,
         "paused_reason": pause and pause.reason,
-    }  # fmt: skip
+    }
 
 
 def halting_plan(reason: str | None) -> str | None:
@@ -91,13 +93,19 @@ def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> st
 def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "ScanRecord | None") -> dict[str, Any]:
     """A table in a listing; ``scan`` is its last one, None before the first."""
     return {
-        "table": table.name, "format": table.ref.format, "location": table.ref.location, "mode": table.mode,
-        "owner": table.owner, "state": table_state_word(table, state), **pause_facts(state.pause if state else None),
+        "table": table.name,
+        "format": table.ref.format,
+        "location": table.ref.location,
+        "mode": table.mode,
+        "owner": table.owner,
+        "state": table_state_word(table, state),
+        **pause_facts(state.pause if state else None),
         "halted_at": state.halted_at if state else None,
         "halted_reason": state.halted_reason if state else None,
         "halted_partitions": halted_partitions(state),
-        "quarantined": dict(state.quarantined) if state else {}, "scan": scan,
-    }  # fmt: skip
+        "quarantined": dict(state.quarantined) if state else {},
+        "scan": scan,
+    }
 
 
 def table_details(
@@ -114,6 +122,10 @@ def table_details(
     ``objectives`` are what it is held to, as that scan judged it.
     """
     return table_summary(table, state, scan) | {
-        "last_good_scan": good, "trends": trends, "facts": facts, "policy": table.policy.settings(),
-        "objectives": [objective_document(found) for found in objectives], "notes": table.policy.notes,
-    }  # fmt: skip
+        "last_good_scan": good,
+        "trends": trends,
+        "facts": facts,
+        "policy": table.policy.settings(),
+        "objectives": [objective_document(found) for found in objectives],
+        "notes": table.policy.notes,
+    }

@@ -38,10 +38,21 @@ from service.web.problems import on_no_route
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
-    overview.router, tables.router, tables.databases, explain.router, replay.router, plans.router, progress.router,
-    requests.router, operator_actions.router, bulk.router, notifications.router, audit.router, events.router,
+    overview.router,
+    tables.router,
+    tables.databases,
+    explain.router,
+    replay.router,
+    plans.router,
+    progress.router,
+    requests.router,
+    operator_actions.router,
+    bulk.router,
+    notifications.router,
+    audit.router,
+    events.router,
     simulate.router,
-)  # fmt: skip
+)
 
 _DESCRIPTION = """\
 Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are integers. Lists are

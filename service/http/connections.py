@@ -96,8 +96,9 @@ class Connections(ServerState):
             return
         logger.warning(
             "%d connections are open, as many as may be (http.max_connections and the limit of open files); "
-            "those that wait for their client end", self.most
-        )  # fmt: skip
+            "those that wait for their client end",
+            self.most,
+        )
         idle = next((other for other in self._open if other is not connection and other.waits_for_client), None)
         del self._open[idle or connection]
         if idle is not None:

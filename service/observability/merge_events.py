@@ -28,15 +28,20 @@ class MergeEventsObserver(Observer):
         lines = (
             json.dumps(
                 {
-                    "Event": _EVENT, "table": claim.plan.table.name, "part": figures.partition,
-                    "totalLenInByte": figures.bytes_before, "numBefore": figures.files_before,
-                    "numAfter": figures.files_after, "diff": figures.files_before - figures.files_after,
+                    "Event": _EVENT,
+                    "table": claim.plan.table.name,
+                    "part": figures.partition,
+                    "totalLenInByte": figures.bytes_before,
+                    "numBefore": figures.files_before,
+                    "numAfter": figures.files_after,
+                    "diff": figures.files_before - figures.files_after,
                     "costInMillSec": cost,
                 },
-                separators=(",", ":"), ensure_ascii=False,
+                separators=(",", ":"),
+                ensure_ascii=False,
             )
             for figures, cost in zip(outcome.figures, spent, strict=True)
-        )  # fmt: skip
+        )
         # One write of whole lines: those of another process do not come between.
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in lines))

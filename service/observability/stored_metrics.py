@@ -249,13 +249,18 @@ def _plans(figures: "Figures") -> Iterator[_Family]:
         if row.state in LIVE_STATES:
             backlog[row.kind][table] += row.input_bytes - proposed.get((row.table, row.kind, row.state), 0)
     name = "lakefold_plans"
-    yield SPECS[name], [
-        Column(
-            sample=name, tables=list(counts), values=list(itertools.chain.from_iterable(counts.values())),
-            more=[{"kind": kind, "state": state} for state in states],
-        )
-        for kind, counts in plans.items()
-    ]  # fmt: skip
+    yield (
+        SPECS[name],
+        [
+            Column(
+                sample=name,
+                tables=list(counts),
+                values=list(itertools.chain.from_iterable(counts.values())),
+                more=[{"kind": kind, "state": state} for state in states],
+            )
+            for kind, counts in plans.items()
+        ],
+    )
     name = "lakefold_plan_backlog_bytes"
     yield (
         SPECS[name],

@@ -40,8 +40,10 @@ class Tracing(Observer):
             timeout=settings.timeout.total_seconds(),
         )
         attributes = {
-            "service.name": settings.service_name, "service.version": __version__, "service.instance.id": process,
-        }  # fmt: skip
+            "service.name": settings.service_name,
+            "service.version": __version__,
+            "service.instance.id": process,
+        }
         self._provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("lakefold", __version__)
@@ -63,11 +65,15 @@ class Tracing(Observer):
             _context_of(claim.traceparent),
             kind=SpanKind.CONSUMER,
             attributes={
-                "lakefold.plan": plan.plan_id, "lakefold.table": plan.table.name, "lakefold.kind": plan.kind.value,
-                "lakefold.epoch": claim.epoch, "lakefold.attempt": claim.attempt,
-                "lakefold.input.files": plan.input_files, "lakefold.input.bytes": plan.bytes,
+                "lakefold.plan": plan.plan_id,
+                "lakefold.table": plan.table.name,
+                "lakefold.kind": plan.kind.value,
+                "lakefold.epoch": claim.epoch,
+                "lakefold.attempt": claim.attempt,
+                "lakefold.input.files": plan.input_files,
+                "lakefold.input.bytes": plan.bytes,
             },
-        )  # fmt: skip
+        )
         with self._lock:
             self._leases[plan.plan_id, claim.epoch] = span
 

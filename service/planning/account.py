@@ -25,9 +25,16 @@ _BATCH = 10_000
 #: how long a commit that was not allowed needs a person
 _REPORTED = timedelta(days=1)
 _SUMMED = (
-    "slices", "files", "bytes", "small_files", "small_bytes", "reducible_files", "reducible_bytes", "log_files",
+    "slices",
+    "files",
+    "bytes",
+    "small_files",
+    "small_bytes",
+    "reducible_files",
+    "reducible_bytes",
+    "log_files",
     "log_bytes",
-)  # fmt: skip
+)
 _KNOBS = {reason.value: reason.knob for reason in Reason}
 
 
@@ -59,10 +66,16 @@ class Line:
         """For scripts."""
         partition = {"partitions": self.partitions} if self.partition is None else {"partition": self.partition}
         return partition | {
-            "reason": self.reason.value, "text": self.text, "varies": self.varies, "knob": self.knob,
-            "slices": self.slices, "files": self.files, "bytes": self.bytes, "log_files": self.log_files,
+            "reason": self.reason.value,
+            "text": self.text,
+            "varies": self.varies,
+            "knob": self.knob,
+            "slices": self.slices,
+            "files": self.files,
+            "bytes": self.bytes,
+            "log_files": self.log_files,
             "log_bytes": self.log_bytes,
-        }  # fmt: skip
+        }
 
 
 class Account:
@@ -177,14 +190,17 @@ def _cells(planning: Planning) -> pa.Table:
         rows.group_by(["partition", "reason"])
         .aggregate(
             [
-                ([], "count_all"), *((name, "sum") for name in summed), ("number", "min"), ("number", "max"),
+                ([], "count_all"),
+                *((name, "sum") for name in summed),
+                ("number", "min"),
+                ("number", "max"),
                 ("row", "min"),
             ]
         )
         .rename_columns({"count_all": "slices", "number_min": "least", "number_max": "most", "row_min": "row"})
         .rename_columns({f"{name}_sum": name for name in summed})
         .sort_by([("partition", "ascending"), ("reason", "ascending")])
-    )  # fmt: skip
+    )
 
 
 def total(lines: Iterable[Line]) -> dict[str, int]:
@@ -204,9 +220,15 @@ def each_file(planning: Planning) -> Iterator[dict[str, Any]]:
         texts = planning.reason_texts(range(start, start + len(rows)))
         for row, text in zip(rows, texts, strict=True):
             yield {
-                "partition": row["partition"], "path": row["path"], "file_id": row["file_id"], "bytes": row["bytes"],
-                "log_files": row["log_files"], "log_bytes": row["log_bytes"], "reason": row["reason"], "text": text,
-            }  # fmt: skip
+                "partition": row["partition"],
+                "path": row["path"],
+                "file_id": row["file_id"],
+                "bytes": row["bytes"],
+                "log_files": row["log_files"],
+                "log_bytes": row["log_bytes"],
+                "reason": row["reason"],
+                "text": text,
+            }
 
 
 def explanation(

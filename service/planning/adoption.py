@@ -71,10 +71,14 @@ def adopt(
             worth = appraise(plan, table.policy, terms_of(store, table))
             estimate = {"worth": plain(asdict(worth))}
             store.add_plan(
-                plan, request_id=None, actor=actor, estimate=estimate, cpu_seconds=worth.cpu_seconds,
+                plan,
+                request_id=None,
+                actor=actor,
+                estimate=estimate,
+                cpu_seconds=worth.cpu_seconds,
                 head_start=head_start(worth.per_cost, table.policy.weight, table.ageing),
                 proposed=table.mode == "propose",
-            )  # fmt: skip
+            )
         except PartitionsTaken as error:
             logger.debug("%s waits: %s", name, error)
             continue

@@ -44,9 +44,14 @@ def would(store: "Store", action: Action, terms: "PlanTerms", after: str | None 
     found = _meant(store, action, {**terms, "until": until}, after)
     plans = found[:MOST_PLANS]
     return {
-        "action": action, "dry_run": True, "action_id": None, "plans": [_line(plan) for plan in plans], "left": [],
-        "until": until.isoformat(), "next": plans[-1].plan_id if len(found) > MOST_PLANS else None,
-    }  # fmt: skip
+        "action": action,
+        "dry_run": True,
+        "action_id": None,
+        "plans": [_line(plan) for plan in plans],
+        "left": [],
+        "until": until.isoformat(),
+        "next": plans[-1].plan_id if len(found) > MOST_PLANS else None,
+    }
 
 
 def act(
@@ -67,9 +72,13 @@ def act(
     """
     meant = would(store, action, terms, after)
     begun = store.begin_bulk(
-        action, plain({**terms, "after": after}), [plan["plan_id"] for plan in meant["plans"]], actor=actor,
-        reason=reason, idempotency_key=key,
-    )  # fmt: skip
+        action,
+        plain({**terms, "after": after}),
+        [plan["plan_id"] for plan in meant["plans"]],
+        actor=actor,
+        reason=reason,
+        idempotency_key=key,
+    )
     if begun.answer is None:
         following = _following(store, action, terms, begun.plan_ids)
         begun = store.end_bulk(begun.action_id, actor, _done(store, begun, following))
@@ -79,8 +88,11 @@ def act(
 
 def _done(store: "Store", begun: "BulkAction", following: str | None) -> dict[str, Any]:
     do: dict[str, Callable[[str, str, str], object]] = {
-        "cancel": store.request_cancel, "retry": store.retry, "approve": store.approve, "decline": store.decline,
-    }  # fmt: skip
+        "cancel": store.request_cancel,
+        "retry": store.retry,
+        "approve": store.approve,
+        "decline": store.decline,
+    }
     known, before = store.plans_by_id(begun.plan_ids), store.acted_on(begun)
     reasons: dict[str, str] = {}
     for plan_id in begun.plan_ids:
@@ -97,11 +109,13 @@ def _done(store: "Store", begun: "BulkAction", following: str | None) -> dict[st
         for plan_id in begun.plan_ids
     }
     return {
-        "action": begun.action, "dry_run": False, "action_id": begun.action_id,
+        "action": begun.action,
+        "dry_run": False,
+        "action_id": begun.action_id,
         "plans": [about[plan_id] for plan_id in begun.plan_ids if plan_id not in reasons],
         "left": [about[plan_id] | {"reason": reason} for plan_id, reason in reasons.items()],
         "next": following,
-    }  # fmt: skip
+    }
 
 
 def _following(store: "Store", action: Action, terms: "PlanTerms", plan_ids: Sequence[str]) -> str | None:
@@ -131,6 +145,9 @@ def _meant(store: "Store", action: Action, terms: "PlanTerms", after: str | None
 
 def _line(plan: "PlanView") -> dict[str, Any]:
     return {
-        "plan_id": plan.plan_id, "table": plan.table, "input_files": plan.input_files, "input_bytes": plan.input_bytes,
+        "plan_id": plan.plan_id,
+        "table": plan.table,
+        "input_files": plan.input_files,
+        "input_bytes": plan.input_bytes,
         "output_files": plan.output_files,
-    }  # fmt: skip
+    }

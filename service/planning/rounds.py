@@ -113,12 +113,18 @@ class Rounds:
                 if not dry_run:
                     request_id = request.request_id if request else None
                     self.store.add_plan(
-                        planning.plan, request_id=request_id, actor=actor, estimate=plain(estimate),
-                        settings=self.settings, cpu_seconds=worth.cpu_seconds,
+                        planning.plan,
+                        request_id=request_id,
+                        actor=actor,
+                        estimate=plain(estimate),
+                        settings=self.settings,
+                        cpu_seconds=worth.cpu_seconds,
                         head_start=head_start(worth.per_cost, self.table.policy.weight, self.table.ageing),
-                        urgency=urgent, urgent=", ".join(found.text for found in missed),
-                        proposed=self.proposes, replaces=replaces,
-                    )  # fmt: skip
+                        urgency=urgent,
+                        urgent=", ".join(found.text for found in missed),
+                        proposed=self.proposes,
+                        replaces=replaces,
+                    )
             except PartitionsTaken as error:
                 # Somebody was faster: what they took is theirs, the rest may still be planned.
                 self.held |= error.holders | error.keepers

@@ -48,8 +48,12 @@ MOST_PLANS_PER_REQUEST = 100
 #: when to look again at reported partitions of a table that has as many live plans as it may; that look is cheap
 _ROOM_AGAIN = timedelta(seconds=5)
 _FOR_ROOM = (
-    Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES, Reason.NEXT_PLAN_KIND
-)  # fmt: skip
+    Reason.CHOSEN,
+    Reason.NEXT_PLAN_GROUPS,
+    Reason.NEXT_PLAN_SLICES,
+    Reason.NEXT_PLAN_BYTES,
+    Reason.NEXT_PLAN_KIND,
+)
 
 
 def scan_and_plan(
@@ -103,10 +107,16 @@ def scan_and_plan(
         old = {}
     held = _without(store.held_partitions(table.name), old)
     rounds = Rounds(
-        store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=_without(ending, old) | held,
+        store=store,
+        table=table,
+        state=state,
+        snapshot=snapshot,
+        asked=asked,
+        held=_without(ending, old) | held,
         kind=request.kind if request is not None else None,
-        proposes=table.mode == "propose" and request is None, outdated=old,
-    )  # fmt: skip
+        proposes=table.mode == "propose" and request is None,
+        outdated=old,
+    )
     rounds.plans += [describe_plan(plan, {}) for plan in adopted]
     planning = rounds.plan()
     if request is None or not (request.overrides or request.partitions or request.kind):
@@ -145,9 +155,14 @@ def explain(store: "Store", table: ConfiguredTable, partition: str | None = None
     if partition is not None and snapshot.slices.num_rows == 0:
         _partitions_asked(load_format(table.ref.format).snapshot(table.ref), None, [partition])
     rounds = Rounds(
-        store=store, table=table, state=state, snapshot=snapshot, asked=None,
-        held=store.held_partitions(table.name), proposes=table.mode == "propose",
-    )  # fmt: skip
+        store=store,
+        table=table,
+        state=state,
+        snapshot=snapshot,
+        asked=None,
+        held=store.held_partitions(table.name),
+        proposes=table.mode == "propose",
+    )
     return rounds.plan()
 
 
@@ -196,9 +211,14 @@ def plan_written(
     selected = select_partitions(partitions_of(snapshot), table.policy, now=snapshot.taken_at)
     asked = [name for name in selected if name in partitions]
     rounds = Rounds(
-        store=store, table=table, state=state, snapshot=snapshot, asked=asked, held=held,
+        store=store,
+        table=table,
+        state=state,
+        snapshot=snapshot,
+        asked=asked,
+        held=held,
         proposes=table.mode == "propose",
-    )  # fmt: skip
+    )
     last = rounds.take(rounds.plan(), room, dry_run=False, request=None, actor=actor)
     plan_ids = tuple(plan["plan_id"] for plan in rounds.plans)
     return Look(looked=True, plan_ids=plan_ids, again_in=_again_in(last, snapshot, fits=not rounds.waits_for_budget))

@@ -10,10 +10,14 @@ from service.config.tables import ConfiguredTable
 def writer_document(writer: LikelyWriter, table: ConfiguredTable) -> dict[str, Any]:
     """A tool for scripts. ``warns`` says that it may not see where a move has put files; ``text`` is all in words."""
     return {
-        "tool": writer.tool, "warns": writer.consequence is not None, "evidence": list(writer.evidence),
-        "consequence": writer.consequence, "remedy": writer.remedy or None, "access": table.access,
+        "tool": writer.tool,
+        "warns": writer.consequence is not None,
+        "evidence": list(writer.evidence),
+        "consequence": writer.consequence,
+        "remedy": writer.remedy or None,
+        "access": table.access,
         "text": _words(writer, table),
-    }  # fmt: skip
+    }
 
 
 def warning(writer: LikelyWriter) -> str:

@@ -24,10 +24,15 @@ def audited(
     """Note that ``actor`` did ``action`` to ``subject`` (a plan, a request, a token) of ``table``."""
     connection.execute(
         insert(AuditRow).values(
-            at_ms=db_now(), actor=storable(actor), door=door.get(), action=action, table_name=table,
-            subject=storable(subject), detail=storable(detail),
+            at_ms=db_now(),
+            actor=storable(actor),
+            door=door.get(),
+            action=action,
+            table_name=table,
+            subject=storable(subject),
+            detail=storable(detail),
         )
-    )  # fmt: skip
+    )
 
 
 class Audit(StorePart):
@@ -64,6 +69,12 @@ class Audit(StorePart):
 
 def _entry(row: Any) -> AuditEntry:
     return AuditEntry(
-        number=row.id, at=moment(row.at_ms), actor=row.actor, door=Door(row.door), action=row.action,
-        table=row.table_name, subject=row.subject, detail=row.detail,
-    )  # fmt: skip
+        number=row.id,
+        at=moment(row.at_ms),
+        actor=row.actor,
+        door=Door(row.door),
+        action=row.action,
+        table=row.table_name,
+        subject=row.subject,
+        detail=row.detail,
+    )

@@ -119,10 +119,15 @@ def record_event(
     """Add to a plan's history, in the transaction of what happened."""
     connection.execute(
         insert(EventRow).values(
-            plan_id=plan_id, at_ms=db_now(), from_state=before, to_state=after, epoch=epoch, actor=actor,
+            plan_id=plan_id,
+            at_ms=db_now(),
+            from_state=before,
+            to_state=after,
+            epoch=epoch,
+            actor=actor,
             reason=storable(reason),
         )
-    )  # fmt: skip
+    )
 
 
 class AtOnce:

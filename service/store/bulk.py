@@ -16,9 +16,7 @@ from service.store.models import AuditRow, BulkRow
 from service.store.views import BulkAction
 
 #: what the audit calls each when it is done to one plan
-_AUDITED = {
-    "cancel": "plan cancelled", "retry": "plan retried", "approve": "plan approved", "decline": "plan declined",
-}  # fmt: skip
+_AUDITED = {"cancel": "plan cancelled", "retry": "plan retried", "approve": "plan approved", "decline": "plan declined"}
 
 
 class Bulk(StorePart):
@@ -42,9 +40,17 @@ class Bulk(StorePart):
         action_id, key, kept = str(uuid7()), own_key(actor, idempotency_key), json.loads(json.dumps(dict(terms)))
         with self._database.write() as connection:
             insert_if_absent(
-                connection, BulkRow, id=action_id, action=action, terms=kept, plan_ids=list(plan_ids),
-                idempotency_key=key, actor=actor, reason=storable(reason), created_at_ms=db_now(),
-            )  # fmt: skip
+                connection,
+                BulkRow,
+                id=action_id,
+                action=action,
+                terms=kept,
+                plan_ids=list(plan_ids),
+                idempotency_key=key,
+                actor=actor,
+                reason=storable(reason),
+                created_at_ms=db_now(),
+            )
             this = BulkRow.id == action_id if key is None else BulkRow.idempotency_key == key
             row = connection.execute(select(BulkRow.__table__).where(this)).one()
         if (row.action, row.terms) != (action, kept):
@@ -57,9 +63,10 @@ class Bulk(StorePart):
     def acted_on(self, begun: BulkAction) -> Collection[str]:
         """Those of its plans that its actor has done it to since it was begun: before a crash, or at the same time."""
         done = select(AuditRow.subject).where(
-            AuditRow.at_ms >= to_ms(begun.created_at), AuditRow.actor == storable(begun.actor),
+            AuditRow.at_ms >= to_ms(begun.created_at),
+            AuditRow.actor == storable(begun.actor),
             AuditRow.action == _AUDITED[begun.action],
-        )  # fmt: skip
+        )
         with self._database.read() as connection:
             return frozenset(begun.plan_ids) & set(connection.execute(done).scalars())
 

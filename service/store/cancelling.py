@@ -22,16 +22,28 @@ def cancel_requested(
         update(PlanRow)
         .where(PlanRow.id == row.id)
         .values(
-            state=PlanState.CANCELLED, finalized_at_ms=db_now(), error=reason, error_class=None,
-            cancel_requested_by=actor, cancel_requested_at_ms=db_now(), cancel_reason=reason, **values,
+            state=PlanState.CANCELLED,
+            finalized_at_ms=db_now(),
+            error=reason,
+            error_class=None,
+            cancel_requested_by=actor,
+            cancel_requested_at_ms=db_now(),
+            cancel_reason=reason,
+            **values,
         )
-    )  # fmt: skip
+    )
     free(connection, row.id)
     figures = {"input_files": row.input_files, "input_bytes": row.input_bytes, "attempts": row.attempts}
     tell(
-        connection, settings, "plan.cancelled", table=row.table_name, plan=row.id, epoch=row.epoch, reason=reason,
+        connection,
+        settings,
+        "plan.cancelled",
+        table=row.table_name,
+        plan=row.id,
+        epoch=row.epoch,
+        reason=reason,
         figures=figures,
-    )  # fmt: skip
+    )
     record_event(
         connection, row.id, PlanState.REQUESTED, PlanState.CANCELLED, epoch=row.epoch, actor=actor, reason=reason
     )

@@ -57,14 +57,26 @@ class Claims(StorePart):
                     update(PlanRow)
                     .where(PlanRow.id == candidate.plan_id, PlanRow.state == PlanState.REQUESTED, may_run())
                     .values(
-                        state=PlanState.INFLIGHT, epoch=PlanRow.epoch + 1, attempts=PlanRow.attempts + 1,
-                        executor=executor, lease_until_ms=db_now() + self._lease_ms, heartbeat_at_ms=db_now(),
-                        grace_ms=_GRACE, claimed_at_ms=db_now(), step=None, error=None, error_class=None,
-                        milliseconds={}, rewrite_cpu_ms=None, step_at_ms=db_now(),
-                        progress_bytes_done=0, progress_bytes_total=PlanRow.input_bytes, progress_rows_done=0,
+                        state=PlanState.INFLIGHT,
+                        epoch=PlanRow.epoch + 1,
+                        attempts=PlanRow.attempts + 1,
+                        executor=executor,
+                        lease_until_ms=db_now() + self._lease_ms,
+                        heartbeat_at_ms=db_now(),
+                        grace_ms=_GRACE,
+                        claimed_at_ms=db_now(),
+                        step=None,
+                        error=None,
+                        error_class=None,
+                        milliseconds={},
+                        rewrite_cpu_ms=None,
+                        step_at_ms=db_now(),
+                        progress_bytes_done=0,
+                        progress_bytes_total=PlanRow.input_bytes,
+                        progress_rows_done=0,
                         spark_ui=None,
                     )
-                )  # fmt: skip
+                )
                 if taken.rowcount != 1:
                     continue
                 connection.execute(update(GroupRow).where(GroupRow.plan_id == candidate.plan_id).values(left_out=None))
@@ -84,20 +96,24 @@ class Claims(StorePart):
             with self._database.read() as connection:
                 candidates = connection.execute(
                     select(
-                        PlanRow.id, PlanRow.epoch, PlanRow.executor,
+                        PlanRow.id,
+                        PlanRow.epoch,
+                        PlanRow.executor,
                         (PlanRow.lease_until_ms + PlanRow.grace_ms <= db_now()).label("free"),
                     )
                     .where(PlanRow.state == PlanState.INFLIGHT, PlanRow.lease_until_ms <= db_now())
                     .order_by(PlanRow.lease_until_ms)
-                ).all()  # fmt: skip
+                ).all()
             silent = next((c for c in candidates if c.free or c.executor == executor or is_gone(c.executor)), None)
             if silent is None:
                 return None
             with self._database.write() as connection:
                 still = (
-                    PlanRow.id == silent.id, PlanRow.epoch == silent.epoch, PlanRow.state == PlanState.INFLIGHT,
+                    PlanRow.id == silent.id,
+                    PlanRow.epoch == silent.epoch,
+                    PlanRow.state == PlanState.INFLIGHT,
                     PlanRow.lease_until_ms <= db_now(),
-                )  # fmt: skip
+                )
                 found = connection.execute(locked(select(PlanRow.__table__).where(*still))).one_or_none()
                 if found is None:
                     continue
@@ -105,11 +121,15 @@ class Claims(StorePart):
                     update(PlanRow)
                     .where(*still)
                     .values(
-                        epoch=PlanRow.epoch + 1, executor=executor, heartbeat_at_ms=db_now(),
-                        lease_until_ms=db_now() + self._lease_ms, grace_ms=_GRACE,
-                        milliseconds=until_silent(found), step_at_ms=db_now(),
+                        epoch=PlanRow.epoch + 1,
+                        executor=executor,
+                        heartbeat_at_ms=db_now(),
+                        lease_until_ms=db_now() + self._lease_ms,
+                        grace_ms=_GRACE,
+                        milliseconds=until_silent(found),
+                        step_at_ms=db_now(),
                     )
-                )  # fmt: skip
+                )
                 reason = f"the lease of {silent.executor} ran out; taken over"
                 row = _claimed_row(connection, silent.id, PlanState.INFLIGHT, executor, reason)
             return self._claim_of(row)

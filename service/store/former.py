@@ -68,11 +68,20 @@ class FormerPlaces(StorePart):
             known = may_be | {one.left_place for one in rows}
             for place in sorted(set(places) - known):
                 added += insert_if_absent(
-                    connection, row, table_name=table.name, partition_path=partition,
-                    token=f"{AGAIN}{sha256(place.encode()).hexdigest()[:32]}", plan_id=made[-1].plan_id,
-                    left_place=place, place=made[-1].place, files=[], left_files=[],
-                    partition_made_at=made[-1].partition_made_at, begun_at_ms=db_now(), made_at_ms=db_now(),
-                )  # fmt: skip
+                    connection,
+                    row,
+                    table_name=table.name,
+                    partition_path=partition,
+                    token=f"{AGAIN}{sha256(place.encode()).hexdigest()[:32]}",
+                    plan_id=made[-1].plan_id,
+                    left_place=place,
+                    place=made[-1].place,
+                    files=[],
+                    left_files=[],
+                    partition_made_at=made[-1].partition_made_at,
+                    begun_at_ms=db_now(),
+                    made_at_ms=db_now(),
+                )
         return added
 
     def pasts(self, table: TableRef, age: timedelta, after: str, most: int) -> tuple[Sequence[Past], str]:
@@ -124,8 +133,17 @@ class FormerPlaces(StorePart):
 def _pasts(connection: Connection, table: str, names: Sequence[str], age: timedelta) -> Iterator[Past]:
     row = PlaceMoveRow
     is_old = (row.made_at_ms < db_now() - milliseconds(age)).label("is_old")
-    every = select(row.id, row.partition_path, row.token, row.plan_id, row.left_place, row.place, row.made_at_ms,
-                   is_old, PlanRow.identity).outerjoin(PlanRow, PlanRow.id == row.plan_id)  # fmt: skip
+    every = select(
+        row.id,
+        row.partition_path,
+        row.token,
+        row.plan_id,
+        row.left_place,
+        row.place,
+        row.made_at_ms,
+        is_old,
+        PlanRow.identity,
+    ).outerjoin(PlanRow, PlanRow.id == row.plan_id)
     these = row.table_name == table, row.partition_path.in_(names), ~row.token.startswith(AGAIN)
     rows: dict[str, list[Any]] = defaultdict(list)
     for one in connection.execute(every.where(*these).order_by(row.id)):
@@ -142,12 +160,16 @@ def _pasts(connection: Connection, table: str, names: Sequence[str], age: timede
             partition=name,
             moves=tuple(
                 PastMove(
-                    number=one.id, token=one.token, left=one.left_place, place=one.place,
-                    is_over=one.id in numbers, is_of_plan=one.token.startswith(one.plan_id),
+                    number=one.id,
+                    token=one.token,
+                    left=one.left_place,
+                    place=one.place,
+                    is_over=one.id in numbers,
+                    is_of_plan=one.token.startswith(one.plan_id),
                 )
                 for one in moves
             ),
-        )  # fmt: skip
+        )
 
 
 def _needed(

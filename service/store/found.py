@@ -79,9 +79,12 @@ class Found(StorePart):
                 if count:
                     what = f"that were recorded of {name}" if name else "that this database had no memory of"
                     audited(
-                        connection, "sweep", "moves found", table=table.name,
+                        connection,
+                        "sweep",
+                        "moves found",
+                        table=table.name,
                         detail=f"{count} commits {what}, by the table's own documents",
-                    )  # fmt: skip
+                    )
         return recorded
 
 
@@ -142,15 +145,32 @@ def _insert_plan(connection: Connection, table: TableRef, commit: Commit) -> Non
     files = sum(len(one.slices) for one in groups)
     connection.execute(
         insert(PlanRow).values(
-            id=commit.plan_id, table_name=table.name, format=table.format, location=table.location,
-            identity=table.identity, kind=PlanKind.CLUSTERING.value, state=PlanState.REQUESTED, snapshot_instant="",
-            options=options_document(RewriteOptions(target_file_max_bytes=max(after, 1))), estimate={},
-            actor="sweep", group_count=len(groups), partition_count=len({one.partition for one in groups}),
-            input_files=files, input_bytes=before, output_files=len(commit.outputs), epoch=commit.epoch or 0,
-            files_before=files, bytes_before=before, files_after=len(commit.outputs),
-            bytes_after=after, created_at_ms=db_now(), not_before_ms=db_now(), rank_ms=db_now(),
+            id=commit.plan_id,
+            table_name=table.name,
+            format=table.format,
+            location=table.location,
+            identity=table.identity,
+            kind=PlanKind.CLUSTERING.value,
+            state=PlanState.REQUESTED,
+            snapshot_instant="",
+            options=options_document(RewriteOptions(target_file_max_bytes=max(after, 1))),
+            estimate={},
+            actor="sweep",
+            group_count=len(groups),
+            partition_count=len({one.partition for one in groups}),
+            input_files=files,
+            input_bytes=before,
+            output_files=len(commit.outputs),
+            epoch=commit.epoch or 0,
+            files_before=files,
+            bytes_before=before,
+            files_after=len(commit.outputs),
+            bytes_after=after,
+            created_at_ms=db_now(),
+            not_before_ms=db_now(),
+            rank_ms=db_now(),
         )
-    )  # fmt: skip
+    )
     # The way of a plan that ended, and whose commit was found afterwards: the database has no shorter one.
     this = PlanRow.id == commit.plan_id
     ended = {"state": PlanState.CANCELLED, "finalized_at_ms": db_now()}
@@ -158,12 +178,17 @@ def _insert_plan(connection: Connection, table: TableRef, commit: Commit) -> Non
     connection.execute(update(PlanRow).where(this).values(state=PlanState.COMPLETED, instant=commit.instant))
     rows = [
         {
-            "plan_id": commit.plan_id, "number": number, "partition_path": group.partition,
-            "slices": len(group.slices), "input_files": len(group.slices), "input_bytes": group.bytes,
-            "output_files": group.output_files, "files": pack(group.slices),
+            "plan_id": commit.plan_id,
+            "number": number,
+            "partition_path": group.partition,
+            "slices": len(group.slices),
+            "input_files": len(group.slices),
+            "input_bytes": group.bytes,
+            "output_files": group.output_files,
+            "files": pack(group.slices),
         }
         for number, group in enumerate(groups)
-    ]  # fmt: skip
+    ]
     if rows:
         connection.execute(insert(GroupRow), rows)
     reason = "this database had no memory of it: found by the table's own documents"
@@ -207,9 +232,16 @@ def _insert_carried(connection: Connection, table: TableRef, found: FoundMoves, 
     """What was brought in of places that a commit left; what is known of that stays as it is."""
     for one in carried:
         is_new = insert_if_absent(
-            connection, CarryRow, table_name=table.name, partition_path=one.partition,
-            source=one.source.path, bytes=one.source.bytes, modified_at_ms=one.source.modified_ms,
-            target=one.target, begun_at_ms=db_now(), done_at_ms=db_now(),
-        )  # fmt: skip
+            connection,
+            CarryRow,
+            table_name=table.name,
+            partition_path=one.partition,
+            source=one.source.path,
+            bytes=one.source.bytes,
+            modified_at_ms=one.source.modified_ms,
+            target=one.target,
+            begun_at_ms=db_now(),
+            done_at_ms=db_now(),
+        )
         if is_new:
             supersede(connection, table.name, one.partition, found.commit.plan_id, one.token, [one.source])

@@ -98,9 +98,7 @@ def halt_partition(
     now = connection.execute(select(db_now())).scalar_one()
     halted = {**known, partition: {"reason": storable(why), "at_ms": now}}
     connection.execute(update(TableRow).where(TableRow.name == table).values(halted_partitions=halted))
-    tell(
-        connection, settings, "table.halted", table=table, partition=partition, plan=plan_id, epoch=epoch, reason=why
-    )  # fmt: skip
+    tell(connection, settings, "table.halted", table=table, partition=partition, plan=plan_id, epoch=epoch, reason=why)
     return True
 
 

@@ -12,9 +12,15 @@ from service.store.models import PartitionLayoutRow
 from service.store.views import PartitionLayout, ScanRecord
 
 _COUNTS = (
-    "files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes", "reducible_files",
+    "files",
+    "bytes",
+    "small_files",
+    "small_bytes",
+    "log_files",
+    "log_bytes",
+    "reducible_files",
     "reducible_bytes",
-)  # fmt: skip
+)
 #: slices of one partition that share a reason, as ``service.planning.account.Line`` documents them
 LINE_FIELDS = [
     pa.field("reason", pa.string()),

@@ -46,8 +46,9 @@ class Lifecycle(StorePart):
         with self._database.write() as connection:
             row = hold(connection, claim)
             values: dict[str, Any] = {
-                "milliseconds": with_time(row.milliseconds, step, milliseconds), "step_at_ms": db_now(),
-            }  # fmt: skip
+                "milliseconds": with_time(row.milliseconds, step, milliseconds),
+                "step_at_ms": db_now(),
+            }
             if ended:
                 values["step"] = step.value
             if step is Step.REWRITE:
@@ -70,9 +71,14 @@ class Lifecycle(StorePart):
             fenced_update(connection, claim, {"error": first, "error_class": ErrorClass.COMMIT_UNKNOWN})
             inflight = PlanState.INFLIGHT
             record_event(
-                connection, claim.plan.plan_id, inflight, inflight, epoch=claim.epoch, actor=claim.executor,
+                connection,
+                claim.plan.plan_id,
+                inflight,
+                inflight,
+                epoch=claim.epoch,
+                actor=claim.executor,
                 reason=f"stays inflight: {error}",
-            )  # fmt: skip
+            )
 
     def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
         """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
@@ -145,9 +151,14 @@ class Lifecycle(StorePart):
                 update(PlanRow).where(*this_plan).values(state=PlanState.COMPLETED, finalized_at_ms=db_now(), **values)
             )
             record_event(
-                connection, row.id, PlanState(row.state), PlanState.COMPLETED, epoch=row.epoch, actor="sweep",
+                connection,
+                row.id,
+                PlanState(row.state),
+                PlanState.COMPLETED,
+                epoch=row.epoch,
+                actor="sweep",
                 reason=reason,
-            )  # fmt: skip
+            )
             self._superseded_by(connection, row, commit, is_late=True)
             self._tell_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
             scan_after_work(connection, plan.table.name)
@@ -192,11 +203,19 @@ class Lifecycle(StorePart):
             wait_ms = self._backoff_ms(row.attempts)
             attempt = f"attempt {row.attempts}{'' if counts else ', not counted'}"
             self._leave_inflight(
-                connection, claim, PlanState.REQUESTED,
-                {"error": storable(error), "error_class": ErrorClass.TRANSIENT, "not_before_ms": db_now() + wait_ms,
-                 "step": None, "attempts": row.attempts - (not counts)},
-                claim.executor, f"{attempt}, again in {wait_ms / 1000:g} s: {error}",
-            )  # fmt: skip
+                connection,
+                claim,
+                PlanState.REQUESTED,
+                {
+                    "error": storable(error),
+                    "error_class": ErrorClass.TRANSIENT,
+                    "not_before_ms": db_now() + wait_ms,
+                    "step": None,
+                    "attempts": row.attempts - (not counts),
+                },
+                claim.executor,
+                f"{attempt}, again in {wait_ms / 1000:g} s: {error}",
+            )
             return True
 
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
@@ -236,11 +255,12 @@ class Lifecycle(StorePart):
         clear_committed(connection, commit, row.epoch)
         if commit.epoch is not None and commit.epoch > row.epoch:
             self._halt(
-                connection, row,
+                connection,
+                row,
                 f"attempt {commit.epoch} committed {commit.instant}, and this database knows of {row.epoch} only: it "
                 "was set back to an earlier state, or another lakefold runs on a copy of it; make sure that none does, "
                 f"then lakefold resume {row.table_name}",
-            )  # fmt: skip
+            )
 
     def _halt(self, connection: Connection, row: Row[Any], error: str, partitions: Collection[str] = ()) -> None:
         """Halt ``partitions`` of the plan ``row``, or its table where none are named."""
@@ -256,9 +276,10 @@ class Lifecycle(StorePart):
         """One of the four ways out of inflight, with its event; the partitions are freed unless the plan stays live."""
         final, plan = to is not PlanState.REQUESTED, claim.plan
         fenced_update(
-            connection, claim,
+            connection,
+            claim,
             {**values, "state": to, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
-        )  # fmt: skip
+        )
         if self._settings.limits.any:
             settle(connection, plan.plan_id, self._settings.cores_per_plan)
         record_event(connection, plan.plan_id, PlanState.INFLIGHT, to, epoch=claim.epoch, actor=actor, reason=reason)
@@ -281,9 +302,15 @@ class Lifecycle(StorePart):
         figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": attempts}
         figures |= {key: values[key] for key in _FIGURES if key in values}
         tell(
-            connection, self._settings, f"plan.{state}", table=plan.table.name, plan=plan.plan_id, epoch=epoch,
-            reason=reason, figures=figures,
-        )  # fmt: skip
+            connection,
+            self._settings,
+            f"plan.{state}",
+            table=plan.table.name,
+            plan=plan.plan_id,
+            epoch=epoch,
+            reason=reason,
+            figures=figures,
+        )
 
     def _backoff_ms(self, attempts: int) -> int:
         # The exponent is capped as well: 2 ** 10,000 would not fit the column before min() sees it.
@@ -298,9 +325,12 @@ def _completed(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str,
         "figures": [[f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures],
         **{name: sum(getattr(f, name) for f in figures) for name in _FIGURES},
         "step": Step.RECORD.value,
-        "error": None, "error_class": None,
-        "cancel_requested_by": None, "cancel_requested_at_ms": None, "cancel_reason": None,
-    }  # fmt: skip
+        "error": None,
+        "error_class": None,
+        "cancel_requested_by": None,
+        "cancel_requested_at_ms": None,
+        "cancel_reason": None,
+    }
 
 
 def _supersede(connection: Connection, table: str, commit: Commit, replaced: Sequence[SupersededVersion]) -> None:
@@ -308,12 +338,17 @@ def _supersede(connection: Connection, table: str, commit: Commit, replaced: Seq
     now = connection.execute(select(db_now())).scalar_one()
     versions = [
         {
-            "plan_id": commit.plan_id, "table_name": table, "partition_path": v.partition, "path": v.path,
-            "bytes": v.bytes, "instant": v.instant, "superseded_at_ms": now,
+            "plan_id": commit.plan_id,
+            "table_name": table,
+            "partition_path": v.partition,
+            "path": v.path,
+            "bytes": v.bytes,
+            "instant": v.instant,
+            "superseded_at_ms": now,
             "modified_at_ms": None if v.modified_at is None else to_ms(v.modified_at),
         }
         for v in replaced
-    ]  # fmt: skip
+    ]
     if not versions:
         return
     connection.execute(insert(SupersededRow), versions)

@@ -292,9 +292,14 @@ def _together(stored: Iterable[PlanFigures], pruned: Iterable[PlanFigures]) -> t
 def _plan_figures(row: Sequence[Any]) -> PlanFigures:
     format_, table, kind, state, oldest, plans, *sums = row
     return PlanFigures(
-        table=table, format=format_, kind=PlanKind(kind), state=PlanState(state), plans=plans,
-        oldest_created_at=moment(oldest), **dict(zip(SUMS, sums, strict=True)),
-    )  # fmt: skip
+        table=table,
+        format=format_,
+        kind=PlanKind(kind),
+        state=PlanState(state),
+        plans=plans,
+        oldest_created_at=moment(oldest),
+        **dict(zip(SUMS, sums, strict=True)),
+    )
 
 
 def _superseded_figures(row: Sequence[Any]) -> SupersededFigures:

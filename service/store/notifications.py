@@ -109,9 +109,12 @@ class Notifications(StorePart):
         """
         values = {"dead_at_ms": None, "attempts": 0, "not_before_ms": db_now()}
         return self._of_dead(
-            update(NotificationRow).values(**values), numbers, "sent again", actor=actor,
+            update(NotificationRow).values(**values),
+            numbers,
+            "sent again",
+            actor=actor,
             passed_over=(NotificationState.WAITING,),
-        )  # fmt: skip
+        )
 
     def drop_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
         """Delete dead messages (all of them with None); how many.

@@ -83,16 +83,24 @@ def keep_objectives(connection: Connection, table: str, judgements: Sequence[Jud
 
 def _compliance(row: Any) -> Compliance:
     return Compliance(
-        at=row.judged_at_ms, met=row.met, holds=row.holds_ms, met_ms=row.met_ms, missed_ms=row.missed_ms,
+        at=row.judged_at_ms,
+        met=row.met,
+        holds=row.holds_ms,
+        met_ms=row.met_ms,
+        missed_ms=row.missed_ms,
         buckets=tuple(Bucket(begin=at, step=step, met=good, missed=bad) for at, step, good, bad in row.past),
-    )  # fmt: skip
+    )
 
 
 def _totals(kept: Compliance) -> dict[str, Any]:
     return {
-        "judged_at_ms": kept.at, "met": kept.met, "holds_ms": kept.holds, "met_ms": kept.met_ms,
-        "missed_ms": kept.missed_ms, "past": [astuple(bucket) for bucket in kept.buckets],
-    }  # fmt: skip
+        "judged_at_ms": kept.at,
+        "met": kept.met,
+        "holds_ms": kept.holds,
+        "met_ms": kept.met_ms,
+        "missed_ms": kept.missed_ms,
+        "past": [astuple(bucket) for bucket in kept.buckets],
+    }
 
 
 def _hurry(connection: Connection, table: str, urgency_ms: int) -> None:
@@ -115,10 +123,15 @@ def _values(judgement: Judgement, row: Any, now: int) -> dict[str, Any]:
         kept = _compliance(row).then(now, met=met, holds=holds)
         since = row.changed_at_ms if row.met == met else kept.at
     return _totals(kept) | {
-        "changed_at_ms": since, "value": judgement.value, "bound": judgement.bound, "goal": judgement.goal,
-        "window_ms": milliseconds(judgement.window), "share_met": kept.share_met(judgement.window),
-        "budget_left": kept.budget_left(judgement.window, judgement.goal), "burn": kept.burns(judgement.goal),
-    }  # fmt: skip
+        "changed_at_ms": since,
+        "value": judgement.value,
+        "bound": judgement.bound,
+        "goal": judgement.goal,
+        "window_ms": milliseconds(judgement.window),
+        "share_met": kept.share_met(judgement.window),
+        "budget_left": kept.budget_left(judgement.window, judgement.goal),
+        "burn": kept.burns(judgement.goal),
+    }
 
 
 def _view(row: dict[str, Any]) -> TableObjective:

@@ -112,10 +112,15 @@ class Places(StorePart):
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
             for source, target in targets:
                 row = dialect.insert(CarryRow).values(
-                    table_name=table.name, partition_path=partition, source=source.path, bytes=source.bytes,
-                    modified_at_ms=source.modified_ms, came_at_ms=came_ms.get(source), target=target,
+                    table_name=table.name,
+                    partition_path=partition,
+                    source=source.path,
+                    bytes=source.bytes,
+                    modified_at_ms=source.modified_ms,
+                    came_at_ms=came_ms.get(source),
+                    target=target,
                     begun_at_ms=db_now(),
-                )  # fmt: skip
+                )
                 elsewhere = row.on_conflict_do_update(
                     index_elements=("table_name", "source", "bytes", "modified_at_ms"),
                     set_={"target": target, "begun_at_ms": db_now(), "done_at_ms": None},
@@ -168,9 +173,11 @@ class Places(StorePart):
             published = {entry[0]: entry for entry in entries}
             for one, former, copy in files:
                 this = (
-                    row.table_name == table.name, row.source == one.old.path, row.bytes == one.old.bytes,
+                    row.table_name == table.name,
+                    row.source == one.old.path,
+                    row.bytes == one.old.bytes,
                     row.modified_at_ms == one.old.modified_ms,
-                )  # fmt: skip
+                )
                 now = {"bytes": one.new.bytes, "modified_at_ms": one.new.modified_ms}
                 connection.execute(update(row).where(*this).values(**now))
                 supersede(connection, table.name, last.partition, former.plan_id, former.token, [one.new])
@@ -319,10 +326,17 @@ def _forget_files(connection: Connection, table: str, move: Move) -> None:
 
 def _values(table: str, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> dict[str, Any]:
     return {
-        "table_name": table, "partition_path": move.partition, "token": move.token, "plan_id": plan_id,
-        "left_place": move.left, "place": move.place, "partition_made_at": move.made_at, "begun_at_ms": db_now(),
-        "files": [_entry(file) for file in move.files], "left_files": [_entry(file) for file in left],
-    }  # fmt: skip
+        "table_name": table,
+        "partition_path": move.partition,
+        "token": move.token,
+        "plan_id": plan_id,
+        "left_place": move.left,
+        "place": move.place,
+        "partition_made_at": move.made_at,
+        "begun_at_ms": db_now(),
+        "files": [_entry(file) for file in move.files],
+        "left_files": [_entry(file) for file in left],
+    }
 
 
 def _entry(file: PlacedFile) -> list[Any]:
@@ -346,9 +360,15 @@ def supersede(
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     for file in files:
         anew = {
-            "partition_path": partition, "bytes": file.bytes, "instant": token, "modified_at_ms": file.modified_ms,
-            "superseded_at_ms": db_now(), "deleting_at_ms": None, "deleted_at_ms": None, "closed_reason": None,
-        }  # fmt: skip
+            "partition_path": partition,
+            "bytes": file.bytes,
+            "instant": token,
+            "modified_at_ms": file.modified_ms,
+            "superseded_at_ms": db_now(),
+            "deleting_at_ms": None,
+            "deleted_at_ms": None,
+            "closed_reason": None,
+        }
         row = dialect.insert(SupersededRow).values(plan_id=plan_id, table_name=table, path=file.path, **anew)
         connection.execute(row.on_conflict_do_update(index_elements=("plan_id", "path"), set_=anew))
 

@@ -48,9 +48,11 @@ def _newest_of(table: Any, terms: list[Any], limit: int) -> Any:
 def conditions(which: PlanTerms) -> list[Any]:
     """What the rows of the plans that are meant have, but for a part of a name, which is a matter of their tables."""
     equal = (
-        (PlanRow.table_name, which.get("table")), (PlanRow.state, which.get("state")),
-        (PlanRow.error_class, which.get("error_class")), (PlanRow.request_id, which.get("request_id")),
-    )  # fmt: skip
+        (PlanRow.table_name, which.get("table")),
+        (PlanRow.state, which.get("state")),
+        (PlanRow.error_class, which.get("error_class")),
+        (PlanRow.request_id, which.get("request_id")),
+    )
     found: list[Any] = [column == value for column, value in equal if value is not None]
     if (proposed := which.get("proposed")) is not None:
         found.append(waits_for_a_yes() if proposed else not_(waits_for_a_yes()))

@@ -67,12 +67,17 @@ class Planning(StorePart):
         """
         groups = [
             {
-                "plan_id": plan.plan_id, "number": number, "partition_path": group.partition,
-                "slices": len(group.slices), "input_files": sum(1 for s in group.slices if s.path is not None),
-                "input_bytes": group.bytes, "output_files": group.output_files, "files": pack(group.slices),
+                "plan_id": plan.plan_id,
+                "number": number,
+                "partition_path": group.partition,
+                "slices": len(group.slices),
+                "input_files": sum(1 for s in group.slices if s.path is not None),
+                "input_bytes": group.bytes,
+                "output_files": group.output_files,
+                "files": pack(group.slices),
             }
             for number, group in enumerate(plan.groups)
-        ]  # fmt: skip
+        ]
         if not groups:
             raise StoreError(f"plan {plan.plan_id} has no group; a plan rewrites at least one")
 
@@ -85,20 +90,36 @@ class Planning(StorePart):
             insert_if_absent(connection, TableRow, **table_values(plan.table, "observe"))
             connection.execute(
                 insert(PlanRow).values(
-                    id=plan.plan_id, table_name=plan.table.name, format=plan.table.format,
-                    location=plan.table.location, identity=plan.table.identity, kind=plan.kind.value, settings=settings,
-                    state=PlanState.REQUESTED, snapshot_instant=plan.snapshot_instant,
-                    options=options_document(plan.options), engine=plan.options.engine,
+                    id=plan.plan_id,
+                    table_name=plan.table.name,
+                    format=plan.table.format,
+                    location=plan.table.location,
+                    identity=plan.table.identity,
+                    kind=plan.kind.value,
+                    settings=settings,
+                    state=PlanState.REQUESTED,
+                    snapshot_instant=plan.snapshot_instant,
+                    options=options_document(plan.options),
+                    engine=plan.options.engine,
                     predicted_cpu_ms=None if cpu_seconds is None else round(1000 * cpu_seconds),
-                    estimate=dict(estimate), request_id=request_id,
-                    actor=actor, group_count=len(groups), partition_count=len(plan.partitions),
-                    input_files=plan.input_files, input_bytes=plan.bytes,
-                    output_files=sum(g.output_files for g in plan.groups), progress_bytes_total=plan.bytes,
-                    adopted=plan.adopted, traceparent=current_traceparent(),
-                    created_at_ms=db_now(), not_before_ms=db_now(), proposed_at_ms=db_now() if proposed else None,
-                    rank_ms=db_now() - milliseconds(head_start + urgency), urgency_ms=milliseconds(urgency),
+                    estimate=dict(estimate),
+                    request_id=request_id,
+                    actor=actor,
+                    group_count=len(groups),
+                    partition_count=len(plan.partitions),
+                    input_files=plan.input_files,
+                    input_bytes=plan.bytes,
+                    output_files=sum(g.output_files for g in plan.groups),
+                    progress_bytes_total=plan.bytes,
+                    adopted=plan.adopted,
+                    traceparent=current_traceparent(),
+                    created_at_ms=db_now(),
+                    not_before_ms=db_now(),
+                    proposed_at_ms=db_now() if proposed else None,
+                    rank_ms=db_now() - milliseconds(head_start + urgency),
+                    urgency_ms=milliseconds(urgency),
                 )
-            )  # fmt: skip
+            )
             connection.execute(insert(GroupRow), groups)
             _take(connection, plan.table.name, plan.plan_id, plan.partitions)
             reason = "planned" if plan.adopted is None else f"adopted instant {plan.adopted}"
@@ -108,9 +129,15 @@ class Planning(StorePart):
             record_event(connection, plan.plan_id, None, PlanState.REQUESTED, epoch=0, actor=actor, reason=reason)
             if proposed:
                 tell(
-                    connection, self._settings, "plan.proposed", table=plan.table.name, plan=plan.plan_id, epoch=0,
-                    reason=reason, figures=_proposed_figures(plan),
-                )  # fmt: skip
+                    connection,
+                    self._settings,
+                    "plan.proposed",
+                    table=plan.table.name,
+                    plan=plan.plan_id,
+                    epoch=0,
+                    reason=reason,
+                    figures=_proposed_figures(plan),
+                )
 
         self._with_partitions(plan.table.name, plan.partitions, add, make_way)
 
@@ -134,9 +161,12 @@ class Planning(StorePart):
             PlanRow.finalized_at_ms > db_now() - milliseconds(_ATTEMPTS_REMEMBERED)
         )
         failed = select(PlanRow.id, PlanRow.attempts, PlanRow.failure, PlanRow.error).where(
-            PlanRow.table_name == name, PlanRow.state == PlanState.FAILED, PlanRow.failure.is_not(None),
-            PlanRow.settings == settings, remembered,
-        )  # fmt: skip
+            PlanRow.table_name == name,
+            PlanRow.state == PlanState.FAILED,
+            PlanRow.failure.is_not(None),
+            PlanRow.settings == settings,
+            remembered,
+        )
         files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files)
         with self._database.read() as connection:
             rows = connection.execute(failed.order_by(PlanRow.id)).all()
@@ -160,9 +190,10 @@ class Planning(StorePart):
         A proposal that ended before anybody decided on it is none.
         """
         adopted = select(PlanRow.adopted, PlanRow.id).where(
-            PlanRow.table_name == name, PlanRow.adopted.in_(instants),
+            PlanRow.table_name == name,
+            PlanRow.adopted.in_(instants),
             may_run() | PlanRow.decision.is_not(None) | waits_for_a_yes(),
-        )  # fmt: skip
+        )
         with self._database.read() as connection:
             return {row.adopted: row.id for row in connection.execute(adopted.order_by(PlanRow.id))}
 
@@ -211,15 +242,26 @@ class Planning(StorePart):
                 update(PlanRow)
                 .where(PlanRow.id == plan_id, PlanRow.state == PlanState.FAILED)
                 .values(
-                    state=PlanState.REQUESTED, failure=None, attempts=0, not_before_ms=db_now(), finalized_at_ms=None,
+                    state=PlanState.REQUESTED,
+                    failure=None,
+                    attempts=0,
+                    not_before_ms=db_now(),
+                    finalized_at_ms=None,
                     step=None,
-                    cancel_requested_by=None, cancel_requested_at_ms=None, cancel_reason=None,
+                    cancel_requested_by=None,
+                    cancel_requested_at_ms=None,
+                    cancel_reason=None,
                 )
-            )  # fmt: skip
+            )
             record_event(
-                connection, plan_id, PlanState.FAILED, PlanState.REQUESTED, epoch=row.epoch, actor=actor,
+                connection,
+                plan_id,
+                PlanState.FAILED,
+                PlanState.REQUESTED,
+                epoch=row.epoch,
+                actor=actor,
                 reason=f"retried: {storable(reason)}" if reason else "retried",
-            )  # fmt: skip
+            )
             audited(connection, actor, "plan retried", table=table, subject=plan_id, detail=storable(reason))
 
         self._with_partitions(table, partitions, again)
@@ -282,9 +324,11 @@ def _failed(connection: Connection, plan_id: str) -> Row[Any]:
 def _proposed_figures(plan: Plan) -> dict[str, int]:
     """What whoever decides is told of a proposal."""
     return {
-        "input_files": plan.input_files, "input_bytes": plan.bytes, "partitions": len(plan.partitions),
+        "input_files": plan.input_files,
+        "input_bytes": plan.bytes,
+        "partitions": len(plan.partitions),
         "output_files": sum(group.output_files for group in plan.groups),
-    }  # fmt: skip
+    }
 
 
 def _take(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:

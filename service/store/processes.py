@@ -20,11 +20,16 @@ class Processes(StorePart):
     def beat(self, process: ProcessFacts, ttl: timedelta) -> None:
         """Say that ``process`` lives, for ``ttl``, and what it is like; forget those silent for long."""
         facts = {
-            "role": process.role, "host": process.host, "version": process.version, "slots": process.slots,
-            "spark": process.spark, "spark_ui": process.spark_ui,
+            "role": process.role,
+            "host": process.host,
+            "version": process.version,
+            "slots": process.slots,
+            "spark": process.spark,
+            "spark_ui": process.spark_ui,
             "problem": None if process.problem is None else storable(process.problem),
-            "seen_at_ms": db_now(), "expires_at_ms": db_now() + milliseconds(ttl),
-        }  # fmt: skip
+            "seen_at_ms": db_now(),
+            "expires_at_ms": db_now() + milliseconds(ttl),
+        }
         with self._database.write(urgent=True) as connection:
             known = update(ProcessRow).where(ProcessRow.name == process.name).values(**facts)
             if not connection.execute(known).rowcount:

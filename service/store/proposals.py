@@ -67,11 +67,9 @@ class Proposals(StorePart):
             rows = connection.execute(declined.order_by(PlanRow.id)).all()
             slices = _slices(connection, [row.id for row in rows])
         return [
-            DeclinedPlan(
-                plan_id=row.id, by=row.decided_by, said=row.cancel_reason, slices=slices[row.id]
-            )
+            DeclinedPlan(plan_id=row.id, by=row.decided_by, said=row.cancel_reason, slices=slices[row.id])
             for row in rows
-        ]  # fmt: skip
+        ]
 
     def spare(self, plan_ids: Collection[str]) -> None:
         """Note that files were left alone now because these plans were declined. Writes once a day at most."""
@@ -109,9 +107,15 @@ class Proposals(StorePart):
         with self._database.write() as connection:
             row = self._undecided(connection, plan_id)
             cancel_requested(
-                connection, self._settings, row, actor=actor, reason=f"declined: {said}" if said else "declined",
-                decision=Decision.DECLINED, decided_by=actor, decided_at_ms=db_now(),
-            )  # fmt: skip
+                connection,
+                self._settings,
+                row,
+                actor=actor,
+                reason=f"declined: {said}" if said else "declined",
+                decision=Decision.DECLINED,
+                decided_by=actor,
+                decided_at_ms=db_now(),
+            )
             audited(connection, actor, "plan declined", table=row.table_name, subject=row.id, detail=said)
         _log("declined", row, actor, said)
 

@@ -24,11 +24,13 @@ def waiting_plans(settings: StoreSettings) -> Any:
     return (
         select(PlanRow.id, PlanRow.table_name, PlanRow.input_bytes, PlanRow.predicted_cpu_ms)
         .where(
-            PlanRow.state == PlanState.REQUESTED, may_run(), served(PlanRow.table_name),
+            PlanRow.state == PlanState.REQUESTED,
+            may_run(),
+            served(PlanRow.table_name),
             PlanRow.table_name.not_in(busy),
         )
         .order_by(PlanRow.rank_ms, PlanRow.id)
-    )  # fmt: skip
+    )
 
 
 def claimable(settings: StoreSettings) -> Any:

@@ -48,9 +48,15 @@ class Requests(StorePart):
         request_id, key = str(uuid7()), own_key(actor, idempotency_key)
         with self._database.write() as connection:
             if insert_if_absent(
-                connection, RequestRow, id=request_id, idempotency_key=key, actor=actor,
-                created_at_ms=db_now(), traceparent=current_traceparent(), **body,
-            ):  # fmt: skip
+                connection,
+                RequestRow,
+                id=request_id,
+                idempotency_key=key,
+                actor=actor,
+                created_at_ms=db_now(),
+                traceparent=current_traceparent(),
+                **body,
+            ):
                 asked = "dry run requested" if dry_run else "plans requested"
                 audited(connection, actor, asked, table=table, subject=request_id)
                 return request_id

@@ -77,11 +77,16 @@ class TableLists(StorePart):
                     entry[index] += value or 0
         found = [
             DatabaseSum(
-                database=database, tables=tables, halted=halted, files=files, bytes=bytes_,
-                reducible_files=reducible, reducible_bytes=rewrite,
+                database=database,
+                tables=tables,
+                halted=halted,
+                files=files,
+                bytes=bytes_,
+                reducible_files=reducible,
+                reducible_bytes=rewrite,
             )
             for database, (tables, halted, files, bytes_, reducible, rewrite) in sums.items()
-        ]  # fmt: skip
+        ]
         return sorted(found, key=lambda entry: (-entry.reducible_bytes, entry.database))
 
     def table_labels(self) -> dict[str, list[str]]:
@@ -175,9 +180,10 @@ def database_of(name: str) -> str:
 
 def _state() -> Any:
     return case(
-        (TableRow.halted_at_ms.is_not(None), "halted"), (TableRow.paused_at_ms.is_not(None), "paused"),
+        (TableRow.halted_at_ms.is_not(None), "halted"),
+        (TableRow.paused_at_ms.is_not(None), "paused"),
         else_=TableRow.mode,
-    )  # fmt: skip
+    )
 
 
 def _behind(keys: Subquery, order: TableOrder, after: str, descending: bool) -> ColumnElement[bool]:

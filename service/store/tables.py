@@ -182,11 +182,14 @@ class Tables(StorePart):
             added = connection.execute(
                 insert(ScanRow)
                 .values(
-                    table_name=scan.table, taken_at_ms=to_ms(scan.taken_at), outcome=scan.outcome, error=error,
+                    table_name=scan.table,
+                    taken_at_ms=to_ms(scan.taken_at),
+                    outcome=scan.outcome,
+                    error=error,
                     record=document | {"error": error},
                 )
                 .returning(ScanRow.id)
-            ).scalar_one()  # fmt: skip
+            ).scalar_one()
             pointers: dict[str, Any] = {"last_scan_id": added}
             if scan.outcome == "ok":
                 pointers |= _found(scan) | {
@@ -320,10 +323,14 @@ def served(table_name: Any) -> Any:
 def _found(scan: ScanRecord) -> dict[str, Any]:
     """What of a good scan its table's row has as well."""
     return {
-        "good_scanned_at_ms": to_ms(scan.taken_at), "good_files": scan.files, "good_bytes": scan.bytes,
-        "good_small_files": scan.small_files, "good_reducible_files": scan.reducible_files,
-        "good_reducible_bytes": scan.reducible_bytes, "good_median_bytes": median_bytes(scan.histogram),
-    }  # fmt: skip
+        "good_scanned_at_ms": to_ms(scan.taken_at),
+        "good_files": scan.files,
+        "good_bytes": scan.bytes,
+        "good_small_files": scan.small_files,
+        "good_reducible_files": scan.reducible_files,
+        "good_reducible_bytes": scan.reducible_bytes,
+        "good_median_bytes": median_bytes(scan.histogram),
+    }
 
 
 def _scan_of(record: str, taken_at_ms: int) -> ScanRecord:

@@ -41,11 +41,16 @@ class Tokens(StorePart):
             # Read once: two readings within one statement may lie a millisecond apart.
             now = connection.execute(select(db_now())).scalar_one()
             values: dict[str, Any] = {
-                "digest": digest, "scope": scope, "person": person, "created_at_ms": now, "created_by": actor,
-                "tables": None if reach.patterns is None else list(reach.patterns), "revoked_at_ms": None,
+                "digest": digest,
+                "scope": scope,
+                "person": person,
+                "created_at_ms": now,
+                "created_by": actor,
+                "tables": None if reach.patterns is None else list(reach.patterns),
+                "revoked_at_ms": None,
                 "expires_at_ms": None if expires_in is None else now + milliseconds(expires_in),
                 "last_used_at_ms": None,
-            }  # fmt: skip
+            }
             known = select(TokenRow.name).where(TokenRow.name == name)
             if connection.execute(known.where(*_IN_FORCE)).one_or_none() is not None:
                 raise WrongState(

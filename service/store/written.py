@@ -71,8 +71,10 @@ class Written(StorePart):
             for entry in sorted(written, key=lambda entry: (entry.table, entry.partition or "")):
                 path = ALL_PARTITIONS if entry.partition is None else entry.partition
                 this: tuple[Any, ...] = (
-                    row.table_name == entry.table, row.partition_path == path, row.reported_at_ms == entry.report
-                )  # fmt: skip
+                    row.table_name == entry.table,
+                    row.partition_path == path,
+                    row.reported_at_ms == entry.report,
+                )
                 wait = again_in.get(entry.partition)
                 if wait is None:
                     connection.execute(delete(row).where(*this))

@@ -142,12 +142,19 @@ def histogram(
         label_y = min(y, earlier_y) if abs(y - earlier_y) <= _LABEL_HEIGHT else y
         bars.append(
             Bar(
-                x=x_of(index) + gap, y=y, width=slot - 2 * gap, height=base - y, name=bucket_name(index), files=files,
-                before=earlier, small=index + 1 <= boundary, label_x=x_of(index) + slot / 2,
+                x=x_of(index) + gap,
+                y=y,
+                width=slot - 2 * gap,
+                height=base - y,
+                name=bucket_name(index),
+                files=files,
+                before=earlier,
+                small=index + 1 <= boundary,
+                label_x=x_of(index) + slot / 2,
                 label_y=label_y - 5 if files and fits(files, now) else None,
                 before_label_y=earlier_y - 5 if shows_before else None,
             )
-        )  # fmt: skip
+        )
     return Histogram(
         width=width,
         height=height,

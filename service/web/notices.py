@@ -42,10 +42,13 @@ def halted(subject: str, text: str, table: str, reason: str | None, href: str = 
     plan = documents.halting_plan(reason)
     links = [("the plan", f"/plans/{plan}")] if plan else []
     return Notice(
-        tone="bad", subject=subject, text=f"{text}: {reason}. Look into it before it is resumed:", href=href,
+        tone="bad",
+        subject=subject,
+        text=f"{text}: {reason}. Look into it before it is resumed:",
+        href=href,
         command=documents.before_resume(table, reason)[-2],
         links=(*links, ("what it means and what to do", "/docs/runbook.md#tablehalted")),
-    )  # fmt: skip
+    )
 
 
 def halted_partitions(subject: str, table: TableState, now: datetime, href: str = "") -> Iterator[Notice]:
@@ -54,17 +57,19 @@ def halted_partitions(subject: str, table: TableState, now: datetime, href: str 
     for one in halted[:_PARTITIONS_NAMED]:
         name = one["partition"]
         yield Notice(
-            tone="bad", subject=subject, href=href,
+            tone="bad",
+            subject=subject,
+            href=href,
             text=f"partition {name} was halted {ago(one['halted_at'], now)}: {one['halted_reason']}. "
             "Other partitions go on. Look into it before it is resumed:",
             command=documents.before_partition_resume(table.name, name)[0],
             links=(("what it means and what to do", "/docs/runbook.md#partitionhalted"),),
-        )  # fmt: skip
+        )
     if (more := len(halted) - _PARTITIONS_NAMED) > 0:
         command = shell("lakefold", "tables", "show", table.name)
         yield Notice(
             tone="bad", subject=subject, href=href, text=f"{plural(more, 'more partition')} halted:", command=command
-        )  # fmt: skip
+        )
 
 
 def burning(subject: str, budgets: str, href: str = "") -> Notice:

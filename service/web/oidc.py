@@ -46,9 +46,14 @@ def begin(here: Here, next: Annotated[str, Query(max_length=1024)] = "/") -> Res
     response = RedirectResponse(provider.address(begun), status_code=303)
     # Lax and not strict: the way back begins at the provider's.
     response.set_cookie(
-        UNDER_WAY, quote(begun.words, safe=""), max_age=_MINUTES * 60, path=BEGIN, httponly=True, samesite="lax",
+        UNDER_WAY,
+        quote(begun.words, safe=""),
+        max_age=_MINUTES * 60,
+        path=BEGIN,
+        httponly=True,
+        samesite="lax",
         secure=_is_secure(provider),
-    )  # fmt: skip
+    )
     return response
 
 
@@ -72,9 +77,13 @@ def come_back(
         )
     token = new_token()
     here.store.add_token(
-        f"{person.name} {secrets.token_hex(4)}", digest=digest(token), scope=person.scope,
-        expires_in=provider.settings.session, actor=f"oidc {person.name}", person=person.name,
-    )  # fmt: skip
+        f"{person.name} {secrets.token_hex(4)}",
+        digest=digest(token),
+        scope=person.scope,
+        expires_in=provider.settings.session,
+        actor=f"oidc {person.name}",
+        person=person.name,
+    )
     # A page and not a redirect: a strict cookie is not sent on a way that began elsewhere.
     response = render(request, "signed_in.html", SignedIn(name=person.name, next=begun.next))
     response.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=_is_secure(provider), path="/")

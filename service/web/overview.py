@@ -80,30 +80,37 @@ def answer(lake: Lake) -> list[Part]:
     speed = f", {format_bytes(status['bytes_per_second'])}/s lately" if status["bytes_per_second"] else ""
     parts = [
         Part(
-            figure=count(status["files_removed"]), after=" files removed",
+            figure=count(status["files_removed"]),
+            after=" files removed",
             title=f"{status['files_removed']:,} files fewer through {plural(status['completed'], 'completed plan')}",
         ),
         Part(
-            figure=format_bytes(status["bytes_rewritten"]), after=" rewritten",
+            figure=format_bytes(status["bytes_rewritten"]),
+            after=" rewritten",
             title=f"{status['bytes_rewritten']:,} bytes written by completed plans",
         ),
         *_reducible(status["layout"]),
         Part(
-            figure=str(running), after=" running" + (f", {waiting:,} waiting" if waiting else ""),
+            figure=str(running),
+            after=" running" + (f", {waiting:,} waiting" if waiting else ""),
             title=f"{running:,} plans inflight, {waiting:,} requested",
             href="/plans?state=inflight" if running or not waiting else "/plans?state=requested&proposed=false",
         ),
         *_to_approve(proposed),
         Part(
-            before="backlog ", figure=format_bytes(backlog) if backlog else "none",
+            before="backlog ",
+            figure=format_bytes(backlog) if backlog else "none",
             after=f" ≈ {roughly(left)}" if backlog and left else "",
             title=f"{backlog:,} bytes in requested and running plans{speed}",
         ),
         Part(
-            figure=str(halted), after=" halted", title=f"{plural(halted, 'table')} halted by a failed proof",
-            tone="bad" if halted else "", href="/?state=halted" if halted else "",
+            figure=str(halted),
+            after=" halted",
+            title=f"{plural(halted, 'table')} halted by a failed proof",
+            tone="bad" if halted else "",
+            href="/?state=halted" if halted else "",
         ),
-    ]  # fmt: skip
+    ]
     if status["paused"]:
         parts.append(Part(figure="paused", title="no executor takes a plan", tone="attention"))
     return parts
@@ -155,11 +162,14 @@ def notices(lake: Lake, now: datetime) -> list[Notice]:
     if dead := lake.figures.notifications_dead:
         found.append(
             Notice(
-                tone="attention", subject=f"{plural(dead, 'notification')} could not be delivered.",
-                text="The receiver missed these events.", href="/notifications?state=dead",
-                action="/notifications/retry", button="Send again",
+                tone="attention",
+                subject=f"{plural(dead, 'notification')} could not be delivered.",
+                text="The receiver missed these events.",
+                href="/notifications?state=dead",
+                action="/notifications/retry",
+                button="Send again",
             )
-        )  # fmt: skip
+        )
     return found
 
 

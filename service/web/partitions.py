@@ -143,7 +143,12 @@ def worst_of(layout: PartitionLayout | None, place: Place) -> Worst | None:
 def _worst_line(entry: Mapping[str, Any], place: Place) -> WorstLine:
     name = entry["partition"]
     return WorstLine(
-        name=name, words=partition_name(name), href=place.link("explain", partition=name), files=entry["files"],
-        reducible_files=entry["reducible_files"], reducible_bytes=entry["reducible_bytes"],
-        share=share_of(entry["reducible_files"], entry["files"]), bytes=entry["bytes"],
-    )  # fmt: skip
+        name=name,
+        words=partition_name(name),
+        href=place.link("explain", partition=name),
+        files=entry["files"],
+        reducible_files=entry["reducible_files"],
+        reducible_bytes=entry["reducible_bytes"],
+        share=share_of(entry["reducible_files"], entry["files"]),
+        bytes=entry["bytes"],
+    )

@@ -31,9 +31,14 @@ def _of_address(
     until: Annotated[Moment, Query()] = None,
 ) -> PlanTerms:
     return terms_of(
-        table=table, name=name, state=state or None, proposed=_ASKED[proposed], error=error or None,
-        since=since, until=until,
-    )  # fmt: skip
+        table=table,
+        name=name,
+        state=state or None,
+        proposed=_ASKED[proposed],
+        error=error or None,
+        since=since,
+        until=until,
+    )
 
 
 AddressTerms = Annotated[PlanTerms, Depends(_of_address)]

@@ -129,11 +129,9 @@ def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
     words = STEP_WORDS | ({"waiting": "waiting for approval"} if plan.waits_for_approval else {})
     names = ["waiting"] * ("waiting" in seconds) + [step.value for step in Step if live or step.value in seconds]
     return [
-        StepLine(
-            name=name, words=words[name], seconds=seconds.get(name), span=drawn.get(name), now=name == current
-        )
+        StepLine(name=name, words=words[name], seconds=seconds.get(name), span=drawn.get(name), now=name == current)
         for name in names
-    ]  # fmt: skip
+    ]
 
 
 def _step_under_way(plan: PlanView) -> str | None:
@@ -151,11 +149,14 @@ def partition_lines(plan: PlanView) -> list[PartitionLine]:
     if plan.figures:
         return [
             PartitionLine(
-                name=partition_name(f.partition), files_before=f.files_before, bytes_before=f.bytes_before,
-                files_after=f.files_after, bytes_after=f.bytes_after,
+                name=partition_name(f.partition),
+                files_before=f.files_before,
+                bytes_before=f.bytes_before,
+                files_after=f.files_after,
+                bytes_after=f.bytes_after,
             )
             for f in plan.figures
-        ]  # fmt: skip
+        ]
     sums: dict[str, list[int]] = {}
     for group in plan.groups:
         entry = sums.setdefault(group.partition, [0, 0, 0])

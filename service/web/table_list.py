@@ -29,13 +29,17 @@ _PAGES_AROUND = 2
 _NAMES = ("name", "database", "state", "format", "mode", "owner", "sort")
 #: title, what it is ordered by, whether large values come first, and the class of its cells
 _COLUMNS = (
-    ("Table", TableOrder.NAME, False, ""), ("State", TableOrder.STATE, False, "middle-up"),
+    ("Table", TableOrder.NAME, False, ""),
+    ("State", TableOrder.STATE, False, "middle-up"),
     ("File sizes", None, False, "middle-up"),
-    ("Files", TableOrder.FILES, True, "n middle-up"), ("Reducible", TableOrder.REDUCIBLE, True, "n"),
-    ("Median", TableOrder.MEDIAN, False, "n wide-only"), ("Size", TableOrder.BYTES, True, "n wide-only"),
-    ("To rewrite", TableOrder.REWRITE, True, "n"), ("Last plan", TableOrder.PLAN, True, "middle-up"),
+    ("Files", TableOrder.FILES, True, "n middle-up"),
+    ("Reducible", TableOrder.REDUCIBLE, True, "n"),
+    ("Median", TableOrder.MEDIAN, False, "n wide-only"),
+    ("Size", TableOrder.BYTES, True, "n wide-only"),
+    ("To rewrite", TableOrder.REWRITE, True, "n"),
+    ("Last plan", TableOrder.PLAN, True, "middle-up"),
     ("Scanned", TableOrder.SCANNED, True, "n wide-only"),
-)  # fmt: skip
+)
 _HINTS = {"Reducible": "share of small files that are worth a plan", "To rewrite": "bytes that plans would read"}
 
 

@@ -162,8 +162,14 @@ def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
 
 def _found(scan: ScanRecord) -> tuple[Any, ...]:
     return (
-        scan.outcome, scan.error, scan.instant, scan.files, scan.small_files, scan.reducible_files, scan.reducible_bytes
-    )  # fmt: skip
+        scan.outcome,
+        scan.error,
+        scan.instant,
+        scan.files,
+        scan.small_files,
+        scan.reducible_files,
+        scan.reducible_bytes,
+    )
 
 
 def _in_words(now: ScanRecord | None, before: ScanRecord | None, limit: int) -> str:

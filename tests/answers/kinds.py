@@ -141,11 +141,13 @@ def _micros(random: Random) -> int:
 def _ordinal(arrow: pa.DataType, draw: Callable[[Random], int], stored: pa.DataType, spark: str, duckdb: str) -> Kind:
     """A type of dates or timestamps, whose values are integers here."""
     return Kind(
-        arrow=arrow, draw=draw, stored=stored,
+        arrow=arrow,
+        draw=draw,
+        stored=stored,
         spark=lambda value: spark.format(value),
         duckdb=lambda value: duckdb.format(value),
         next=lambda value, by: value + by,
-    )  # fmt: skip
+    )
 
 
 KINDS: Mapping[str, Kind] = {
@@ -180,13 +182,11 @@ KINDS: Mapping[str, Kind] = {
         next=lambda value, by: value + b"\0" if by > 0 else value[:-1],
     ),
     "day": _ordinal(pa.date32(), _days, pa.int32(), "date_from_unix_date({})", "(DATE '1970-01-01' + {})"),
-    "moment": _ordinal(
-        pa.timestamp("us", "UTC"), _micros, pa.int64(), "timestamp_micros({}L)", "make_timestamptz({})"
-    ),
+    "moment": _ordinal(pa.timestamp("us", "UTC"), _micros, pa.int64(), "timestamp_micros({}L)", "make_timestamptz({})"),
     "local": _ordinal(
         pa.timestamp("us"), _micros, pa.int64(), "CAST(timestamp_micros({}L) AS TIMESTAMP_NTZ)", "make_timestamp({})"
     ),
-}  # fmt: skip
+}
 FLOATS = ("double", "half")
 
 

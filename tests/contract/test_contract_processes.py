@@ -19,8 +19,11 @@ pytestmark = pytest.mark.slow
 
 #: where an executor may be stopped for so long that its plan is taken over
 STOPS = ["published_unrecorded", "after_rewrite", "before_commit"]
-ASLEEP = [("timeline-sqlite", "before_commit"), ("versions-postgresql", "published_unrecorded"),
-          ("locations-postgresql", "in_commit")]  # fmt: skip
+ASLEEP = [
+    ("timeline-sqlite", "before_commit"),
+    ("versions-postgresql", "published_unrecorded"),
+    ("locations-postgresql", "in_commit"),
+]
 KILLED = ["versions-sqlite"]
 if SOAK:
     KILLED = CROSSED

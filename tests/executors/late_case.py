@@ -65,24 +65,28 @@ class MovedTable:
         self.store, self.url = store_at(home), f"sqlite:///{home}/lakefold.db"
         slices = tuple(FileSlice(partition=PARTITION, file_id=f.path, path=f.path, bytes=f.bytes) for f in replaced)
         plan = Plan(
-            plan_id="plan", table=self.ref, kind=PlanKind.CLUSTERING, snapshot_instant="",
+            plan_id="plan",
+            table=self.ref,
+            kind=PlanKind.CLUSTERING,
+            snapshot_instant="",
             options=RewriteOptions(target_file_max_bytes=1),
             groups=(ClusteringGroup(partition=PARTITION, output_files=1, slices=slices),),
-        )  # fmt: skip
+        )
         self.store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
         claim = self.store.claim("executor")
         assert claim is not None
         superseded = tuple(
             SupersededVersion(
-                partition=PARTITION, path=f.path, bytes=f.bytes, instant=VERSION,
+                partition=PARTITION,
+                path=f.path,
+                bytes=f.bytes,
+                instant=VERSION,
                 modified_at=datetime.fromtimestamp(f.modified_ms / 1000, UTC),
             )
             for f in replaced
-        )  # fmt: skip
+        )
         move = Move(partition=PARTITION, token=VERSION, left=PARTITION, place=PLACE, made_at=5, files=(made,))
-        commit = Commit(
-            plan_id="plan", instant=VERSION, epoch=1, outputs=(), superseded=superseded, moves=(move,)
-        )  # fmt: skip
+        commit = Commit(plan_id="plan", instant=VERSION, epoch=1, outputs=(), superseded=superseded, moves=(move,))
         self.store.complete(claim, commit, figures_of(plan), {})
         self.hooks: Hooks = {}
         self.at: Any = self.place(PLACE, {commits.VERSION: VERSION}, made_at=5)

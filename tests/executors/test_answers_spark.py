@@ -58,9 +58,13 @@ class Case:
         if kind not in self._before:
             self._before[kind] = in_spark(self.written.frame(kind, self.written.files(kind)), self.asked)
         yield from _different(
-            "Spark", self.asked, new, self.truth, self._before[kind],
+            "Spark",
+            self.asked,
+            new,
+            self.truth,
+            self._before[kind],
             in_spark(self.written.frame(kind, new), self.asked),
-        )  # fmt: skip
+        )
         if kind == "orc":
             return  # pyarrow skips nothing of it, DuckDB does not read it
         of_pyarrow = [one for one in self.asked if one.is_for_pyarrow]

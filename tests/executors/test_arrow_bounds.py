@@ -53,8 +53,12 @@ def test_row_groups_that_are_small_on_disk_and_large_in_memory_are_rewritten_in_
 def test_a_row_group_that_is_large_on_disk_is_read_a_buffer_at_a_time(tmp_path):
     path = str(tmp_path / "large.parquet")
     values = np.random.default_rng(7).random((8, 4_000_000))
-    pq.write_table(pa.table({f"c{n}": column for n, column in enumerate(values)}), path, row_group_size=4_000_000,
-                   use_dictionary=False)  # fmt: skip
+    pq.write_table(
+        pa.table({f"c{n}": column for n, column in enumerate(values)}),
+        path,
+        row_group_size=4_000_000,
+        use_dictionary=False,
+    )
     assert Path(path).stat().st_size > 240 << 20
     assert measured([path], tmp_path) == (4_000_000, pytest.approx(250, abs=150))
 

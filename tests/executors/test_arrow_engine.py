@@ -361,9 +361,7 @@ def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_wr
     with pytest.raises(Conflict) as raised:
         written.extend(ENGINE.rewrite(tasks, OPTIONS, told.append, threading.Event()))
     left_out = {item.group: item for item in raised.value.args[1]}
-    assert {group: item.quarantine for group, item in left_out.items()} == {
-        1: (paths[1],), 2: (paths[2],), 3: ()
-    }  # fmt: skip
+    assert {group: item.quarantine for group, item in left_out.items()} == {1: (paths[1],), 2: (paths[2],), 3: ()}
     assert left_out[3].reason == f"{paths[3]} is gone from storage"
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["0-0.parquet"]
     assert told[-1].rows_done == 500

@@ -105,7 +105,7 @@ def test_columns_with_nan_are_found_at_any_depth_and_others_keep_their_bounds(tm
             "d": floats([None, NAN]),
             "all_null": floats([None, None]),
         }
-    )  # fmt: skip
+    )
     path = write(tmp_path / "a.parquet", rows, write_page_index=True)
     (new,) = rewrite(task_of([path], tmp_path))
     metadata = pq.read_metadata(new)
@@ -115,9 +115,15 @@ def test_columns_with_nan_are_found_at_any_depth_and_others_keep_their_bounds(tm
     }
     both = {"bounds", "pages"}
     assert told == {
-        "s.list[]": set(), "s.map.key_value.key": both, "s.map.key_value.value[].x": set(),
-        "s.map.key_value.value[].y": both, "s.text": both, "fixed[]": both, "d": set(), "all_null": {"pages"},
-    }  # fmt: skip
+        "s.list[]": set(),
+        "s.map.key_value.key": both,
+        "s.map.key_value.value[].x": set(),
+        "s.map.key_value.value[].y": both,
+        "s.text": both,
+        "fixed[]": both,
+        "d": set(),
+        "all_null": {"pages"},
+    }
 
 
 def test_row_groups_without_nan_keep_their_bounds_wherever_the_writer_cuts_them():

@@ -92,8 +92,10 @@ def test_whatever_spark_writes_is_the_same_to_spark_to_duckdb_and_to_the_letter(
     assert 0 < told[-1].cpu_seconds < (time.monotonic() - began) * os.cpu_count(), "of Spark's Python"
     assert (file.rows, told[-1].rows_done, os.listdir(tmp_path / "new")) == (300, 300, ["0.parquet"])
     assert said(file.path) == said(paths[0])
-    kinds = [[schema.column(n).physical_type for n in range(len(schema))]
-             for schema in (pq.read_metadata(path).schema for path in (paths[0], file.path))]  # fmt: skip
+    kinds = [
+        [schema.column(n).physical_type for n in range(len(schema))]
+        for schema in (pq.read_metadata(path).schema for path in (paths[0], file.path))
+    ]
     assert kinds[0] == kinds[1]
     assert ("INT96" in kinds[0]) is (timestamps == "INT96")
     assert by_spark(spark, paths) == by_spark(spark, [file.path])
@@ -161,11 +163,24 @@ def test_rows_with_nan_and_with_zeros_of_one_sign_are_found_by_every_comparison(
     (file,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
     found = {
         predicate: spark.read.parquet(file.path).filter(predicate).count()
-        for predicate in ("nan > 1000", "nan = double('NaN')", "not nan <= 1000", "nested.d > 1000",
-                          "negative_zero = 0D", "negative_zero >= 0D", "positive_zero = -0D", "positive_zero <= -0D")
-    }  # fmt: skip
+        for predicate in (
+            "nan > 1000",
+            "nan = double('NaN')",
+            "not nan <= 1000",
+            "nested.d > 1000",
+            "negative_zero = 0D",
+            "negative_zero >= 0D",
+            "positive_zero = -0D",
+            "positive_zero <= -0D",
+        )
+    }
     assert found == {
-        "nan > 1000": 4, "nan = double('NaN')": 4, "not nan <= 1000": 4, "nested.d > 1000": 4,
-        "negative_zero = 0D": size, "negative_zero >= 0D": 2 * size,
-        "positive_zero = -0D": size, "positive_zero <= -0D": 2 * size,
-    }  # fmt: skip
+        "nan > 1000": 4,
+        "nan = double('NaN')": 4,
+        "not nan <= 1000": 4,
+        "nested.d > 1000": 4,
+        "negative_zero = 0D": size,
+        "negative_zero >= 0D": 2 * size,
+        "positive_zero = -0D": size,
+        "positive_zero <= -0D": 2 * size,
+    }

@@ -253,11 +253,14 @@ def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_a
     move = replace(record.last, token="plan-e2-2", left=PLACE, place=other, files=(made,))
     replaced = tuple(
         SupersededVersion(
-            partition=PARTITION, path=file.path, bytes=file.bytes, instant="plan-e2-2",
+            partition=PARTITION,
+            path=file.path,
+            bytes=file.bytes,
+            instant="plan-e2-2",
             modified_at=datetime.fromtimestamp(file.modified_ms / 1000, UTC),
         )
         for file in record.last.files
-    )  # fmt: skip
+    )
     commit = Commit(plan_id="plan", instant="plan-e2-2", epoch=1, outputs=(), superseded=replaced, moves=(move,))
     table.at = table.place(other, {commits.VERSION: "plan-e2-2"}, made_at=5)
 

@@ -47,15 +47,25 @@ AS_JSON = json.dumps(
         "fields": [
             {"name": name, "type": kind, "nullable": True, "metadata": {}}
             for name, kind in {
-                "id": "long", "name": "string", "at": "timestamp", "amount": "decimal(12,2)",
-                "extra": {"type": "array", "containsNull": True, "elementType": {"type": "struct", "fields": [
-                    {"name": "x", "type": "integer", "nullable": True, "metadata": {}},
-                    {"name": "y", "type": "string", "nullable": True, "metadata": {}},
-                ]}},
+                "id": "long",
+                "name": "string",
+                "at": "timestamp",
+                "amount": "decimal(12,2)",
+                "extra": {
+                    "type": "array",
+                    "containsNull": True,
+                    "elementType": {
+                        "type": "struct",
+                        "fields": [
+                            {"name": "x", "type": "integer", "nullable": True, "metadata": {}},
+                            {"name": "y", "type": "string", "nullable": True, "metadata": {}},
+                        ],
+                    },
+                },
             }.items()
         ],
     }
-)  # fmt: skip
+)
 
 
 def task_of(paths: list[str], folder: Path, outputs: int = 1, group: int = 0, schema: str | None = AS_JSON) -> Task:

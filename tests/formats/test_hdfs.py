@@ -109,12 +109,21 @@ def test_rule_13_new_files_and_directories_belong_on_hdfs_to_whom_those_did_that
     for path, mode in [(directory, 0o2770), *((path, 0o640) for path in files)]:
         client.set_owner(path, "alice", "analysts")
         client.set_permission(path, mode)
-    client.set_acl(directory, [
-        AclEntry("user", "access", "rwx"), AclEntry("user", "access", "r-x", "bob"), AclEntry("group", "access", "rwx"),
-        AclEntry("mask", "access", "rwx"), AclEntry("other", "access", "---"),
-        AclEntry("user", "default", "rwx"), AclEntry("user", "default", "r-x", "bob"),
-        AclEntry("group", "default", "rwx"), AclEntry("mask", "default", "rwx"), AclEntry("other", "default", "---"),
-    ])  # fmt: skip
+    client.set_acl(
+        directory,
+        [
+            AclEntry("user", "access", "rwx"),
+            AclEntry("user", "access", "r-x", "bob"),
+            AclEntry("group", "access", "rwx"),
+            AclEntry("mask", "access", "rwx"),
+            AclEntry("other", "access", "---"),
+            AclEntry("user", "default", "rwx"),
+            AclEntry("user", "default", "r-x", "bob"),
+            AclEntry("group", "default", "rwx"),
+            AclEntry("mask", "default", "rwx"),
+            AclEntry("other", "default", "---"),
+        ],
+    )
     rows = case.rows(table)
     run(case, plan_all(case.format, table, "p", partitions=["dt=0"]))
     moved = case.places(table)["dt=0"]

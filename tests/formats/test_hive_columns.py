@@ -34,11 +34,22 @@ def noted(*columns: tuple[str, Any]) -> str:
 
 def test_each_of_hives_types_has_one_of_sparks():
     kinds = {
-        "boolean": "boolean", "tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long",
-        "float": "float", "double": "double", "string": "string", "varchar(7)": "string", "char(3)": "string",
-        "binary": "binary", "date": "date", "timestamp": "timestamp", "decimal(10,2)": "decimal(10,2)",
+        "boolean": "boolean",
+        "tinyint": "byte",
+        "smallint": "short",
+        "int": "integer",
+        "bigint": "long",
+        "float": "float",
+        "double": "double",
+        "string": "string",
+        "varchar(7)": "string",
+        "char(3)": "string",
+        "binary": "binary",
+        "date": "date",
+        "timestamp": "timestamp",
+        "decimal(10,2)": "decimal(10,2)",
         "decimal": "decimal(10,0)",
-    }  # fmt: skip
+    }
     found = fields(schema_of(table([(f"c{number}", kind) for number, kind in enumerate(kinds)])))
     assert list(found.values()) == list(kinds.values())
 

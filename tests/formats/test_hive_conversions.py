@@ -139,7 +139,9 @@ def words(*texts: str) -> pa.Array:
         (
             "strings",
             lambda place: put(
-                place, {"name": words("a", "b", "ä")}, {"name": pa.array([b"a", "ü".encode(), None], pa.binary())},
+                place,
+                {"name": words("a", "b", "ä")},
+                {"name": pa.array([b"a", "ü".encode(), None], pa.binary())},
                 {"name": words("x" * 100, "", "y")},
             ),
         ),
@@ -150,7 +152,7 @@ def words(*texts: str) -> pa.Array:
             ),
         ),
     ],
-)  # fmt: skip
+)
 def test_values_that_a_reader_of_the_table_sees_stay(
     metastore: MetastoreServer, reader: Session, spark: Any, name: str, put_there: Callable[[Path], None]
 ):
@@ -196,7 +198,8 @@ def rows_of(path: Path) -> Counter[str]:
         (
             "rescaled",
             lambda place: put(
-                place, {"n": pa.array([Decimal("1.25")] * 3, pa.decimal128(10, 2))},
+                place,
+                {"n": pa.array([Decimal("1.25")] * 3, pa.decimal128(10, 2))},
                 {"n": pa.array([Decimal("1.2345")] * 3, pa.decimal128(12, 4))},
             ),
             r"column n is decimal\(10, 2\) in .* and decimal\(12, 4\) in the table, and it would convert the values",
@@ -204,13 +207,14 @@ def rows_of(path: Path) -> Counter[str]:
         (
             "old_days",
             lambda place: put(
-                place, {"d": pa.array([-200_000, 0, 1], pa.date32())},
+                place,
+                {"d": pa.array([-200_000, 0, 1], pa.date32())},
                 {"d": pa.array([2, 3, 4], pa.date32()), "more": pa.array([1, 2, 3], pa.int32())},
             ),
             "column d of .* has values before 1582-10-15 by the calendar of an older writer",
         ),
     ],
-)  # fmt: skip
+)
 def test_a_group_whose_values_would_be_converted_is_left_alone_with_the_reason(
     metastore: MetastoreServer,
     reader: Session,

@@ -26,8 +26,17 @@ from lake.optional import LikelyWriter
 
 ID = "0b6ab0e2-6f4e-4c0f-9d55-4b7a6b0f0c11"
 BY_PATH = (
-    "Flink", "Impala", "Trino", "Presto", "DuckDB", "Polars", "fastparquet", "Kafka Connect", "DataX", "hdfs dfs -put",
-)  # fmt: skip
+    "Flink",
+    "Impala",
+    "Trino",
+    "Presto",
+    "DuckDB",
+    "Polars",
+    "fastparquet",
+    "Kafka Connect",
+    "DataX",
+    "hdfs dfs -put",
+)
 
 
 def names(signs: Any) -> list[str]:
@@ -212,9 +221,11 @@ class Made:
         with Owner(uri) as owner:
             owner.make_table(name, location)
         self.ref = TableRef(
-            name=name, format="hive", location=str(location),
+            name=name,
+            format="hive",
+            location=str(location),
             catalog=CatalogRef(kind="metastore", name=uri, table=f"{DATABASE}.{name}"),
-        )  # fmt: skip
+        )
 
     def with_properties(self, **properties: str) -> None:
         with Owner(self.uri) as owner:
@@ -294,8 +305,10 @@ def test_init_explain_and_show_warn_of_a_table_of_flinks_with_evidence_consequen
     init = json.loads(home.run("init", metastore.uri, "--database", DATABASE, "--table", "streamed", "--json").stdout)
     (seen,) = init["tables"]
     assert [(one["tool"], one["warns"]) for one in seen["likely_writers"]] == [
-        ("Flink", True), (tools.ARROW.name, True), ("Spark", False),
-    ]  # fmt: skip
+        ("Flink", True),
+        (tools.ARROW.name, True),
+        ("Spark", False),
+    ]
     written = home.config.read_text()
     at = written.splitlines()
     rule = at[at.index(f'# match = "{DATABASE}.streamed"') : at.index('# access = "?"  # "catalog"') + 1]

@@ -88,8 +88,12 @@ def test_a_metastores_tables_are_found_by_patterns_with_where_they_are_and_no_vi
     hive: MetastoreServer, tables: dict[str, TableRef]
 ):
     assert {name for name in tables if name.startswith("shop.")} == {
-        "shop.orders", "shop.clicks", "shop.events", "shop.flat", "shop.moved",
-    }  # fmt: skip
+        "shop.orders",
+        "shop.clicks",
+        "shop.events",
+        "shop.flat",
+        "shop.moved",
+    }
     assert not {"odd.view", "odd.json"} & tables.keys()
     orders = tables["shop.orders"]
     assert (orders.format, orders.location) == ("hive", f"{hive.place}/warehouse/shop.db/orders")
@@ -104,9 +108,12 @@ def test_files_are_listed_by_partition_with_size_and_time_whatever_the_values_ar
     FORMAT.check(ref)
     found = listed(ref)
     assert sorted(found) == [
-        "day=2024-01-01/city=K%2FL", "day=2024-01-02/city=São Paulo", "day=2024-01-03/city=a%3Db c",
-        "day=2024-01-04/city=100%25", "day=2024-01-05/city=__HIVE_DEFAULT_PARTITION__",
-    ]  # fmt: skip
+        "day=2024-01-01/city=K%2FL",
+        "day=2024-01-02/city=São Paulo",
+        "day=2024-01-03/city=a%3Db c",
+        "day=2024-01-04/city=100%25",
+        "day=2024-01-05/city=__HIVE_DEFAULT_PARTITION__",
+    ]
     assert {len(paths) for paths in found.values()} == {3}
     rows = FORMAT.snapshot(ref).slices.to_pylist()
     for row in rows:

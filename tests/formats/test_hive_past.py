@@ -68,8 +68,11 @@ def test_what_a_plan_replaced_was_written_by_commits_and_what_came_along_was_not
         replaced("dt=1/large", LIMIT, 2, V1),
     )
     assert [(commit.change, len(commit.wrote), len(commit.took_out)) for commit in found.commits] == [
-        (Change.WRITE, 1, 0), (Change.WRITE, 1, 0), (Change.WRITE, 1, 0), (Change.REWRITE, 1, 2),
-    ]  # fmt: skip
+        (Change.WRITE, 1, 0),
+        (Change.WRITE, 1, 0),
+        (Change.WRITE, 1, 0),
+        (Change.REWRITE, 1, 2),
+    ]
     without = replay(script_of(found), None, small_file_limit_bytes=LIMIT)
     assert (without.end.files, without.end.bytes) == (3, LIMIT + 3 * MIB)
     again = replay(script_of(found), SizingPolicy(payback=timedelta()), small_file_limit_bytes=LIMIT)

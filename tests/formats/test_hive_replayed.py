@@ -68,9 +68,18 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
     metastore: MetastoreServer, tmp_path: Path
 ):
     home = hive_installation(
-        tmp_path, sqlite_at(tmp_path), metastore.uri, "past", small_file_limit="1MiB", target_file_max="4MiB",
-        max_bytes_per_group="8MiB", min_input_files=3, scan_interval="30s", receipt="footer", payback="0s",
-    )  # fmt: skip
+        tmp_path,
+        sqlite_at(tmp_path),
+        metastore.uri,
+        "past",
+        small_file_limit="1MiB",
+        target_file_max="4MiB",
+        max_bytes_per_group="8MiB",
+        min_input_files=3,
+        scan_interval="30s",
+        receipt="footer",
+        payback="0s",
+    )
     began, known = time.time() - (COMMITS + 1) * APART_SECONDS, set[Path]()
     with session(metastore) as writer:
         for statement in MADE:

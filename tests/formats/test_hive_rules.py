@@ -204,8 +204,9 @@ def test_rule_10_a_partition_that_is_dropped_before_the_commit_is_left_out_and_t
         commit = one.writer.commit(rewrite)
     (left,) = commit.left_out
     assert (left.group, left.reason) == (
-        0, "partition dt=0 changed before the commit: it is not in the metastore any more",
-    )  # fmt: skip
+        0,
+        "partition dt=0 changed before the commit: it is not in the metastore any more",
+    )
     assert {output.partition for output in commit.outputs} == {"dt=1"}
     assert {version.partition for version in commit.superseded} == {"dt=1"}
     assert (case.rows(table), case.commits(table)) == (rows, [("p", 1)])

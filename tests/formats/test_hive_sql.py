@@ -246,26 +246,28 @@ class Owner:
 
 
 OWNERS = {
-    "drop_insert": Owner(
-        statements=(_DROP, _INSERT), managed=(_ODD, _ADDED_LATER), external=(_ODD, _ADDED_LATER)
-    ),
+    "drop_insert": Owner(statements=(_DROP, _INSERT), managed=(_ODD, _ADDED_LATER), external=(_ODD, _ADDED_LATER)),
     "drop_add": Owner(
         statements=(_DROP, "ALTER TABLE sql.{name} ADD PARTITION (dt='d0')"), managed=(_ODD,), external=(_ODD,)
     ),
     "drop_msck": Owner(statements=(_DROP, "MSCK REPAIR TABLE sql.{name}"), managed=(_ODD,), external=(_ODD,)),
     "drop_table_msck": Owner(
         statements=(_INSERT, "DROP TABLE sql.{name}", "{made}", "MSCK REPAIR TABLE sql.{name}"),
-        managed=(), external=(_EVEN, _ODD),
+        managed=(),
+        external=(_EVEN, _ODD),
     ),
     "rename": Owner(
         statements=("ALTER TABLE sql.{name} RENAME TO sql.{name}_after", _INSERT.replace("{name}", "{name}_after")),
-        managed=(_EVEN, _ODD, _ADDED_LATER), external=(_EVEN, _ODD, _ADDED_LATER), renamed=True,
+        managed=(_EVEN, _ODD, _ADDED_LATER),
+        external=(_EVEN, _ODD, _ADDED_LATER),
+        renamed=True,
     ),
     "add_columns": Owner(
         statements=("ALTER TABLE sql.{name} ADD COLUMNS (more STRING)", _INSERT.replace("100 + id", "100 + id, 'x'")),
-        managed=(_EVEN, _ODD, _ADDED_LATER), external=(_EVEN, _ODD, _ADDED_LATER),
+        managed=(_EVEN, _ODD, _ADDED_LATER),
+        external=(_EVEN, _ODD, _ADDED_LATER),
     ),
-}  # fmt: skip
+}
 
 
 def is_in_files(shop: Shop, name: str, expected: Counter[int]) -> bool:

@@ -274,8 +274,9 @@ def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(ta
         assert only.path is not None
         assert record["version"] == 2
         assert (operation["dataFilePath"], operation["deltaFilePaths"]) == (
-            only.path.rsplit("/", 1)[-1], list(only.log_files),
-        )  # fmt: skip
+            only.path.rsplit("/", 1)[-1],
+            list(only.log_files),
+        )
         assert operation["baseInstantTime"] in only.path
         # without it Hudi's merge ends in a NullPointerException and leaves the compaction inflight
         assert operation["metrics"]["TOTAL_LOG_FILES_SIZE"] == float(only.log_bytes) > 0

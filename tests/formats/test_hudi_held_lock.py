@@ -121,9 +121,13 @@ def held(found: Any, begun: Since | None = None) -> HeldLock:
 def dynamodb(endpoint: str) -> Any:
     """The table of locks at ``endpoint``, asked once."""
     resource = boto3.resource(
-        "dynamodb", endpoint_url=endpoint, region_name="us-east-1", aws_access_key_id="AKIATESTS",
-        aws_secret_access_key="s3cret-of-the-tests", config=Config(retries={"max_attempts": 0}, connect_timeout=2),
-    )  # fmt: skip
+        "dynamodb",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="AKIATESTS",
+        aws_secret_access_key="s3cret-of-the-tests",
+        config=Config(retries={"max_attempts": 0}, connect_timeout=2),
+    )
     return resource.Table("locks")
 
 

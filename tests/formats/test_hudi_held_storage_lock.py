@@ -123,9 +123,11 @@ class Holder:
     def take(self) -> HeldLock:
         assert self.provider.tryLock()
         stand_in = SimpleNamespace(
-            lock_provider=lambda guard: self.provider, hidden_field=self.bundle.hidden_field,
-            call_hidden=self.bundle.call_hidden, jvm=self.bundle.jvm,
-        )  # fmt: skip
+            lock_provider=lambda guard: self.provider,
+            hidden_field=self.bundle.hidden_field,
+            call_hidden=self.bundle.call_hidden,
+            jvm=self.bundle.jvm,
+        )
         return held_lock(stand_in, None, None, None, time.monotonic())  # type: ignore[arg-type]
 
     @property
@@ -184,9 +186,14 @@ def test_h5_a_storage_lock_that_its_store_does_not_let_renew_is_held_for_half_of
     ours = holder("ours")
     lock = ours.take()
     ours.object.store = S3Store(
-        "lake", endpoint="http://127.0.0.1:1", region="us-east-1", access_key_id="a", secret_access_key="b",
-        retry_config={"max_retries": 0}, client_options={"allow_http": True, "connect_timeout": "500ms"},
-    )  # fmt: skip
+        "lake",
+        endpoint="http://127.0.0.1:1",
+        region="us-east-1",
+        access_key_id="a",
+        secret_access_key="b",
+        retry_config={"max_retries": 0},
+        client_options={"allow_http": True, "connect_timeout": "500ms"},
+    )
     taken_until = ours.valid_until
     assert lock.loss() is None, "until then no other process may take it"
     wait_for(lambda: lock.loss() is not None, "the loss", 15)

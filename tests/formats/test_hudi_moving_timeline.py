@@ -152,10 +152,14 @@ def look(moving: Moving) -> bool:
 
     try:
         found = last_look(
-            client_of(moving), "committing", check=check, ready=lambda: moving.step("ready"),
-            fence=lambda: moving.step("fence"), completes=None if moving.withdraws else OURS,
+            client_of(moving),
+            "committing",
+            check=check,
+            ready=lambda: moving.step("ready"),
+            fence=lambda: moving.step("fence"),
+            completes=None if moving.withdraws else OURS,
             withdraws=moving.withdraws,
-        )  # fmt: skip
+        )
     except LakefoldError:
         return False
     assert not moving.is_excluded, f"lakefold may act although {sorted(moving.pending)} is pending"
@@ -229,9 +233,13 @@ def _without_metadata(look: Any) -> object:
 )
 def test_a_planted_defect_of_the_last_look_is_found(planted: Callable[[], Any]) -> None:
     @settings(
-        max_examples=600, database=None, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False,
+        max_examples=600,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
         suppress_health_check=[HealthCheck.too_slow],
-    )  # fmt: skip
+    )
     @given(script=SCRIPTS, withdraws=st.booleans())
     def hold(script: Script, withdraws: bool) -> None:
         run(script, withdraws=withdraws)

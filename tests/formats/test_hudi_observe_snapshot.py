@@ -134,10 +134,18 @@ def test_a_snapshot_has_the_fixed_schema_no_guessed_rows_and_the_newest_instant(
 @pytest.mark.parametrize(
     "name",
     [
-        "cow", "plain", "unpartitioned", "levels", "encoded", "archived", "clustering_pending", "mor",
-        "compaction_pending", "logs_only",
+        "cow",
+        "plain",
+        "unpartitioned",
+        "levels",
+        "encoded",
+        "archived",
+        "clustering_pending",
+        "mor",
+        "compaction_pending",
+        "logs_only",
     ],
-)  # fmt: skip
+)
 def test_a_look_at_partitions_finds_exactly_what_a_whole_listing_finds_in_them(templates: Templates, name: str) -> None:
     table = ref(templates.get(name))
     whole = FORMAT.snapshot(table)

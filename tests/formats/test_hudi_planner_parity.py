@@ -206,9 +206,16 @@ def test_our_groups_before_the_convergence_rule_are_those_of_hudis_planner_on_ev
             if len(hudi_groups(snapshot, policy, now=now)) > len(ours):
                 covered.add("one to one left out")
     assert covered >= {
-        "several outputs", "one to one", "one to one left out", "logs", "logs only", "all groups a plan may have",
-        "exactly a full group", "a file exactly at the limit", "several groups in a partition",
-    }  # fmt: skip
+        "several outputs",
+        "one to one",
+        "one to one left out",
+        "logs",
+        "logs only",
+        "all groups a plan may have",
+        "exactly a full group",
+        "a file exactly at the limit",
+        "several groups in a partition",
+    }
     record_figure("groups of Hudi's planner and ours", f"the same on {TABLES} generated tables, two settings each")
 
 

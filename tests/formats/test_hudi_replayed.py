@@ -23,10 +23,11 @@ def frame(spark, low, high, version=0):
     from pyspark.sql import functions as f
 
     return spark.range(low, high).select(
-        f.format_string("%012d", "id").alias("id"), f.lit(version).cast("long").alias("ts"),
+        f.format_string("%012d", "id").alias("id"),
+        f.lit(version).cast("long").alias("ts"),
         f.when(f.col("id") % 3 == 0, "2026-01-02").otherwise("2026-01-01").alias("dt"),
         f.sha2(f.concat_ws("/", "id", f.lit(version)), 256).alias("letters"),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("strategy", ["balanced", "hudi"])
@@ -38,11 +39,16 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
         home=tmp_path,
         url=f"sqlite:///{tmp_path}/lakefold.db",
         policy={
-            "strategy": strategy, "small_file_limit": "1MiB", "target_file_max": "4MiB", "min_input_files": 3,
-            "scan_interval": f"{TICK_SECONDS}s", "receipt": "footer", "payback": "0s",
+            "strategy": strategy,
+            "small_file_limit": "1MiB",
+            "target_file_max": "4MiB",
+            "min_input_files": 3,
+            "scan_interval": f"{TICK_SECONDS}s",
+            "receipt": "footer",
+            "payback": "0s",
         },
         write_options=PLAIN,
-    )  # fmt: skip
+    )
     base = home.lake / "t"
     for number in range(9):
         if number == 5:

@@ -89,11 +89,19 @@ def test_what_is_no_answer_in_the_binary_protocol_is_not_taken_for_one(greeting:
 @pytest.mark.parametrize(
     ("value", "written"),
     [
-        ("2024-01-01", "2024-01-01"), ("a b", "a b"), ("K/L", "K%2FL"), ("a=b", "a%3Db"), ("100%", "100%25"),
-        ("São Paulo", "São Paulo"), ("12:30", "12%3A30"), ("x\ty", "x%09y"), ("{[^]}", "%7B%5B%5E%5D}"), ("€", "€"),
+        ("2024-01-01", "2024-01-01"),
+        ("a b", "a b"),
+        ("K/L", "K%2FL"),
+        ("a=b", "a%3Db"),
+        ("100%", "100%25"),
+        ("São Paulo", "São Paulo"),
+        ("12:30", "12%3A30"),
+        ("x\ty", "x%09y"),
+        ("{[^]}", "%7B%5B%5E%5D}"),
+        ("€", "€"),
         ("\\'\"*?#", "%5C%27%22%2A%3F%23"),
     ],
-)  # fmt: skip
+)
 def test_values_of_partitions_are_read_from_names_as_hive_writes_them(value: str, written: str):
     assert values_of(f"a={written}/b=x") == (value, "x")
 

@@ -24,9 +24,11 @@ PLAIN = {"hoodie.parquet.compression.codec": "uncompressed", "hoodie.parquet.dic
 TENTH = {"hoodie.parquet.max.file.size": 12 * MIB, "hoodie.parquet.small.file.limit": 10 * MIB}
 #: blocks of a log are measured by rows in memory: small ones differ from that by little in all
 LOGS = {
-    "hoodie.logfile.max.size": 25 * MIB, "hoodie.logfile.data.block.max.size": MIB // 4,
-    "hoodie.compact.inline": "true", "hoodie.compact.inline.max.delta.commits": 3,
-}  # fmt: skip
+    "hoodie.logfile.max.size": 25 * MIB,
+    "hoodie.logfile.data.block.max.size": MIB // 4,
+    "hoodie.compact.inline": "true",
+    "hoodie.compact.inline.max.delta.commits": 3,
+}
 #: letters of an updated row, so that all updates are three times what the rows were
 _WIDE = 12
 
@@ -39,9 +41,11 @@ def frame(spark: "SparkSession", low: int, high: int, *, version: int = 0, wide:
 
     letters = [f.sha2(f.concat_ws("/", "id", f.lit(version), f.lit(part)), 256) for part in range(wide)]
     return spark.range(low, high).select(
-        f.format_string("%012d", "id").alias("id"), f.lit(version).cast("long").alias("ts"),
-        f.lit("2026-01-01").alias("dt"), f.concat(*letters).alias("letters"),
-    )  # fmt: skip
+        f.format_string("%012d", "id").alias("id"),
+        f.lit(version).cast("long").alias("ts"),
+        f.lit("2026-01-01").alias("dt"),
+        f.concat(*letters).alias("letters"),
+    )
 
 
 def written(base: Path) -> Slices:
@@ -184,9 +188,11 @@ def test_spark_makes_a_file_a_task_and_partition_of_a_hive_table(metastore: Meta
         {"operation": "insert", "partition": "dt=d9", "rows": 10_000, "tasks": 2},
     ]
     document = {
-        "writer": "hive", "row_bytes": pilot.stat().st_size / 20_000, "batches": batches,
+        "writer": "hive",
+        "row_bytes": pilot.stat().st_size / 20_000,
+        "batches": batches,
         "settings": {"spark.sql.files.maxRecordsPerFile": 5_000},
-    }  # fmt: skip
+    }
     several = simulate(read_scenario(document)).steps[0]
     document["settings"] = {"spark.sql.files.maxRecordsPerFile": 3_000}
     cut = simulate(read_scenario(document | {"batches": batches[1:]})).steps[0]

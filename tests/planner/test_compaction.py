@@ -62,17 +62,25 @@ def test_a_slice_is_due_when_any_trigger_is_reached(
     [
         (sliced("a", 3, MIB), {}, "few_logs", "3 of 5 log files"),
         (sliced("a", 1, MIB, bytes=MIB + 1), {}, "few_logs", "1 of 5 log files"),
-        (sliced("a", 2, 2 * GIB, bytes=1), {"compact_log_bytes": 0, "compact_log_ratio": 0}, "few_logs",
-         "2 of 5 log files"),
+        (
+            sliced("a", 2, 2 * GIB, bytes=1),
+            {"compact_log_bytes": 0, "compact_log_ratio": 0},
+            "few_logs",
+            "2 of 5 log files",
+        ),
         (sliced("a", 2, 1), OFF, "few_logs", "2 log files, below what compaction starts at"),
         (sliced("a", 3, MIB), {"compaction": False}, "above_limit", "above limit 1.0 GiB ≥ 300 MiB"),
         (sliced("a", 9, MIB, busy="pending compaction 20260301"), {}, "busy", "pending compaction 20260301"),
         (sliced("a", 9, 60 * GIB), {}, "over_plan", "its group is 61.0 GiB with logs > 60.0 GiB per plan"),
-        (sliced("a", 9, MIB, partition="q"), {"partition_regex": "p", "partition_filter": "regex"}, "filtered",
-         "partition not selected (regex)"),
+        (
+            sliced("a", 9, MIB, partition="q"),
+            {"partition_regex": "p", "partition_filter": "regex"},
+            "filtered",
+            "partition not selected (regex)",
+        ),
         (sliced("a", 9, MIB, age=timedelta(0)), {}, "chosen", "chosen, group 0"),
     ],
-)  # fmt: skip
+)
 def test_a_slice_with_logs_is_told_why(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
     planning = plan([file], settings)
     assert (reasons(planning)["a"], texts(planning)["a"]) == (reason, text)
@@ -109,7 +117,7 @@ def test_only_log_files_do_not_wait_for_the_quiet_period(kind: DeltaKind) -> Non
         ({"compact_delete_ratio": 0.05}, {"deleted": 50}, "chosen", "chosen, group 0"),
         ({"compaction": False}, {"deleted": 600}, "above_limit", "above limit 1.0 GiB ≥ 300 MiB"),
     ],
-)  # fmt: skip
+)
 def test_a_slice_is_due_with_a_share_of_its_rows_deleted(
     kind: DeltaKind, settings: Mapping[str, Any], file: dict[str, Any], reason: str, text: str
 ) -> None:
@@ -138,8 +146,10 @@ def test_where_nobody_knows_or_asks_how_many_rows_are_deleted_the_other_triggers
 def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_few_files_suffice() -> None:
     files = [deleting("vector", 1), deleting("deletes", 1, DeltaKind.DELETES), sliced("log", 1, 40)]
     assert reasons(plan(files, {"compact_log_files": 1, "rewrite_first": "compaction"})) == {
-        "vector": "few_deleted", "deletes": "chosen", "log": "chosen",
-    }  # fmt: skip
+        "vector": "few_deleted",
+        "deletes": "chosen",
+        "log": "chosen",
+    }
 
 
 def test_what_deleted_rows_spare_readers_counts_like_bytes_of_logs() -> None:
@@ -172,8 +182,12 @@ def test_most_log_bytes_for_each_byte_of_the_base_file_go_first_within_the_bound
     assert groups(two) == [["small"], ["heavy"]]
     assert texts(two)["light"] == "next plan: this one has its 2 slices"
     assert reasons(two) | {"small": "", "heavy": ""} == {
-        "heavy": "", "small": "", "light": "next_plan_slices", "only": "next_plan_slices", "none": "above_limit",
-    }  # fmt: skip
+        "heavy": "",
+        "small": "",
+        "light": "next_plan_slices",
+        "only": "next_plan_slices",
+        "none": "above_limit",
+    }
     tight = plan(files, {"max_bytes_per_plan": 2 * GIB})
     assert groups(tight) == [["small"], ["only"], ["light"]]
     assert texts(tight)["heavy"] == "next plan: 2.0 GiB more would exceed 2.0 GiB"
@@ -252,8 +266,10 @@ def test_settings_of_compaction_read_back_under_their_own_names() -> None:
     )
     written = policy.settings()
     assert (written["compact_log_bytes"], written["compact_age"], written["rewrite_first"]) == (
-        "64MiB", "7200s", "clustering",
-    )  # fmt: skip
+        "64MiB",
+        "7200s",
+        "clustering",
+    )
     assert SizingPolicy.from_settings(written) == policy
 
 

@@ -87,13 +87,14 @@ def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewr
     told = history(
         *(
             commit(
-                SINCE + number * HOUR, *(written(f"f{number}-{part}", 40 * MIB) for part in range(16)),
+                SINCE + number * HOUR,
+                *(written(f"f{number}-{part}", 40 * MIB) for part in range(16)),
                 operation="bulk_insert",
             )
             for number in range(48)
         ),
         days=2,
-    )  # fmt: skip
+    )
     policy = SizingPolicy(payback=timedelta())
     found = advise(told, WriterKind.HUDI_COW, policy, TERMS, most_files=10_000)
     tasks = found.trials[0]

@@ -270,9 +270,11 @@ def test_balanced_planning_forgets_no_files_that_could_become_fewer(
         sizes = sorted(
             (0 if f.logs_only else f.bytes) + f.log_bytes
             for f in settled
-            if (f.partition, f.key) == (partition, key) and f.busy is None and f.age >= policy.quiet_period
+            if (f.partition, f.key) == (partition, key)
+            and f.busy is None
+            and f.age >= policy.quiet_period
             and (f.logs_only or f.bytes < policy.small_file_limit_bytes)
-        )  # fmt: skip
+        )
         sizes = [size for size in sizes if size <= policy.target_file_max_bytes]
         for count in range(max(2, policy.min_input_files), min(len(sizes), policy.max_files_per_group) + 1):
             total = sum(sizes[:count])

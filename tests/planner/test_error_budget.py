@@ -95,8 +95,11 @@ def test_a_clock_that_goes_back_takes_nothing_away_and_counts_nothing_twice(look
     found = seen(looks)
     again = found.then(found.at - back, met=False, holds=DAY)
     assert (again.at, again.met_ms, again.missed_ms, again.buckets) == (
-        found.at, found.met_ms, found.missed_ms, found.buckets,
-    )  # fmt: skip
+        found.at,
+        found.met_ms,
+        found.missed_ms,
+        found.buckets,
+    )
 
 
 @pytest.mark.slow
@@ -154,5 +157,7 @@ def test_a_little_missed_every_hour_burns_slowly():
 
 def test_the_paces_are_those_of_the_workbook():
     assert [(rate, long, short) for _, rate, long, short in PACES] == [
-        (14.4, "1h", "5m"), (6.0, "6h", "30m"), (1.0, "3d", "6h"),
-    ]  # fmt: skip
+        (14.4, "1h", "5m"),
+        (6.0, "6h", "30m"),
+        (1.0, "3d", "6h"),
+    ]

@@ -33,9 +33,13 @@ def test_a_table_without_objectives_is_held_to_nothing():
 def test_each_objective_is_judged_by_the_files_that_plans_would_take():
     files = [*small(3, hours=5), File(id="large", bytes=GIB)]
     found = judged(
-        files, slo_small_file_share="5%", slo_files_per_gib=4, slo_oldest_small_file="2h", slo_goal="99.5%",
+        files,
+        slo_small_file_share="5%",
+        slo_files_per_gib=4,
+        slo_oldest_small_file="2h",
+        slo_goal="99.5%",
         slo_window="7d",
-    )  # fmt: skip
+    )
     assert list(found) == [SHARE, FILES, OLDEST]
     assert found[SHARE].value == 0.75
     assert found[FILES].value == pytest.approx(4 * GIB / (GIB + 24 * MIB))

@@ -180,8 +180,15 @@ def test_an_empty_table_has_no_plan_and_nothing_to_explain() -> None:
 def test_decisions_have_the_columns_of_the_contract() -> None:
     planning = plan(PAIR)
     assert planning.decisions.schema.names == [
-        "partition", "file_id", "path", "bytes", "log_bytes", "reason", "number", "reducible",
-    ]  # fmt: skip
+        "partition",
+        "file_id",
+        "path",
+        "bytes",
+        "log_bytes",
+        "reason",
+        "number",
+        "reducible",
+    ]
     assert pa.types.is_dictionary(planning.decisions.schema.field("reason").type)
 
 

@@ -183,11 +183,14 @@ def test_what_lakefold_did_is_left_out_and_writers_go_on_with_what_it_made() -> 
     told = history(
         commit(SINCE + HOUR, written("a", 10 * MIB), written("b", 30 * MIB)),
         commit(
-            SINCE + 2 * HOUR, written("m", 40 * MIB), took_out=(("p", "a"), ("p", "b")), change=Change.REWRITE,
+            SINCE + 2 * HOUR,
+            written("m", 40 * MIB),
+            took_out=(("p", "a"), ("p", "b")),
+            change=Change.REWRITE,
             plan_id="plan-1",
         ),
         commit(SINCE + 3 * HOUR, written("m", 48 * MIB), operation="upsert"),
-    )  # fmt: skip
+    )
     without = run(told, None)
     assert sorted(f["bytes"] for f in files_of(without.layout)) == [12 * MIB, 36 * MIB]
     merged = run(told, policy())
@@ -200,10 +203,13 @@ def test_what_others_clustered_stays_clustered() -> None:
     told = history(
         commit(SINCE + HOUR, *(written(f"f{number}", 10 * MIB) for number in range(4))),
         commit(
-            SINCE + 2 * HOUR, written("m", 40 * MIB), took_out=tuple(("p", f"f{number}") for number in range(4)),
-            change=Change.REWRITE, operation="cluster",
+            SINCE + 2 * HOUR,
+            written("m", 40 * MIB),
+            took_out=tuple(("p", f"f{number}") for number in range(4)),
+            change=Change.REWRITE,
+            operation="cluster",
         ),
-    )  # fmt: skip
+    )
     assert [f["bytes"] for f in files_of(run(told, None).layout)] == [40 * MIB]
 
 

@@ -18,10 +18,16 @@ NIGHTS = Hours.parse(["mon-fri 20:00-06:00", "sat-sun"], "UTC")
     ("day", "time", "open_"),
     [
         (0, "05:59", False),  # Sunday's is over at midnight
-        (0, "19:59", False), (0, "20:00", True), (1, "05:59", True), (1, "06:00", False),
-        (5, "05:59", True), (5, "12:00", True), (6, "23:59", True), (7, "00:00", False),
+        (0, "19:59", False),
+        (0, "20:00", True),
+        (1, "05:59", True),
+        (1, "06:00", False),
+        (5, "05:59", True),
+        (5, "12:00", True),
+        (6, "23:59", True),
+        (7, "00:00", False),
     ],
-)  # fmt: skip
+)
 def test_a_window_begins_on_its_days_and_may_end_on_the_next(day: int, time: str, open_: bool):
     hour, minute = map(int, time.split(":"))
     assert NIGHTS.are_open(MONDAY + timedelta(days=day, hours=hour, minutes=minute)) is open_
@@ -41,8 +47,14 @@ def test_hours_go_by_the_clock_of_their_zone_in_summer_too():
 def test_a_window_may_go_round_the_week_and_last_a_whole_day():
     around = Hours.parse(["sun-mon 00:00-24:00"], "UTC")
     assert [around.are_open(MONDAY + timedelta(days=day, hours=12)) for day in range(7)] == [
-        True, False, False, False, False, False, True,
-    ]  # fmt: skip
+        True,
+        False,
+        False,
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @given(

@@ -70,8 +70,11 @@ def cow_notebook_four_inserts() -> None:
     ]
     limit = found.small_file_limit_bytes
     assert [[file.bytes < limit for file in step.files] for step in found.steps] == [
-        [True], [False], [False, True], [False, False, True],
-    ]  # fmt: skip
+        [True],
+        [False],
+        [False, True],
+        [False, False, True],
+    ]
     assert found.steps[3].files[1].bytes == pytest.approx(120 * MIB, abs=175)
 
 
@@ -184,21 +187,27 @@ _INSERT = [{"operation": "insert", "bytes": "100MiB"}]
 
 SEEDS = {
     "000_ecc5d2bc7628b643.txt": (
-        cow_notebook_four_inserts, cow_notebook_defaults, cow_notebook_defaults_in_a_partition_without_small_files,
-        mor_notebook_four_batches, mor_notebook_with_small_blocks_splits_where_it_meant_to,
+        cow_notebook_four_inserts,
+        cow_notebook_defaults,
+        cow_notebook_defaults_in_a_partition_without_small_files,
+        mor_notebook_four_batches,
+        mor_notebook_with_small_blocks_splits_where_it_meant_to,
     ),
     "001_582934f838c8208f.txt": (
-        automerge_of_three_files, automerge_leaves_two_files_alone_and_all_when_it_is_off,
+        automerge_of_three_files,
+        automerge_leaves_two_files_alone_and_all_when_it_is_off,
         dynamic_partitions_make_a_file_a_task_and_partition,
     ),
     "002_e85acf5acd29e22d.txt": (
-        five_files_take_150_mb_and_300_k_rows_make_three, small_file_limit_zero_and_bulk_insert_fill_nothing,
+        five_files_take_150_mb_and_300_k_rows_make_three,
+        small_file_limit_zero_and_bulk_insert_fill_nothing,
     ),
     "003_4a5d6f3a735ff5fc.txt": (
-        one_small_file_of_a_merge_on_read_table_takes_inserts, two_candidates_and_copy_on_write_fill_all_small_files,
+        one_small_file_of_a_merge_on_read_table_takes_inserts,
+        two_candidates_and_copy_on_write_fill_all_small_files,
         logs_take_inserts_where_the_index_finds_rows_in_them,
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("seed", "number"), [(seed, n) for seed, numbers in SEEDS.items() for n in numbers])

@@ -15,15 +15,17 @@ KIB = 1 << 10
 #: small enough that a few thousand rows make several files, none so small that rows do not fit
 SETTINGS = {
     "hudi": {
-        "hoodie.parquet.max.file.size": 120 * KIB, "hoodie.parquet.small.file.limit": 100 * KIB,
+        "hoodie.parquet.max.file.size": 120 * KIB,
+        "hoodie.parquet.small.file.limit": 100 * KIB,
         "hoodie.copyonwrite.record.size.estimate": 100,
     },
     "mor": {
-        "hoodie.logfile.max.size": 20 * KIB, "hoodie.logfile.data.block.max.size": 8 * KIB,
+        "hoodie.logfile.max.size": 20 * KIB,
+        "hoodie.logfile.data.block.max.size": 8 * KIB,
         "hoodie.compact.inline.max.delta.commits": 3,
     },
     "hive": {"dfs.blocksize": 64 * KIB, "spark.hive.automerge.block.percent": 0.25},
-}  # fmt: skip
+}
 amounts = st.integers(1, 6_000)
 partitions = st.sampled_from(["", "dt=1", "dt=2"])
 inserts = st.fixed_dictionaries({"operation": st.just("insert"), "partition": partitions, "rows": amounts})
@@ -137,8 +139,10 @@ def test_rows_of_a_hive_file_are_bounded_by_spark():
     assert [file.rows for file in found.steps[0].files] == [10]  # merged again
     off = {"spark.sql.files.maxRecordsPerFile": 4, "spark.hive.automerge.enabled": False}
     assert [f.rows for f in run("hive", [{"operation": "insert", "rows": 10, "tasks": 1}], **off).steps[0].files] == [
-        4, 4, 2,
-    ]  # fmt: skip
+        4,
+        4,
+        2,
+    ]
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 1_000), min_size=1, max_size=20).filter(any))

@@ -28,9 +28,13 @@ SEED = int(os.environ.get("LAKEFOLD_CHAOS_SEED") or random.SystemRandom().randra
 MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (60 if SOAK else 30) / len(DATABASES))
 #: what happens besides faults and acts of the owner, and counts only where it does
 WANTED = (
-    "slow loads", "loads where the partition had been", "drops during halts", "late loads during halts",
-    "looks at shared directories", "plans completed",
-)  # fmt: skip
+    "slow loads",
+    "loads where the partition had been",
+    "drops during halts",
+    "late loads during halts",
+    "looks at shared directories",
+    "plans completed",
+)
 
 _all: dict[tuple[str, str], Counter[str]] = {}
 

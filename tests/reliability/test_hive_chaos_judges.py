@@ -45,11 +45,13 @@ def halted(table: str, *partitions: str, all_of_it: bool = False) -> dict[str, A
     return {
         "attention": [
             {
-                "table": table, "halted_at": "then" if all_of_it else None, "halted_reason": ALL if all_of_it else None,
+                "table": table,
+                "halted_at": "then" if all_of_it else None,
+                "halted_reason": ALL if all_of_it else None,
                 "halted_partitions": [{"partition": one, "halted_reason": "both overwritten"} for one in partitions],
             }
         ]
-    }  # fmt: skip
+    }
 
 
 def split(halts: Halts, tmp_path: Path) -> None:

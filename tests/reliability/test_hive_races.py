@@ -38,8 +38,11 @@ class Writer:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "hive_race.writer", *arguments],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join([str(_HERE), *sys.path])},
-                cwd=metastore.home, stdout=sink, stderr=sink, start_new_session=True,
-            )  # fmt: skip
+                cwd=metastore.home,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
 
     @property
     def said(self) -> str:
@@ -90,9 +93,15 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
 ):
     table = f"race.{kind}"
     home = hive_installation(
-        tmp_path, sqlite_at(tmp_path), metastore.uri, "race", slots=1, retention=RETENTION, scan_interval="1s",
+        tmp_path,
+        sqlite_at(tmp_path),
+        metastore.uri,
+        "race",
+        slots=1,
+        retention=RETENTION,
+        scan_interval="1s",
         sweep_interval="5s",
-    )  # fmt: skip
+    )
     writer = Writer(tmp_path, metastore, table, kind, "seed")
     log, daemon = tmp_path / "daemon.log", None
     reader = FreshReader(lambda: read_table(metastore.uri, table), writer.writes, every=0.5)
@@ -111,9 +120,11 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
             return bool(reader.wrong) or (commits >= COMMITS and all(spanned(told())))
 
         wait_for(
-            is_enough, lambda: f"{COMMITS} commits, spanned by appends and overwrites: {told()[-3000:]}",
-            3000 if SOAK else 400, every=1,
-        )  # fmt: skip
+            is_enough,
+            lambda: f"{COMMITS} commits, spanned by appends and overwrites: {told()[-3000:]}",
+            3000 if SOAK else 400,
+            every=1,
+        )
         writer.stop()
         expected = {name: dict(rows) for name, rows in Ledger.of(writer.writes).rows().items()}
 

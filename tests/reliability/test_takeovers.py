@@ -30,8 +30,10 @@ def test_trap_a_kill_in_the_metadata_write_leaves_a_lock_that_the_next_process_r
     try:
         wait_for(
             lambda: killed.poll() is not None or (lock.exists() and set(metadata.glob("*.inflight")) - known),
-            "a commit to the metadata table", 180, every=0.001,
-        )  # fmt: skip
+            "a commit to the metadata table",
+            180,
+            every=0.001,
+        )
         assert killed.poll() is None, (tmp_path / "killed.log").read_text()[-3000:]
     finally:
         stop_group(killed)

@@ -120,10 +120,16 @@ def prometheus(home: Path, targets: list[str], rules_file: Path, interval: str =
     server = Prometheus(f"http://127.0.0.1:{(port := free_port())}")
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
-            [program, f"--config.file={config}", f"--storage.tsdb.path={home / 'data'}",
-             f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"],
-            stdout=log, stderr=log,
-        )  # fmt: skip
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={home / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--log.level=warn",
+            ],
+            stdout=log,
+            stderr=log,
+        )
     try:
         wait_for(lambda: process.poll() is not None or _answers(server), "Prometheus ready")
         assert process.poll() is None, (home / "log").read_text()

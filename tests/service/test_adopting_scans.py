@@ -46,9 +46,16 @@ def configured(home: Path, table: TableRef, **policy: Any) -> ConfiguredTable:
 def waiting(table: TableRef, instant: str = "7", **changes: Any) -> Unfinished:
     now = datetime.now(UTC)
     entry = Unfinished(
-        instant=instant, action="clustering", begun=False, since=now, last_sign=now, alive=True,
-        kind=PlanKind.CLUSTERING, groups=plan_all(ToyFormat(), table, "").groups, sort_columns=("id",),
-    )  # fmt: skip
+        instant=instant,
+        action="clustering",
+        begun=False,
+        since=now,
+        last_sign=now,
+        alive=True,
+        kind=PlanKind.CLUSTERING,
+        groups=plan_all(ToyFormat(), table, "").groups,
+        sort_columns=("id",),
+    )
     return replace(entry, **changes)
 
 
@@ -123,9 +130,11 @@ def test_what_is_begun_ours_no_rewrite_or_not_executable_is_not_adopted(
 ) -> None:
     found = configured(tmp_path, table)
     entries = [
-        waiting(table, "1", begun=True), waiting(table, "2", plan_id="ours"), waiting(table, "3", kind=None),
+        waiting(table, "1", begun=True),
+        waiting(table, "2", plan_id="ours"),
+        waiting(table, "3", kind=None),
         waiting(table, "4", refusal="it names no file slices"),
-    ]  # fmt: skip
+    ]
     assert adopt(store, found, entries, snapshot="", actor="scheduler") == []
     assert store.plans() == []
 

@@ -308,9 +308,14 @@ def test_times_are_said_as_dates_times_and_ages(client, context):
     plan = add(context.store, "dt=1", table=SALES).plan_id
     today = datetime.now(UTC)
     for since, found in (
-        (today.date().isoformat(), 1), ((today - timedelta(minutes=1)).isoformat(), 1), ("2d", 1), ("15min", 1),
-        ((today + timedelta(days=1)).date().isoformat(), 0), ("2099-01-01T00:00Z", 0), ("0s", 0),
-    ):  # fmt: skip
+        (today.date().isoformat(), 1),
+        ((today - timedelta(minutes=1)).isoformat(), 1),
+        ("2d", 1),
+        ("15min", 1),
+        ((today + timedelta(days=1)).date().isoformat(), 0),
+        ("2099-01-01T00:00Z", 0),
+        ("0s", 0),
+    ):
         assert len(client.get("/v1/plans", params={"since": since}).json()["items"]) == found, since
     for until, found in (("2d", 0), ("0s", 1), ((today + timedelta(days=1)).date().isoformat(), 1)):
         assert len(client.get("/v1/plans", params={"until": until}).json()["items"]) == found, until

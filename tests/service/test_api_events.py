@@ -61,12 +61,19 @@ def callback(*partitions, **changes):
     """What Hudi 1.2 sends after a commit that wrote a file in each of ``partitions``."""
     stats = [
         {
-            "fileId": f"{number}-0", "path": f"{partition}/{number}.parquet", "partitionPath": partition,
-            "prevCommit": "null", "numWrites": 7, "numInserts": 7, "fileSizeInBytes": 1234, "prevBaseFile": None,
-            "logFiles": [], "totalWriteErrors": 0,
+            "fileId": f"{number}-0",
+            "path": f"{partition}/{number}.parquet",
+            "partitionPath": partition,
+            "prevCommit": "null",
+            "numWrites": 7,
+            "numInserts": 7,
+            "fileSizeInBytes": 1234,
+            "prevBaseFile": None,
+            "logFiles": [],
+            "totalWriteErrors": 0,
         }
         for number, partition in enumerate(partitions)
-    ]  # fmt: skip
+    ]
     message = {"commitTime": "20260301120000000", "tableName": "trips", "basePath": "file:/lake/demo/trips"}
     return {**message, "commitActionType": "commit", "hoodieWriteStat": stats, **changes}
 
@@ -74,8 +81,9 @@ def callback(*partitions, **changes):
 def test_a_writer_tells_its_partitions_and_they_wait_for_the_scheduler(context, client):
     answer = client.post("/v1/events/commit", json={"table": "demo.trips", "partitions": ["dt=2", "dt=1/", "dt=2"]})
     assert (answer.status_code, answer.json()) == (
-        202, {"table": "demo.trips", "partitions": ["dt=1", "dt=2"], "accepted": True, "reason": None}
-    )  # fmt: skip
+        202,
+        {"table": "demo.trips", "partitions": ["dt=1", "dt=2"], "accepted": True, "reason": None},
+    )
     assert reported(context) == [("demo.trips", "dt=1"), ("demo.trips", "dt=2")]
     assert {entry.reported_by for entry in context.store.written()} == {"token airflow"}
 
@@ -119,10 +127,13 @@ def test_hudis_callback_reports_the_partitions_of_its_commit(context, writer):
     assert (answer.status_code, answer.json()) == (
         202,
         {
-            "table": "demo.trips", "partitions": ["dt=1", "dt=3"], "accepted": True, "reason": None,
+            "table": "demo.trips",
+            "partitions": ["dt=1", "dt=3"],
+            "accepted": True,
+            "reason": None,
             "instant": "20260301120000000",
         },
-    )  # fmt: skip
+    )
     assert reported(context) == [("demo.trips", "dt=1"), ("demo.trips", "dt=3")]
 
 
@@ -163,8 +174,9 @@ def test_without_a_configured_key_the_callback_is_off_for_everybody(tmp_path, co
     with client_of(off, add_token(context.store, "write")) as client:
         answer = client.post("/v1/events/hudi", json=callback("dt=1"), headers={"HUDI-CALLBACK-KEY": ""})
     assert (answer.status_code, answer.json()["detail"]) == (
-        401, "Hudi's callback is off; set [http] hudi_callback_key"
-    )  # fmt: skip
+        401,
+        "Hudi's callback is off; set [http] hudi_callback_key",
+    )
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,9 @@ def test_messages_are_listed_by_state(client):
         items = client.get(f"/v1/notifications?state={state}").json()["items"]
         assert [message["number"] for message in items] == numbers
     assert client.get("/v1/notifications?state=dead&after=2").json() == {
-        "items": client.get("/v1/notifications?after=2").json()["items"], "next": None
-    }  # fmt: skip
+        "items": client.get("/v1/notifications?after=2").json()["items"],
+        "next": None,
+    }
     for wrong in ("state=lost", "after=x", "limit=0", f"after={1 << 63}"):
         assert client.get(f"/v1/notifications?{wrong}").status_code == 422
 

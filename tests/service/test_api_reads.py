@@ -59,10 +59,13 @@ def add_plans(store, count, table="sales.many"):
     for n in range(count):
         piece = FileSlice(partition=f"p={n}", file_id=f"f{n}", path=f"p={n}/f{n}.parquet", bytes=1000)
         plan = Plan(
-            plan_id=str(uuid7()), table=ref, kind=PlanKind.CLUSTERING, snapshot_instant="1",
+            plan_id=str(uuid7()),
+            table=ref,
+            kind=PlanKind.CLUSTERING,
+            snapshot_instant="1",
             groups=(ClusteringGroup(partition=f"p={n}", slices=(piece,), output_files=1),),
             options=RewriteOptions(target_file_max_bytes=1 << 20),
-        )  # fmt: skip
+        )
         store.add_plan(plan, request_id=None, actor="test", estimate={})
         made.append(plan.plan_id)
     return made

@@ -102,8 +102,10 @@ def test_a_dry_run_answers_with_the_plans_and_stores_none(toys, tmp_path, contex
             assert answer.status_code == 200
             assert answer.json()["answer"]["outcome"] == "dry_run"
             assert [len(group["files"]) for plan in answer.json()["answer"]["plans"] for group in plan["groups"]] == [
-                3, 3, 3
-            ]  # fmt: skip
+                3,
+                3,
+                3,
+            ]
     assert context.store.plans() == []
 
 
@@ -267,8 +269,9 @@ def test_a_plan_is_cancelled_and_only_a_failed_one_retried(toys, tmp_path, conte
     assert client.post(f"/v1/plans/{plan.plan_id}/retry").status_code == 409
     answer = client.post(f"/v1/plans/{plan.plan_id[:23]}/cancel", json={"reason": "wrong day"})
     assert (answer.status_code, answer.json()) == (
-        200, {"plan_id": plan.plan_id, "state": "cancelled", "cancel_requested": False}
-    )  # fmt: skip
+        200,
+        {"plan_id": plan.plan_id, "state": "cancelled", "cancel_requested": False},
+    )
     assert context.store.plan(plan.plan_id).cancel_reason == "wrong day"
     assert context.store.events(plan.plan_id)[-1].actor == "token ci"
     assert client.post(f"/v1/plans/{plan.plan_id}/cancel").status_code == 409
@@ -288,8 +291,9 @@ def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path,
         assert other.post(f"/v1/plans/{plan.plan_id}/approve").status_code == 403
     answer = client.post(f"/v1/plans/{plan.plan_id[:23]}/decline", json={"reason": "month end"})
     assert (answer.status_code, answer.json()) == (
-        200, {"plan_id": plan.plan_id, "state": "cancelled", "decision": "declined"},
-    )  # fmt: skip
+        200,
+        {"plan_id": plan.plan_id, "state": "cancelled", "decision": "declined"},
+    )
     for again in ("approve", "decline"):
         refused = client.post(f"/v1/plans/{plan.plan_id}/{again}")
         assert (refused.status_code, "was declined by token ci before" in refused.json()["detail"]) == (409, True)

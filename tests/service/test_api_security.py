@@ -143,9 +143,7 @@ def test_on_the_loopback_reading_needs_no_token(context):
 
 def refused(answer):
     """A refusal for want of a token: 401, or the page's way to where one is asked for."""
-    return answer.status_code == 401 or (
-        answer.status_code == 303 and answer.headers["Location"].startswith("/login")
-    )  # fmt: skip
+    return answer.status_code == 401 or (answer.status_code == 303 and answer.headers["Location"].startswith("/login"))
 
 
 def test_no_wrong_expired_and_revoked_tokens_are_told_apart_from_what_they_may_do(context):

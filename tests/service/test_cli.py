@@ -39,13 +39,31 @@ LAKEFOLD = [sys.executable, "-m", "service.cli"]
 
 #: every command with arguments that get past its own checks
 COMMANDS = [
-    ("status",), ("pause",), ("resume",), ("tables", "list"), ("tables", "show", "t"), ("tables", "explain", "t"),
-    ("plans", "list"), ("plans", "show", "p"), ("plans", "request", "t"), ("plans", "cancel", "p"),
-    ("plans", "retry", "p"), ("plans", "watch", "p"), ("clean",), ("clean", "-n"), ("verify", "t"),
-    ("config", "show", "t"), ("db", "check"), ("tokens", "list"), ("tokens", "revoke", "t"),
-    ("tokens", "add", "t", "--scope", "read"), ("notifications", "list"), ("notifications", "drop", "--all"),
-    ("serve",), ("worker", "--once"),
-]  # fmt: skip
+    ("status",),
+    ("pause",),
+    ("resume",),
+    ("tables", "list"),
+    ("tables", "show", "t"),
+    ("tables", "explain", "t"),
+    ("plans", "list"),
+    ("plans", "show", "p"),
+    ("plans", "request", "t"),
+    ("plans", "cancel", "p"),
+    ("plans", "retry", "p"),
+    ("plans", "watch", "p"),
+    ("clean",),
+    ("clean", "-n"),
+    ("verify", "t"),
+    ("config", "show", "t"),
+    ("db", "check"),
+    ("tokens", "list"),
+    ("tokens", "revoke", "t"),
+    ("tokens", "add", "t", "--scope", "read"),
+    ("notifications", "list"),
+    ("notifications", "drop", "--all"),
+    ("serve",),
+    ("worker", "--once"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -57,14 +75,47 @@ def home(clean_environment, tmp_path):
 
 def test_the_commands_are_those_of_the_contract():
     assert {" ".join(path) for path in every_command()} == {
-        "audit", "init", "serve", "worker", "status", "pause", "resume", "demo", "simulate", "clean", "verify",
-        "tables list", "tables databases", "tables show", "tables explain", "tables replay", "tables advise",
-        "tables rollback", "tables repair", "tables resolve", "tables home",
-        "plans list", "plans show", "plans request", "plans cancel", "plans retry", "plans watch",
-        "plans approve", "plans decline",
-        "config check", "config show", "db upgrade", "db check", "tokens add", "tokens list", "tokens revoke",
-        "notifications list", "notifications retry", "notifications drop", "notifications test",
-    }  # fmt: skip
+        "audit",
+        "init",
+        "serve",
+        "worker",
+        "status",
+        "pause",
+        "resume",
+        "demo",
+        "simulate",
+        "clean",
+        "verify",
+        "tables list",
+        "tables databases",
+        "tables show",
+        "tables explain",
+        "tables replay",
+        "tables advise",
+        "tables rollback",
+        "tables repair",
+        "tables resolve",
+        "tables home",
+        "plans list",
+        "plans show",
+        "plans request",
+        "plans cancel",
+        "plans retry",
+        "plans watch",
+        "plans approve",
+        "plans decline",
+        "config check",
+        "config show",
+        "db upgrade",
+        "db check",
+        "tokens add",
+        "tokens list",
+        "tokens revoke",
+        "notifications list",
+        "notifications retry",
+        "notifications drop",
+        "notifications test",
+    }
 
 
 @pytest.mark.parametrize("path", every_command(), ids=" ".join)
@@ -262,9 +313,13 @@ def _stored_plan(home: Path) -> str:
     file = FileSlice(partition="p", file_id="f", path="p/f.parquet", bytes=10)
     group = ClusteringGroup(partition="p", slices=(file, file), output_files=1)
     plan = Plan(
-        plan_id="01990000-0000-7000-8000-000000000000", table=table, kind=PlanKind.CLUSTERING, groups=(group,),
-        options=RewriteOptions(target_file_max_bytes=100), snapshot_instant="1",
-    )  # fmt: skip
+        plan_id="01990000-0000-7000-8000-000000000000",
+        table=table,
+        kind=PlanKind.CLUSTERING,
+        groups=(group,),
+        options=RewriteOptions(target_file_max_bytes=100),
+        snapshot_instant="1",
+    )
     store.add_plan(plan, request_id=None, actor="test", estimate={})
     store.close()
     return plan.plan_id
@@ -302,11 +357,22 @@ def test_a_reader_that_leaves_a_pipe_gets_no_complaint(run):
 
 def test_each_error_has_its_exit_code_and_one_line():
     for error, code in (
-        (Rejected("r"), 1), (Conflict("c"), 1), (Transient("t"), 1), (Integrity("i"), 1), (CommitUnknown("u"), 1),
-        (ConfigError("c"), 1), (OverrideError("p"), 2), (NotFound("n"), 10), (PartitionsTaken({"a": "p1"}), 11),
-        (Ambiguous("a", []), 2), (WrongState("w"), 1), (SchemaBehind("s"), 13), (DatabaseUnreachable("d"), 13),
-        (KeyboardInterrupt(), 130), (RuntimeError("surprise"), 1),
-    ):  # fmt: skip
+        (Rejected("r"), 1),
+        (Conflict("c"), 1),
+        (Transient("t"), 1),
+        (Integrity("i"), 1),
+        (CommitUnknown("u"), 1),
+        (ConfigError("c"), 1),
+        (OverrideError("p"), 2),
+        (NotFound("n"), 10),
+        (PartitionsTaken({"a": "p1"}), 11),
+        (Ambiguous("a", []), 2),
+        (WrongState("w"), 1),
+        (SchemaBehind("s"), 13),
+        (DatabaseUnreachable("d"), 13),
+        (KeyboardInterrupt(), 130),
+        (RuntimeError("surprise"), 1),
+    ):
         assert classify(error).code == code, error
     assert in_words(RuntimeError("two\nlines")) == "RuntimeError: two lines"
     assert in_words(PermissionError(13, "Permission denied", "/lake")) == "Permission denied: /lake"

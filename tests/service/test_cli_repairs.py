@@ -114,10 +114,14 @@ def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lak
     assert f"lakefold tables rollback sales.orders {dead}" in shown
     slices = (FileSlice(partition=ONE, file_id="f", path=f"{ONE}/f.parquet", bytes=1),)
     plan = Plan(
-        plan_id="0198-live", table=TableRef(name="sales.orders", format="hudi", location=str(lakefold.base)),
-        kind=PlanKind.CLUSTERING, groups=(ClusteringGroup(partition=ONE, slices=slices, output_files=1),),
-        options=RewriteOptions(target_file_max_bytes=1), snapshot_instant="", adopted=dead,
-    )  # fmt: skip
+        plan_id="0198-live",
+        table=TableRef(name="sales.orders", format="hudi", location=str(lakefold.base)),
+        kind=PlanKind.CLUSTERING,
+        groups=(ClusteringGroup(partition=ONE, slices=slices, output_files=1),),
+        options=RewriteOptions(target_file_max_bytes=1),
+        snapshot_instant="",
+        adopted=dead,
+    )
     lakefold.store.add_plan(plan, request_id=None, actor="test", estimate={})
     problem = lakefold.problem("tables", "rollback", "orders", dead, expect=11)
     assert problem["detail"].endswith("belongs to plan 0198-live; to end it: lakefold plans cancel 0198-live")
@@ -125,8 +129,9 @@ def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lak
     lakefold("plans", "cancel", "0198-live")
     (done,) = lakefold.json("tables", "rollback", "orders", dead)
     assert done == {
-        "table": "sales.orders", "instant": dead,
+        "table": "sales.orders",
+        "instant": dead,
         "done": f"commit {dead} is rolled back: what was written of it is deleted",
-    }  # fmt: skip
+    }
     assert not list(timeline.glob(f"{dead}*"))
     lakefold.problem("tables", "rollback", "orders", dead, expect=10)

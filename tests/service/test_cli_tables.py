@@ -214,9 +214,15 @@ def test_tables_are_listed_and_shown_from_the_last_scan_with_its_age(lakefold):
 
 def test_an_unknown_table_exits_10_with_the_nearest_name_from_every_command(lakefold):
     commands: Sequence[Sequence[str]] = (
-        ("tables", "show"), ("tables", "explain"), ("plans", "request"), ("verify",), ("clean",), ("pause",),
-        ("resume",), ("config", "show"),
-    )  # fmt: skip
+        ("tables", "show"),
+        ("tables", "explain"),
+        ("plans", "request"),
+        ("verify",),
+        ("clean",),
+        ("pause",),
+        ("resume",),
+        ("config", "show"),
+    )
     for command in commands:
         problem = lakefold.problem(*command, "sales.order", expect=10)
         assert "did you mean 'sales.orders'?" in problem["detail"], command

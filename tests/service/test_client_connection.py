@@ -49,9 +49,14 @@ def ok(document=None, **headers):
 
 def problem(problem, detail="no", status=None, **facts):
     document = {
-        "type": f"docs/problems.md#{problem.slug}", "title": problem.title, "status": problem.status, "detail": detail,
-        "instance": "/v1/x", "exit_code": problem.code.value, **facts,
-    }  # fmt: skip
+        "type": f"docs/problems.md#{problem.slug}",
+        "title": problem.title,
+        "status": problem.status,
+        "detail": detail,
+        "instance": "/v1/x",
+        "exit_code": problem.code.value,
+        **facts,
+    }
     return httpx.Response(status or problem.status, json=document)
 
 
@@ -129,7 +134,7 @@ UNTRUSTED.verify_message = "self-signed certificate"
         (problem(problems.UNAUTHENTICATED, "the token is wrong"), "unauthenticated", "the token is wrong"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
-)  # fmt: skip
+)
 def test_every_way_not_to_answer_is_one_line_that_says_which(answer, kind, words):
     error = refusal(http_of(answer)[0])
     assert error.problem.slug == kind
@@ -223,8 +228,10 @@ def event(document):
 def test_progress_comes_by_events_and_a_comment_repeats_the_last():
     http, calls = http_of(stream(event(news("inflight", 1)), ": ping\n\n", event(news("completed", 2))))
     assert [(n["state"], n["progress_bytes_done"]) for n in progress(http, "p1")] == [
-        ("inflight", 1), ("inflight", 1), ("completed", 2)
-    ]  # fmt: skip
+        ("inflight", 1),
+        ("inflight", 1),
+        ("completed", 2),
+    ]
     assert [call.headers["Accept"] for call in calls] == ["text/event-stream"]
 
 

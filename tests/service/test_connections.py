@@ -271,10 +271,15 @@ def test_more_connections_than_files_neither_end_the_service_nor_fill_the_log(tm
     with (
         (tmp_path / "log").open("w+") as log,
         subprocess.Popen(
-            [sys.executable, "-c", FEW_FILES], env={"PYTHONPATH": ":".join(map(str, paths))}, cwd=root,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
+            [sys.executable, "-c", FEW_FILES],
+            env={"PYTHONPATH": ":".join(map(str, paths))},
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         ) as process,
-    ):  # fmt: skip
+    ):
         try:
             port = int(process.stdout.readline())
 

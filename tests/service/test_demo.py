@@ -103,8 +103,13 @@ def test_the_installed_wheels_demo_ends_with_a_table_equal_to_its_writers_ledger
     home = tmp_path / "demo"
     done = subprocess.run(
         [str(installed / "lakefold"), "demo", "--format", format_, "--workdir", str(home)],
-        env=environment(), cwd=tmp_path, capture_output=True, text=True, timeout=580, check=False,
-    )  # fmt: skip
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+    )
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert gone(home), processes_of(home)
     lines = done.stdout.splitlines()
@@ -192,8 +197,12 @@ def test_a_writer_that_can_not_start_is_one_clear_line_with_the_end_of_its_log(t
     home = tmp_path / "demo"
     done = subprocess.run(
         [LAKEFOLD, "demo", "--workdir", str(home)],
-        env=environment(SPARK_HOME="/nowhere"), capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+        env=environment(SPARK_HOME="/nowhere"),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 1
     *tail, last = done.stderr.splitlines()
     assert last == f"lakefold: the demo's writer ended with exit code 1; its log is {home}/writer.log"
@@ -221,8 +230,11 @@ def test_the_demos_errors_are_problem_objects_for_scripts(tmp_path):
     (tmp_path / "file").write_text("")
     done = subprocess.run(
         [LAKEFOLD, "demo", "--json", "--workdir", str(tmp_path / "file")],
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 2
     assert done.stdout == ""
     problem = json.loads(done.stderr)

@@ -92,8 +92,13 @@ class Reader:
         serves = re.fullmatch(r"lakefold serve\s*(#.*)?", last) is not None
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", "\n".join(before) if serves else text],
-            cwd=self.home, env=environment, capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
+            cwd=self.home,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
         assert done.returncode == 0, f"{block} exited {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         if block.shown is not None:
             missing = missing_line(block.shown, done.stdout + done.stderr)
@@ -130,9 +135,13 @@ class Reader:
         log = self.home / "serve.log"
         with log.open("ab") as sink:
             self.daemon = subprocess.Popen(
-                [BIN / "lakefold", "serve"], cwd=self.home, env=self.environment, stdout=sink, stderr=sink,
+                [BIN / "lakefold", "serve"],
+                cwd=self.home,
+                env=self.environment,
+                stdout=sink,
+                stderr=sink,
                 start_new_session=True,
-            )  # fmt: skip
+            )
         ready = ["curl", "-sf", f"{self.url}/-/ready"]
         wait_for(lambda: subprocess.run(ready, capture_output=True, check=False).returncode == 0, "the daemon", 120)
 

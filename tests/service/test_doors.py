@@ -167,8 +167,9 @@ def test_a_body_has_a_time_to_come(context, writer):
     hasty = replace(context, config=replace(context.config, http=settings))
     with HttpServer(HttpSettings(port=0), create_app(hasty)) as server:
         for target, token, kind in (
-            ("/v1/requests", bearer(writer), "json"), ("/login", "Accept: text/html", "x-www-form-urlencoded")
-        ):  # fmt: skip
+            ("/v1/requests", bearer(writer), "json"),
+            ("/login", "Accept: text/html", "x-www-form-urlencoded"),
+        ):
             lines = (token, f"Content-Type: application/{kind}", "Content-Length: 1000")
             with connect(server) as connection:
                 status, _, said = ask(connection, target, *lines, method="POST", body=b'{"table": "')

@@ -40,8 +40,10 @@ def test_the_server_answers_on_its_port_until_it_is_left(context):
         assert fetch(f"{server.url}/-/healthy")[::2] == (200, "healthy\n")
         status, kind, text = fetch(f"{server.url}/elsewhere")
         assert (status, kind, json.loads(text)["detail"]) == (
-            404, "application/problem+json", "there is nothing at /elsewhere"
-        )  # fmt: skip
+            404,
+            "application/problem+json",
+            "there is nothing at /elsewhere",
+        )
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"{server.url}/-/healthy", timeout=2)
 

@@ -65,11 +65,14 @@ class Home:
         figures = StoredFigures()
         figures.publish(read_lake(self.store))
         return {
-            (sample.name, *(value for key, value in sorted(sample.labels.items()) if key not in ("format", "table"))):
-            sample.value
-            for metric in figures.tables.collect() for sample in metric.samples
+            (
+                sample.name,
+                *(value for key, value in sorted(sample.labels.items()) if key not in ("format", "table")),
+            ): sample.value
+            for metric in figures.tables.collect()
+            for sample in metric.samples
             if "_slo_" in sample.name and sample.labels["table"] == "held"
-        }  # fmt: skip
+        }
 
 
 @pytest.fixture

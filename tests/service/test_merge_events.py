@@ -45,8 +45,12 @@ def test_a_completed_plan_adds_the_line_that_spark_with_auto_merge_would_have_wr
     assert (before, first) == ("what was there before", SHOWN)
     told = json.loads(second)
     assert [told[name] for name in ("part", "numBefore", "numAfter", "diff", "costInMillSec")] == [
-        "second=visit/third=é", 5, 1, 4, 328,
-    ]  # fmt: skip
+        "second=visit/third=é",
+        5,
+        1,
+        4,
+        328,
+    ]
 
 
 def test_a_plan_that_committed_nothing_is_no_event(tmp_path: Path):

@@ -42,12 +42,23 @@ class Changing:
             self._change(name)
         return Lake(
             figures=Figures(
-                taken_at=NOON, plans=tuple(self.plans.values()), superseded=tuple(self.superseded.values()),
-                tables=tuple(self.tables[name] for name in sorted(self.tables)), pause=None,
+                taken_at=NOON,
+                plans=tuple(self.plans.values()),
+                superseded=tuple(self.superseded.values()),
+                tables=tuple(self.tables[name] for name in sorted(self.tables)),
+                pause=None,
             ),
-            last=dict(self.last), good=dict(self.good), first={}, recent=(), leaders=(), failed={}, processes=(),
-            running=(), contested={}, trend=(),
-        )  # fmt: skip
+            last=dict(self.last),
+            good=dict(self.good),
+            first={},
+            recent=(),
+            leaders=(),
+            failed={},
+            processes=(),
+            running=(),
+            contested={},
+            trend=(),
+        )
 
     def _change(self, name):
         chance, format_ = self.chance, "hudi" if len(name) % 2 else "hive"
@@ -59,28 +70,45 @@ class Changing:
         self.tables[name] = TableState(
             ref=TableRef(name=name, format=format_, location="/lake"),
             mode=chance.choice(("observe", "compact", "off")),
-            pause=Pause(by="ada", at=NOON, reason="") if chance.random() < 0.3 else None, halted_reason=None,
-            halted_at=NOON if chance.random() < 0.3 else None, quarantined={},
-        )  # fmt: skip
+            pause=Pause(by="ada", at=NOON, reason="") if chance.random() < 0.3 else None,
+            halted_reason=None,
+            halted_at=NOON if chance.random() < 0.3 else None,
+            quarantined={},
+        )
         if chance.random() < 0.8:
             ok, told = chance.random() < 0.7, chance.random() < 0.7
             self.last[name] = scan = ScanRecord(
-                table=name, taken_at=NOON + timedelta(seconds=chance.random()), files=chance.randint(0, 9),
-                bytes=chance.randint(0, 1 << 52), small_files=9, histogram=tuple(chance.choices(range(5), k=26)) * ok,
-                reducible_files=chance.randint(0, 9) if told else None, reducible_bytes=7 if told else None,
-                skipped={"damaged": chance.randint(0, 2)}, not_planned=chance.choice((None, "unsaid")),
+                table=name,
+                taken_at=NOON + timedelta(seconds=chance.random()),
+                files=chance.randint(0, 9),
+                bytes=chance.randint(0, 1 << 52),
+                small_files=9,
+                histogram=tuple(chance.choices(range(5), k=26)) * ok,
+                reducible_files=chance.randint(0, 9) if told else None,
+                reducible_bytes=7 if told else None,
+                skipped={"damaged": chance.randint(0, 2)},
+                not_planned=chance.choice((None, "unsaid")),
                 outcome="ok" if ok else "error",
-            )  # fmt: skip
+            )
             if ok:
                 self.good[name] = scan
         for kind in PlanKind:
             for state in PlanState:
                 if chance.random() < 0.3:
                     self.plans[name, kind, state] = PlanFigures(
-                        table=name, format=format_, kind=kind, state=state, plans=chance.randint(1, 9), input_files=1,
-                        input_bytes=chance.randint(1, 99), files_before=1, bytes_before=1, files_after=1, bytes_after=1,
+                        table=name,
+                        format=format_,
+                        kind=kind,
+                        state=state,
+                        plans=chance.randint(1, 9),
+                        input_files=1,
+                        input_bytes=chance.randint(1, 99),
+                        files_before=1,
+                        bytes_before=1,
+                        files_after=1,
+                        bytes_after=1,
                         oldest_created_at=NOON,
-                    )  # fmt: skip
+                    )
         if chance.random() < 0.5:
             self.superseded[name] = SupersededFigures(table=name, format=format_, files=chance.randint(0, 9), bytes=8)
 
@@ -171,11 +199,15 @@ def test_tables_are_gone_through_as_often_whatever_the_number_of_proposals():
     lake, looks = Changing(0).step(), []
     tables = [
         TableState(
-            ref=TableRef(name=f"t{n}", format="hudi", location="/lake"), mode="propose", pause=None, halted_reason=None,
-            halted_at=None, quarantined={},
+            ref=TableRef(name=f"t{n}", format="hudi", location="/lake"),
+            mode="propose",
+            pause=None,
+            halted_reason=None,
+            halted_at=None,
+            quarantined={},
         )
         for n in range(9)
-    ]  # fmt: skip
+    ]
     for many in (0, 9):
         counted = Counted(tables)
         waiting = tuple(

@@ -53,9 +53,13 @@ def provider_program() -> Path:
         shutil.copy(path, INSTALLED)
     if stale or not (INSTALLED / "node_modules/oidc-provider").is_dir():
         done = subprocess.run(
-            [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"], cwd=INSTALLED, capture_output=True, text=True,
-            timeout=300, check=False,
-        )  # fmt: skip
+            [npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts"],
+            cwd=INSTALLED,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         if done.returncode:
             needs_server(f"npm could not fetch the provider: {done.stderr.strip()[-300:]}")
     return INSTALLED / "provider.mjs"
@@ -89,9 +93,15 @@ def issuer(request, provider_program):
 
 def settings_of(issuer, **more):
     return OidcSettings(
-        issuer=issuer, client_id="lakefold", client_secret=SECRET, redirect_url=BACK,
-        scopes=("openid", "email", "groups"), write_groups=("platform",), read_groups=("analysts",), **more,
-    )  # fmt: skip
+        issuer=issuer,
+        client_id="lakefold",
+        client_secret=SECRET,
+        redirect_url=BACK,
+        scopes=("openid", "email", "groups"),
+        write_groups=("platform",),
+        read_groups=("analysts",),
+        **more,
+    )
 
 
 @pytest.fixture
@@ -254,14 +264,21 @@ def id_token(key=None, alg="RS256", **claims):
 @pytest.mark.parametrize(
     "token",
     [
-        partial(id_token, iss="https://evil.example"), partial(id_token, aud="another"),
-        partial(id_token, aud=["lakefold", "x"], azp="x"), lambda: id_token(exp=int(time.time()) - 120),
-        partial(id_token, exp=None), partial(id_token, nonce="m"), partial(id_token, nonce=None),
-        partial(id_token, sub=None), lambda: id_token(rsa_key("another")), partial(id_token, OF_CLIENT, "HS256"),
-        lambda: {"id_token": "no.token.at-all"}, dict,
+        partial(id_token, iss="https://evil.example"),
+        partial(id_token, aud="another"),
+        partial(id_token, aud=["lakefold", "x"], azp="x"),
+        lambda: id_token(exp=int(time.time()) - 120),
+        partial(id_token, exp=None),
+        partial(id_token, nonce="m"),
+        partial(id_token, nonce=None),
+        partial(id_token, sub=None),
+        lambda: id_token(rsa_key("another")),
+        partial(id_token, OF_CLIENT, "HS256"),
+        lambda: {"id_token": "no.token.at-all"},
+        dict,
     ],
     ids=["issuer", "audience", "party", "expired", "endless", "nonce", "no nonce", "nobody", "key", "alg", "torn", ""],
-)  # fmt: skip
+)
 def test_an_id_token_that_does_not_hold_is_refused(token):
     provider = Provider(settings_of("https://id.example"))
     keys = KeySet([rsa_key("provider")]).as_dict(private=False)
@@ -282,11 +299,14 @@ read_groups = ["*"]
 
 @pytest.mark.parametrize(
     ("wrong", "right"),
-    [('issuer = "http://id.example"', "https://"),
-     ('redirect_url = "https://lakefold.example/"', "/login/oidc/callback"),
-     ("read_groups = []", "nobody could sign in"), ('client_secret = ""', "LAKEFOLD_OIDC__CLIENT_SECRET"),
-     ('scopes = ["email"]\nclient_id = "x"', "openid")],
-)  # fmt: skip
+    [
+        ('issuer = "http://id.example"', "https://"),
+        ('redirect_url = "https://lakefold.example/"', "/login/oidc/callback"),
+        ("read_groups = []", "nobody could sign in"),
+        ('client_secret = ""', "LAKEFOLD_OIDC__CLIENT_SECRET"),
+        ('scopes = ["email"]\nclient_id = "x"', "openid"),
+    ],
+)
 def test_settings_that_would_let_nobody_in_or_strangers_are_refused(tmp_path, wrong, right):
     file = tmp_path / "lakefold.toml"
     file.write_text(OIDC)

@@ -92,9 +92,7 @@ def test_calls_of_the_page_made_up_from_its_routes_find_no_fault_of_the_server_e
 
 def described_pages():
     """A description of the page's routes, which the one of the API leaves out."""
-    routes = [
-        copy.copy(route) for router in (pages.router, login.router, actions.router) for route in router.routes
-    ]  # fmt: skip
+    routes = [copy.copy(route) for router in (pages.router, login.router, actions.router) for route in router.routes]
     for route in routes:
         route.include_in_schema = True
     return get_openapi(title="pages", version="1", routes=routes)
@@ -110,9 +108,13 @@ def made_up_calls(client, operation, *, fine, wrong):
     calls = []
 
     @settings(
-        max_examples=CALLS_EACH, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
+        max_examples=CALLS_EACH,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(one_of(operation.as_strategy(mode) for mode in GenerationMode))
     def check(case):
         call = case.as_transport_kwargs(base_url="http://127.0.0.1")

@@ -39,9 +39,13 @@ def planned(bench: Bench, *, dry_run: bool = False) -> set[str]:
     """Quarantined paths as a round of planning takes them."""
     table, policy = bench.table, {"quiet_period": "0s", "min_input_files": 1}
     rounds = Rounds(
-        store=bench.store, table=configure(load(), table, policy), state=bench.store.table_state("toy"),
-        snapshot=bench.format.snapshot(table), asked=None, held={},
-    )  # fmt: skip
+        store=bench.store,
+        table=configure(load(), table, policy),
+        state=bench.store.table_state("toy"),
+        snapshot=bench.format.snapshot(table),
+        asked=None,
+        held={},
+    )
     rounds.take(rounds.plan(), 0, dry_run=dry_run, request=None, actor="test")
     return set(rounds.quarantined)
 

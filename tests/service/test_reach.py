@@ -30,11 +30,17 @@ BROWSER = {"Accept": "text/html", "Sec-Fetch-Site": "same-origin"}
 
 def plan_of(store, name):
     plan = Plan(
-        plan_id=str(uuid7()), table=TableRef(name=name, format="toy", location=f"/lake/{name}"),
-        kind=PlanKind.CLUSTERING, options=RewriteOptions(target_file_max_bytes=1), snapshot_instant="1",
-        groups=(ClusteringGroup(partition="p", slices=(FileSlice(partition="p", file_id="f", path="p/f", bytes=1),),
-                                output_files=1),),
-    )  # fmt: skip
+        plan_id=str(uuid7()),
+        table=TableRef(name=name, format="toy", location=f"/lake/{name}"),
+        kind=PlanKind.CLUSTERING,
+        options=RewriteOptions(target_file_max_bytes=1),
+        snapshot_instant="1",
+        groups=(
+            ClusteringGroup(
+                partition="p", slices=(FileSlice(partition="p", file_id="f", path="p/f", bytes=1),), output_files=1
+            ),
+        ),
+    )
     store.add_plan(plan, request_id=None, actor="test", estimate={})
     return plan.plan_id
 
@@ -145,10 +151,20 @@ def test_counts_are_those_of_the_tables_that_the_token_may_see(lake, client):
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("POST", "/v1/pause"), ("POST", "/v1/resume"), ("GET", "/v1/notifications"), ("GET", "/v1/settings"),
-     ("POST", "/v1/notifications/retry"), ("POST", "/v1/notifications/1/drop"), ("POST", "/pause/confirm"),
-     ("POST", "/resume"), ("POST", "/notifications/retry"), ("GET", "/settings"), ("GET", "/notifications")],
-)  # fmt: skip
+    [
+        ("POST", "/v1/pause"),
+        ("POST", "/v1/resume"),
+        ("GET", "/v1/notifications"),
+        ("GET", "/v1/settings"),
+        ("POST", "/v1/notifications/retry"),
+        ("POST", "/v1/notifications/1/drop"),
+        ("POST", "/pause/confirm"),
+        ("POST", "/resume"),
+        ("POST", "/notifications/retry"),
+        ("GET", "/settings"),
+        ("GET", "/notifications"),
+    ],
+)
 def test_what_concerns_all_tables_is_refused_with_the_tables_that_the_token_is_for(lake, client, method, path):
     context, _ = lake
     answer = client.request(method, path)
@@ -237,9 +253,11 @@ def test_every_write_by_command_over_http_and_on_the_page_is_in_the_audit(lake, 
         (me, "page", "plan cancelled", HIDDEN, plan[HIDDEN]),
     ]
     assert [(door, action, subject) for _, door, action, _, subject in found[8:]] == [
-        ("cli", "paused", ""), ("cli", "token added", "ci"), ("cli", "token revoked", "ci"),
+        ("cli", "paused", ""),
+        ("cli", "token added", "ci"),
+        ("cli", "token revoked", "ci"),
         ("cli", "notifications dropped", "all"),
-    ]  # fmt: skip
+    ]
     assert all("@" in actor for actor, door, *_ in found if door == "cli")
     capsys.readouterr()
     assert run(["audit", "--table", SEEN, "--json", "--config", config]) == 0

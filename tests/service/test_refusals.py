@@ -35,5 +35,7 @@ def test_of_a_format_whose_commits_exclude_each_other_nothing_has_to_be_said(tmp
     assert "not stated" in shown
     for said in ("", 'concurrency = "occ"\n'):
         assert unsaid(tmp_path, VersionsFormat(), COMPACT + said) == (
-            None, None, "not needed: toy tables keep writers apart"
-        )  # fmt: skip
+            None,
+            None,
+            "not needed: toy tables keep writers apart",
+        )

@@ -10,11 +10,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
 
 #: what is the same from another machine; everything else is refused there
 REMOTE = {
-    "status", "pause", "resume", "tables list", "tables databases", "tables show", "tables explain", "tables replay",
-    "tables advise", "plans list", "plans show", "plans request", "plans cancel", "plans approve", "plans decline",
-    "plans retry", "plans watch",
-    "config show", "notifications list", "notifications retry", "notifications drop", "audit", "simulate",
-}  # fmt: skip
+    "status",
+    "pause",
+    "resume",
+    "tables list",
+    "tables databases",
+    "tables show",
+    "tables explain",
+    "tables replay",
+    "tables advise",
+    "plans list",
+    "plans show",
+    "plans request",
+    "plans cancel",
+    "plans approve",
+    "plans decline",
+    "plans retry",
+    "plans watch",
+    "config show",
+    "notifications list",
+    "notifications retry",
+    "notifications drop",
+    "audit",
+    "simulate",
+}
 #: a value that each option takes which a command can't do without
 TAKEN = {"scope": "read", "take": "old"}
 

@@ -74,9 +74,12 @@ def test_a_history_is_replayed_under_every_combination_and_one_policy_is_recomme
     policies = {policy["name"]: policy for policy in found["policies"]}
     # two files at least and 1 GiB are the defaults, and tried already
     assert list(policies) == [
-        "no compaction", "configured", "min_input_files=2 target_file_max=512MiB",
-        "min_input_files=8 target_file_max=512MiB", "min_input_files=8 target_file_max=1GiB",
-    ]  # fmt: skip
+        "no compaction",
+        "configured",
+        "min_input_files=2 target_file_max=512MiB",
+        "min_input_files=8 target_file_max=512MiB",
+        "min_input_files=8 target_file_max=1GiB",
+    ]
     assert (found["commits"], found["rewrites"]) == (216, 1)
     none, often, seldom = (policies[name] for name in list(policies)[:2] + list(policies)[-1:])
     assert none["end"] == {"files": 240, "small_files": 240, "bytes": 240 * 8 * MIB}

@@ -110,9 +110,15 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
     metrics = Metrics("all")
     page = MetricsPage(metrics.few, metrics.of_tables)
     context = Context(
-        config=config, store=store, metrics=metrics, page=page, lake_cache=LakeCache(store), not_ready=lambda: None,
-        role="all", tokens=TokenCache(store),
-    )  # fmt: skip
+        config=config,
+        store=store,
+        metrics=metrics,
+        page=page,
+        lake_cache=LakeCache(store),
+        not_ready=lambda: None,
+        role="all",
+        tokens=TokenCache(store),
+    )
     paths = ("/v1/settings", "/v1/settings?table=t", "/v1/status", "/v1/tables/t", "/settings", "/settings?table=t")
     with client_of(context) as client:
         for path in paths:

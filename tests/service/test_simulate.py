@@ -50,8 +50,13 @@ def test_the_example_of_a_scenario_on_the_page_is_right(run, tmp_path):
     (example,) = (
         toml for toml in re.findall(r"```toml\n(.*?)```", PAGE.read_text(), re.DOTALL) if "[[batches]]" in toml
     )
-    (tmp_path / "s.toml").write_text(example.replace("[[batches]]", '[[batches]]\noperation = "insert"\nrows = 9\n'
-        'partitions = ["dt=1", "dt=2"]\n\n[[batches]]', 1))  # fmt: skip
+    (tmp_path / "s.toml").write_text(
+        example.replace(
+            "[[batches]]",
+            '[[batches]]\noperation = "insert"\nrows = 9\npartitions = ["dt=1", "dt=2"]\n\n[[batches]]',
+            1,
+        )
+    )
     code, out, _ = run("simulate", "s.toml", "--json")
     assert code == 0
     assert len(json.loads(out)["steps"]) == 32

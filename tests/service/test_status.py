@@ -43,9 +43,15 @@ def test_small_files_that_no_plan_is_worth_do_not_make_success_look_like_failure
     after = replace(FOUND, files=6, small_files=6, reducible_files=0, reducible_bytes=0)
     scanned(store, "t", "compact", FOUND, after)
     found = status(store)
-    assert found["layout"]["compact"].items() >= {
-        "reducible_files": 0, "residual_files": 6, "reducible_share": 0.0, "reducible_share_before": 0.95,
-    }.items()  # fmt: skip
+    assert (
+        found["layout"]["compact"].items()
+        >= {
+            "reducible_files": 0,
+            "residual_files": 6,
+            "reducible_share": 0.0,
+            "reducible_share_before": 0.95,
+        }.items()
+    )
     assert "reducible files 95 % → 0 % ·" in documents.answer_line(found)
 
 
@@ -232,10 +238,15 @@ def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (0.85, "850 ms"), (42.3, "42.3 s"), (59.99, "1m 0s"), (142, "2m 22s"), (3599.9, "1h 0m"), (11_050, "3h 4m"),
+        (0.85, "850 ms"),
+        (42.3, "42.3 s"),
+        (59.99, "1m 0s"),
+        (142, "2m 22s"),
+        (3599.9, "1h 0m"),
+        (11_050, "3h 4m"),
         (190_800, "2d 5h"),
     ],
-)  # fmt: skip
+)
 def test_time_that_passed_is_told_in_two_units(seconds, words):
     assert format_elapsed(seconds) == words
 

@@ -148,9 +148,13 @@ def test_runs_that_do_not_complete_say_so(config, receiver):
 
 def claim_of(epoch):
     plan = Plan(
-        plan_id="019aa1c2-7b1e-7d52-9d0c-0a5c0f2f3c11", table=TableRef(name="t", format="toy", location="/lake/t"),
-        kind=PlanKind.CLUSTERING, groups=(), options=RewriteOptions(target_file_max_bytes=1), snapshot_instant="1",
-    )  # fmt: skip
+        plan_id="019aa1c2-7b1e-7d52-9d0c-0a5c0f2f3c11",
+        table=TableRef(name="t", format="toy", location="/lake/t"),
+        kind=PlanKind.CLUSTERING,
+        groups=(),
+        options=RewriteOptions(target_file_max_bytes=1),
+        snapshot_instant="1",
+    )
     return Claim(plan=plan, epoch=epoch, attempt=1, executor="e", lease_until=datetime.now(UTC))
 
 

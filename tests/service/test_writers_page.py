@@ -36,8 +36,10 @@ def test_a_writer_that_runs_what_the_page_says_reports_its_partition(tmp_path, c
     app = create_app(replace(context, config=load(write_config(tmp_path))))
     with HttpServer(HttpSettings(port=0), app) as server:
         environment = {
-            "PATH": "/usr/bin:/bin", "LAKEFOLD_URL": server.url, "LAKEFOLD_TOKEN": add_token(context.store, "write")
-        }  # fmt: skip
+            "PATH": "/usr/bin:/bin",
+            "LAKEFOLD_URL": server.url,
+            "LAKEFOLD_TOKEN": add_token(context.store, "write"),
+        }
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
     assert [(entry.table, entry.partition) for entry in context.store.written()] == [("demo.trips", "dt=2026-03-01")]

@@ -64,9 +64,11 @@ def looks(daemon):
         )
 
     return {
-        "ok": value("s_total", outcome="ok"), "error": value("s_total", outcome="error"),
-        "seconds_count": value("_duration_seconds_count"), "partitions": value("_partitions_total"),
-    }  # fmt: skip
+        "ok": value("s_total", outcome="ok"),
+        "error": value("s_total", outcome="error"),
+        "seconds_count": value("_duration_seconds_count"),
+        "partitions": value("_partitions_total"),
+    }
 
 
 def nothing_waits(store):

@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 _SMALL = 40
 HEARTBEAT = timedelta(seconds=6)
 POLICY = SizingPolicy(
-    small_file_limit_bytes=_SMALL, target_file_max_bytes=40, max_bytes_per_group=60, max_num_groups=3,
-    quiet_period=timedelta(0), compaction=False,
-)  # fmt: skip
+    small_file_limit_bytes=_SMALL,
+    target_file_max_bytes=40,
+    max_bytes_per_group=60,
+    max_num_groups=3,
+    quiet_period=timedelta(0),
+    compaction=False,
+)
 _MOST_PLANS = 2
 
 
@@ -58,10 +62,15 @@ class Daemon:
 
     def _work(self, settings: WorkerSettings) -> None:
         Worker(
-            store=self.store, spark=_no_spark, executor=self.process.name, formats=self.world.formats,
-            settings=settings, revive=lambda: None, usable=lambda: not self.store.idle(self.process.name),
+            store=self.store,
+            spark=_no_spark,
+            executor=self.process.name,
+            formats=self.world.formats,
+            settings=settings,
+            revive=lambda: None,
+            usable=lambda: not self.store.idle(self.process.name),
             engines=self.world.engines,
-        ).run()  # fmt: skip
+        ).run()
 
     def _loop(self, every: float, loop: Callable[[], None]) -> None:
         def run() -> None:
@@ -199,9 +208,13 @@ def quick_plan(
     if not groups:
         return None
     return Plan(
-        plan_id=plan_id, table=table, kind=PlanKind.CLUSTERING, groups=tuple(groups[:most]), options=POLICY.options,
+        plan_id=plan_id,
+        table=table,
+        kind=PlanKind.CLUSTERING,
+        groups=tuple(groups[:most]),
+        options=POLICY.options,
         snapshot_instant="",
-    )  # fmt: skip
+    )
 
 
 def _no_spark() -> None:

@@ -42,12 +42,14 @@ class JournalParts:
         """See the port."""
         return [
             Leftover(
-                plan_id=row.plan.plan_id, partitions=row.plan.partitions, staged=one.staged,
+                plan_id=row.plan.plan_id,
+                partitions=row.plan.partitions,
+                staged=one.staged,
                 is_old=one.at <= self.now() - self.settings.watched_for,
             )
             for row, one in self._left(table)
             if not (row.state is PlanState.INFLIGHT and row.epoch == one.epoch)
-        ]  # fmt: skip
+        ]
 
     @transaction
     def nothing_left(self, leftovers: Collection[Leftover]) -> None:
@@ -63,11 +65,9 @@ class JournalParts:
         epoch = commit.epoch if commit.epoch is not None else row.epoch
         named = any(one.staged.token == commit.instant for one in row.staged)
         row.staged = tuple(
-            replace(one, cleared=True)
-            if (one.staged.token == commit.instant if named else one.epoch == epoch)
-            else one
+            replace(one, cleared=True) if (one.staged.token == commit.instant if named else one.epoch == epoch) else one
             for one in row.staged
-        )  # fmt: skip
+        )
 
     def watched_long(self, table: TableRef) -> bool:
         """Whether the sweep would forget something; no call."""

@@ -84,15 +84,19 @@ class ModelFormat:
         busy = self.busy(table)
         rows = [
             {
-                "partition": piece.base.partition, "file_id": group, "path": piece.base.path,
-                "bytes": piece.base.bytes, "rows": piece.base.bytes, "log_files": [log.path for log in piece.logs],
+                "partition": piece.base.partition,
+                "file_id": group,
+                "path": piece.base.path,
+                "bytes": piece.base.bytes,
+                "rows": piece.base.bytes,
+                "log_files": [log.path for log in piece.logs],
                 "log_bytes": sum(log.bytes for log in piece.logs),
                 "oldest_log_at": START + timedelta(seconds=piece.logs[0].at) if piece.logs else None,
                 "modified_at": START + timedelta(seconds=max(file.at for file in (piece.base, *piece.logs))),
                 "busy_reason": self._why_not(table, group, busy),
             }
             for group, piece in sorted(table.live().items())
-        ]  # fmt: skip
+        ]
         return pa.Table.from_pylist(rows, SLICES_SCHEMA)
 
     @port("snapshot")
@@ -102,12 +106,15 @@ class ModelFormat:
         busy = self.busy(table)
         return [
             FileSlice(
-                partition=piece.base.partition, file_id=group, path=piece.base.path, bytes=piece.base.bytes,
+                partition=piece.base.partition,
+                file_id=group,
+                path=piece.base.path,
+                bytes=piece.base.bytes,
                 log_files=tuple(log.path for log in piece.logs),
             )
             for group, piece in sorted(table.live().items())
             if piece.base.bytes < limit and self._why_not(table, group, busy) is None
-        ]  # fmt: skip
+        ]
 
     def _why_not(self, table: Table, group: str, busy: Mapping[str, str]) -> str | None:
         if group in busy:

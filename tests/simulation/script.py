@@ -150,14 +150,36 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     **{
         name: (often, ())
         for name, often in {
-            "claim": 8, "expired": 9, "heartbeat": 12, "step": 16, "stage": 4, "complete": 4, "requeue": 3, "fail": 1,
-            "cancel": 2, "stay": 1, "note": 1, "leave_out": 2, "plan_state": 6, "due": 6, "uncommitted": 8,
-            "complete_late": 1, "superseded": 8, "close_superseded": 1, "begin_deleting": 3, "mark_deleted": 3,
-            "add_plan": 4, "held_partitions": 12,
-            "leftovers": 3, "nothing_left": 2, "keep": 3, "renew": 3, "release": 2,
+            "claim": 8,
+            "expired": 9,
+            "heartbeat": 12,
+            "step": 16,
+            "stage": 4,
+            "complete": 4,
+            "requeue": 3,
+            "fail": 1,
+            "cancel": 2,
+            "stay": 1,
+            "note": 1,
+            "leave_out": 2,
+            "plan_state": 6,
+            "due": 6,
+            "uncommitted": 8,
+            "complete_late": 1,
+            "superseded": 8,
+            "close_superseded": 1,
+            "begin_deleting": 3,
+            "mark_deleted": 3,
+            "add_plan": 4,
+            "held_partitions": 12,
+            "leftovers": 3,
+            "nothing_left": 2,
+            "keep": 3,
+            "renew": 3,
+            "release": 2,
         }.items()
     },
-}  # fmt: skip
+}
 #: sites of writers, who have crashes and sleeps only
 WRITER_SITES = {"write": 10, "write commit": 8, "write clean": 3}
 #: what is not there for every shape
@@ -313,10 +335,24 @@ def _fault(random: Random, near: Sequence[str], everywhere: Sequence[str]) -> It
 
 
 _PEOPLE = {
-    "cancel": 4, "retry": 2, "pause": 1, "concurrency": 1, "retention": 1, "lose a file": 2, "cut a file": 1,
-    "unmount": 2, "release savepoints": 1, "restore the database": 1, "spoil": 1, "restore the table": 2,
-    "roll back": 2, "switch the index": 2, "share": 2, "halt": 1, "rename": 1,
-}  # fmt: skip
+    "cancel": 4,
+    "retry": 2,
+    "pause": 1,
+    "concurrency": 1,
+    "retention": 1,
+    "lose a file": 2,
+    "cut a file": 1,
+    "unmount": 2,
+    "release savepoints": 1,
+    "restore the database": 1,
+    "spoil": 1,
+    "restore the table": 2,
+    "roll back": 2,
+    "switch the index": 2,
+    "share": 2,
+    "halt": 1,
+    "rename": 1,
+}
 _WHATS = [what for what, weight in _PEOPLE.items() for _ in range(weight)]
 
 

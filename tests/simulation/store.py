@@ -294,9 +294,10 @@ class ModelStore(JournalParts):
         return [
             row
             for row in self.plans.values()
-            if row.state is INFLIGHT and self.lease_is_over(row)
+            if row.state is INFLIGHT
+            and self.lease_is_over(row)
             and (row.lease_until + row.grace <= self.now() or _is_gone(row.executor, executor))
-        ]  # fmt: skip
+        ]
 
     def held(self, name: str) -> dict[str, str]:
         """Partition → live plan that holds it."""
@@ -337,9 +338,13 @@ class ModelStore(JournalParts):
         if plan.table.concurrency is not concurrency:
             plan = replace(plan, table=replace(plan.table, concurrency=concurrency))
         return Claim(
-            plan=plan, epoch=row.epoch, attempt=row.attempts, executor=row.executor,
-            lease_until=START + timedelta(seconds=row.lease_until), staged=tuple(one.staged for one in row.staged),
-        )  # fmt: skip
+            plan=plan,
+            epoch=row.epoch,
+            attempt=row.attempts,
+            executor=row.executor,
+            lease_until=START + timedelta(seconds=row.lease_until),
+            staged=tuple(one.staged for one in row.staged),
+        )
 
     def _waiting(self) -> Iterator[Row]:
         """Plans that may be claimed now, in their order."""
@@ -380,9 +385,11 @@ class ModelStore(JournalParts):
     def _due(row: SupersededRow) -> Due:
         if row.due is None:
             row.due = Due(
-                row_id=row.row_id, plan_id=row.plan_id, version=row.version,
+                row_id=row.row_id,
+                plan_id=row.plan_id,
+                version=row.version,
                 superseded_at=START + timedelta(seconds=row.at),
-            )  # fmt: skip
+            )
         return row.due
 
 

@@ -133,9 +133,12 @@ class Table:
         """The table as it is registered today."""
         if self._ref is None or self._ref.concurrency is not self.concurrency:
             self._ref = TableRef(
-                name=self.name, format=self.shape, location=f"/{self.name}", concurrency=self.concurrency,
+                name=self.name,
+                format=self.shape,
+                location=f"/{self.name}",
+                concurrency=self.concurrency,
                 on_conflict=self.setup.on_conflict,
-            )  # fmt: skip
+            )
         return self._ref
 
     # What readers see.

@@ -75,9 +75,10 @@ def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
         real = [
             name
             for name, module in sys.modules.items()
-            if name.startswith("executors.") and not name.startswith(without)
+            if name.startswith("executors.")
+            and not name.startswith(without)
             and (vars(module).get("time") is time or vars(module).get("threading") is threading)
-        ]  # fmt: skip
+        ]
     assert real == []
 
 

@@ -42,9 +42,15 @@ _RESTART_SECONDS = 8.0
 _SLOW_ANSWERS = 0.3
 _THREADS = Threads()
 _CORE = (
-    executors.cleaner, executors.keeping, executors.lease, executors.patience, executors.recovery,
-    executors.rescue, executors.run, executors.worker,
-)  # fmt: skip
+    executors.cleaner,
+    executors.keeping,
+    executors.lease,
+    executors.patience,
+    executors.recovery,
+    executors.rescue,
+    executors.run,
+    executors.worker,
+)
 
 
 class World:

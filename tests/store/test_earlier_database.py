@@ -126,9 +126,11 @@ def test_plans_of_an_earlier_lakefold_end_right_after_the_upgrade(earlier: str, 
     store = Store(earlier, StoreSettings(backoff=timedelta()))
     store.upgrade()
     worker = Worker(
-        store=store, spark=no_spark, formats=lambda _: case.format,
+        store=store,
+        spark=no_spark,
+        formats=lambda _: case.format,
         settings=WorkerSettings(patience=timedelta(seconds=5)),
-    )  # fmt: skip
+    )
     ended = worker.run_once()
     assert (ended[Result.COMPLETED], ended[Result.CANCELLED], ended[Result.FAILED]) == (5, 1, 0)
     sweep(table, format=case.format, store=store, spark=no_spark)

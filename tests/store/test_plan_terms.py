@@ -57,12 +57,14 @@ def test_each_outcome_is_an_error_of_its_kind_for_as_long_as_the_error_is_there(
 def test_of_earlier_plans_the_kind_of_error_is_read_from_what_is_known_of_them(database_url: str) -> None:
     settings = StoreSettings(max_attempts=1, backoff=timedelta(), max_inflight_per_table=9)
     store, want = Store(database_url, settings), {}
-    for number, (end, kind) in enumerate((
-        (lambda claim: store.fail(claim, "3 rows fewer", halt=True), "integrity"),
-        (lambda claim: store.fail(claim, "no such codec"), "rejected"),
-        (lambda claim: store.requeue(claim, "the lock was not free"), "transient"),
-        (lambda claim: store.cancel(claim, "a writer was faster", actor="e"), "conflict"),
-    )):  # fmt: skip
+    for number, (end, kind) in enumerate(
+        (
+            (lambda claim: store.fail(claim, "3 rows fewer", halt=True), "integrity"),
+            (lambda claim: store.fail(claim, "no such codec"), "rejected"),
+            (lambda claim: store.requeue(claim, "the lock was not free"), "transient"),
+            (lambda claim: store.cancel(claim, "a writer was faster", actor="e"), "conflict"),
+        )
+    ):
         sql(database_url, "UPDATE table_state SET halted_at_ms = NULL, halted_reason = NULL WHERE :n < 3", n=number)
         plan = add(store, f"dt={number}", table=replace(TRIPS, name=f"t{number}", location=f"/lake/{number}"))
         end(claimed(store))
@@ -74,8 +76,11 @@ def test_of_earlier_plans_the_kind_of_error_is_read_from_what_is_known_of_them(d
     store.request_cancel(cancelled, "ada")
     want |= {forgotten.plan_id: "transient", cancelled: None}
     halted = sql(database_url, "SELECT id FROM plan WHERE table_name = 't0'")[0].id
-    sql(database_url, "UPDATE table_state SET halted_at_ms = 1, halted_reason = :r WHERE name = 't0'",
-        r=f"plan {halted}: 3 rows fewer")  # fmt: skip
+    sql(
+        database_url,
+        "UPDATE table_state SET halted_at_ms = 1, halted_reason = :r WHERE name = 't0'",
+        r=f"plan {halted}: 3 rows fewer",
+    )
     to(database_url, "0011")
     to(database_url, "head")
     assert {plan.plan_id: plan.error_class for plan in store.plans()} == want
@@ -139,8 +144,10 @@ def test_a_bulk_action_is_begun_once_for_each_key_of_an_actor_and_its_first_answ
     for action, terms in (("retry", {"state": "requested"}), ("cancel", {})):
         with pytest.raises(IdempotencyMismatch, match=first.action_id):
             begin(action, terms, plans, actor="ada", reason="no", idempotency_key="k")
-    others = [begin("cancel", {}, plans, actor=actor, reason="", idempotency_key=key).action_id
-              for actor, key in (("bob", "k"), ("ada", None), ("ada", None))]  # fmt: skip
+    others = [
+        begin("cancel", {}, plans, actor=actor, reason="", idempotency_key=key).action_id
+        for actor, key in (("bob", "k"), ("ada", None), ("ada", None))
+    ]
     assert len({first.action_id, *others}) == 4
     assert store.bulk_action(first.action_id[-12:], "ada").actor == "ada"
     with pytest.raises(NotFound, match="no action"):

@@ -35,17 +35,24 @@ class Life:
 
     def register(self, name: str) -> None:
         table = TableRef(
-            name=self.chance.choice((*NAMES, name)), format=self.chance.choice(("hudi", "hive")), location="/lake/β",
+            name=self.chance.choice((*NAMES, name)),
+            format=self.chance.choice(("hudi", "hive")),
+            location="/lake/β",
             catalog=self.chance.choice((None, CatalogRef(kind="hive", name="m", table="t"))),
-            concurrency=self.chance.choice(list(Concurrency)), write_options={"a": str(self.chance.randint(0, 1))},
-        )  # fmt: skip
+            concurrency=self.chance.choice(list(Concurrency)),
+            write_options={"a": str(self.chance.randint(0, 1))},
+        )
         self.store.register(table, self.chance.choice(("compact", "observe", "off")))
 
     def scan(self, name: str) -> None:
         scan = ScanRecord(
-            table=name, taken_at=NOON + timedelta(milliseconds=self.chance.randint(0, 9)), histogram=(1, 2),
-            files=self.chance.randint(0, 9), skipped={"quiet": 1}, reducible_files=self.chance.choice((None, 3)),
-        )  # fmt: skip
+            table=name,
+            taken_at=NOON + timedelta(milliseconds=self.chance.randint(0, 9)),
+            histogram=(1, 2),
+            files=self.chance.randint(0, 9),
+            skipped={"quiet": 1},
+            reducible_files=self.chance.choice((None, 3)),
+        )
         failed = replace(scan, outcome="error", error='no "such" file\n')
         self.store.record_scan(failed if self.chance.random() < 0.3 else scan)
 

@@ -343,8 +343,12 @@ def test_a_note_is_a_line_of_the_plans_history(store: Store) -> None:
     store.note(claimed(store), "engine spark: no copy, the table is merge-on-read")
     event = store.events(plan.plan_id)[-1]
     assert (event.from_state, event.to_state, event.epoch, event.actor, event.reason) == (
-        PlanState.INFLIGHT, PlanState.INFLIGHT, 1, "executor-1", "engine spark: no copy, the table is merge-on-read",
-    )  # fmt: skip
+        PlanState.INFLIGHT,
+        PlanState.INFLIGHT,
+        1,
+        "executor-1",
+        "engine spark: no copy, the table is merge-on-read",
+    )
 
 
 def test_p8_a_commit_of_another_epoch_is_told_in_the_plans_history(store: Store) -> None:

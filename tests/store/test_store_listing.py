@@ -25,8 +25,11 @@ def test_plans_are_listed_newest_first_page_by_page(store: Store) -> None:
     assert [p.plan_id for p in newest] == [other, ids[4]]
     assert [p.plan_id for p in store.plans(limit=2, after=newest[-1].plan_id)] == [ids[3], ids[2]]
     assert [p.plan_id for p in store.plans(table=TRIPS.name, state=PlanState.REQUESTED)] == [
-        ids[4], ids[3], ids[1], ids[0]
-    ]  # fmt: skip
+        ids[4],
+        ids[3],
+        ids[1],
+        ids[0],
+    ]
     assert [p.plan_id for p in store.plans(state=PlanState.CANCELLED)] == [ids[2]]
     assert store.plans(after=ids[0]) == []
 
@@ -37,13 +40,18 @@ def test_a_plan_view_tells_what_was_planned(store: Store) -> None:
     store.add_plan(plan, request_id=request_id, actor="ada", estimate={"output_files": 3})
     view = store.plan(plan.plan_id)
     assert (view.table, view.format, view.kind, view.state) == (
-        TRIPS.name, "hudi", PlanKind.CLUSTERING, PlanState.REQUESTED
-    )  # fmt: skip
+        TRIPS.name,
+        "hudi",
+        PlanKind.CLUSTERING,
+        PlanState.REQUESTED,
+    )
     assert (view.group_count, view.partition_count, view.partitions) == (3, 2, ("dt=1", "dt=2"))
     assert (view.input_files, view.input_bytes, view.output_files) == (6, 48 * MIB, 3)
     assert [(g.number, g.partition, g.slices, g.input_bytes) for g in view.groups] == [
-        (0, "dt=2", 2, 16 * MIB), (1, "dt=1", 2, 16 * MIB), (2, "dt=2", 2, 16 * MIB)
-    ]  # fmt: skip
+        (0, "dt=2", 2, 16 * MIB),
+        (1, "dt=1", 2, 16 * MIB),
+        (2, "dt=2", 2, 16 * MIB),
+    ]
     assert (view.estimate, view.request_id, view.actor) == ({"output_files": 3}, request_id, "ada")
     assert view.options["sort_columns"] == ["a", "b"]
     assert abs(view.created_at - datetime.now(UTC)) < timedelta(minutes=1)
@@ -55,10 +63,17 @@ def test_a_plan_view_tells_what_was_planned(store: Store) -> None:
 def test_ten_thousand_slices_survive_storing_in_a_small_blob(store: Store) -> None:
     many = (
         *slices("dt=1", 9_998),
-        replace(slices("dt=1", 1)[0], file_id="logs only", path=None, bytes=0, rows=None, log_files=("l1", "l2"),
-                log_bytes=99),
+        replace(
+            slices("dt=1", 1)[0],
+            file_id="logs only",
+            path=None,
+            bytes=0,
+            rows=None,
+            log_files=("l1", "l2"),
+            log_bytes=99,
+        ),
         replace(slices("dt=1", 1)[0], file_id="ü\n", path="dt=1/ü %00'.parquet", bytes=1 << 50),
-    )  # fmt: skip
+    )
     assert unpack(pack(many), "dt=1") == many
     assert len(pack(many)) < 200_000
     plan = replace(make_plan("x"), groups=(ClusteringGroup(partition="dt=1", slices=many, output_files=7),))
@@ -97,8 +112,9 @@ def test_figures_equal_an_independent_count(store: Store, database_url: str) -> 
         (TRIPS.name, 3, 24 * MIB),
         ("other", 2, 16 * MIB),
     }
-    (count,) = sql(database_url, "SELECT count(*) AS n, sum(bytes) AS b FROM superseded_version"
-                   " WHERE deleted_at_ms IS NULL")  # fmt: skip
+    (count,) = sql(
+        database_url, "SELECT count(*) AS n, sum(bytes) AS b FROM superseded_version WHERE deleted_at_ms IS NULL"
+    )
     assert (count.n, count.b) == (sum(f.files for f in figures.superseded), sum(f.bytes for f in figures.superseded))
     assert figures.halted == ()
     assert [t.name for t in figures.tables] == [TRIPS.name, "other"]
@@ -161,8 +177,9 @@ def test_the_newest_plan_of_each_table_is_found(store: Store) -> None:
     store.register(replace(TRIPS, name="a.none"), "compact")
     found = store.newest_plans([TRIPS.name, other.name, "a.none"])
     assert {name: plan.plan_id for name, plan in found.items()} == {
-        TRIPS.name: newest.plan_id, other.name: only.plan_id
-    }  # fmt: skip
+        TRIPS.name: newest.plan_id,
+        other.name: only.plan_id,
+    }
     assert store.newest_plans([]) == store.failing([]) == {}
 
 

@@ -58,8 +58,11 @@ def test_each_end_of_a_plan_is_told_with_its_figures_in_the_transaction_that_end
     [message] = store.notifications()
     body = message.body
     assert (body["event"], body["table"], body["plan"], body["epoch"]) == (
-        "plan.completed", TRIPS.name, plan.plan_id, 1,
-    )  # fmt: skip
+        "plan.completed",
+        TRIPS.name,
+        plan.plan_id,
+        1,
+    )
     assert body["figures"]["files_before"] == 2
     assert body["figures"]["input_files"] == 2
     assert datetime.fromisoformat(body["at"]) == message.created_at

@@ -18,9 +18,7 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 def judgement(value: float, *, objective: Objective = Objective.SMALL_FILE_SHARE, holds: timedelta = DAY) -> Judgement:
-    return Judgement(
-        objective=objective, value=value, bound=0.1, goal=0.99, window=timedelta(days=28), holds=holds
-    )  # fmt: skip
+    return Judgement(objective=objective, value=value, bound=0.1, goal=0.99, window=timedelta(days=28), holds=holds)
 
 
 def scanned(store: Store, *found: Judgement, table: str = TRIPS.name, outcome: str = "ok") -> None:
@@ -194,9 +192,14 @@ def test_an_urgent_plan_goes_before_one_that_saves_more_and_says_why(store: Stor
         store.register(plan.table, "compact")
     store.add_plan(plans["worth"], request_id=None, actor="test", estimate={}, head_start=20 * HOUR)
     store.add_plan(
-        plans["urgent"], request_id=None, actor="test", estimate={}, head_start=-20 * HOUR, urgency=41 * HOUR,
+        plans["urgent"],
+        request_id=None,
+        actor="test",
+        estimate={},
+        head_start=-20 * HOUR,
+        urgency=41 * HOUR,
         urgent="it has to",
-    )  # fmt: skip
+    )
     assert claimed(store).plan == plans["urgent"]
     assert store.events(plans["urgent"].plan_id)[0].reason == "planned; goes first: it has to"
 

@@ -335,8 +335,9 @@ def test_of_a_commit_that_was_undone_before_another_one_what_it_made_is_waited_f
     assert (found.last.token, found.last.files, found.home) == ("vb", (LATE,), "dt=1")
     assert ("va/dt=1", "va") in found.earlier
     assert {(former.place, former.plan_id, len(former.inputs)) for former in found.former} == {
-        ("dt=1", other.plan_id, 2), ("va/dt=1", plan.plan_id, 1),
-    }  # fmt: skip
+        ("dt=1", other.plan_id, 2),
+        ("va/dt=1", plan.plan_id, 1),
+    }
     assert not recorded(store, commit)
 
 
@@ -394,8 +395,12 @@ def test_moves_between_the_first_and_the_last_two_are_over_when_they_and_all_del
     third = past.moves[2]
     sql(database_url, f"UPDATE superseded_version SET deleted_at_ms = NULL WHERE instant = '{third.token}'")
     assert [move.is_over for move in store.pasts(TRIPS, timedelta(days=30), "", 10)[0][0].moves] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     begun = Move(partition="dt=1", token="back", left=past.moves[-1].place, place="dt=1", files=())
     store.begin_move(TRIPS, begun, third.token.partition("-e1-")[0], [])
     assert store.pasts(TRIPS, timedelta(days=30), "", 10) == ([], "")

@@ -38,8 +38,10 @@ def test_a_proposal_is_claimed_once_it_is_approved_and_not_before(store: Store):
     assert seen.decided_at is not None
     assert claimed(store).plan == plan
     assert [event.reason for event in store.events(plan.plan_id)] == [
-        "planned; waits for approval", "approved: after hours", "claimed",
-    ]  # fmt: skip
+        "planned; waits for approval",
+        "approved: after hours",
+        "claimed",
+    ]
     (entry,) = store.audit(action="plan approved")
     assert (entry.actor, entry.table, entry.subject, entry.detail) == ("ada", TRIPS.name, plan.plan_id, "after hours")
 
@@ -98,9 +100,7 @@ def test_a_proposal_keeps_its_partitions_from_others_until_a_successor_comes(sto
     assert store.held_partitions(TRIPS.name) == {"dt=2": new.plan_id}
     assert store.held_partitions(TRIPS.name, by_proposals=False) == {}
     seen = store.plan(old.plan_id)
-    assert (seen.state, seen.cancel_reason) == (
-        PlanState.CANCELLED, f"replaced by plan {new.plan_id}: a file changed",
-    )  # fmt: skip
+    assert (seen.state, seen.cancel_reason) == (PlanState.CANCELLED, f"replaced by plan {new.plan_id}: a file changed")
     assert [found.plan_id for found in store.proposals(TRIPS.name)] == [new.plan_id]
 
 
@@ -128,10 +128,13 @@ def test_the_database_itself_runs_no_plan_that_nobody_approved(database_url: str
     inflight = "state = 'inflight', lease_until_ms = 1, executor = 'e', epoch = epoch + 1, finalized_at_ms = NULL"
     completed = "state = 'completed', instant = 'i', finalized_at_ms = 1"
     for change, plan in (
-        (inflight, waiting), (inflight, declined), (completed, declined),
+        (inflight, waiting),
+        (inflight, declined),
+        (completed, declined),
         ("decision = 'declined', decided_by = 'x', decided_at_ms = 1", waiting),
-        ("decision = 'approved'", waiting), ("decision = 'perhaps', decided_by = 'x', decided_at_ms = 1", waiting),
-    ):  # fmt: skip
+        ("decision = 'approved'", waiting),
+        ("decision = 'perhaps', decided_by = 'x', decided_at_ms = 1", waiting),
+    ):
         with pytest.raises(IntegrityError):
             sql(database_url, f"UPDATE plan SET {change} WHERE id = :id", id=plan.plan_id)
     store.close()
@@ -151,12 +154,27 @@ def test_who_decides_is_told_of_a_proposal_and_of_its_end(database_url: str):
 
 ACTS = st.lists(
     st.tuples(
-        st.sampled_from(["propose", "plan", "approve", "decline", "cancel", "replace", "claim", "fail", "complete",
-                         "requeue", "retry", "take back", "sweep"]),
+        st.sampled_from(
+            [
+                "propose",
+                "plan",
+                "approve",
+                "decline",
+                "cancel",
+                "replace",
+                "claim",
+                "fail",
+                "complete",
+                "requeue",
+                "retry",
+                "take back",
+                "sweep",
+            ]
+        ),
         st.integers(0, 5),
     ),
     max_size=40,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

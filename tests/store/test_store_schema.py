@@ -267,10 +267,14 @@ def test_a_plan_begins_as_requested_whoever_writes_it(database_url: str) -> None
             continue
         final = state not in LIVE_STATES
         values = dict(row._mapping) | {
-            "id": f"copy-{state}", "state": state.value, "finalized_at_ms": 1 if final else None,
-            "lease_until_ms": 1 if state is PlanState.INFLIGHT else None, "executor": "e",
-            "instant": "i" if state is PlanState.COMPLETED else None, "epoch": 1,
-        }  # fmt: skip
+            "id": f"copy-{state}",
+            "state": state.value,
+            "finalized_at_ms": 1 if final else None,
+            "lease_until_ms": 1 if state is PlanState.INFLIGHT else None,
+            "executor": "e",
+            "instant": "i" if state is PlanState.COMPLETED else None,
+            "epoch": 1,
+        }
         columns, places = ", ".join(values), ", ".join(f":{name}" for name in values)
         with pytest.raises(IntegrityError, match="a plan begins as requested"):
             sql(database_url, f"INSERT INTO plan ({columns}) VALUES ({places})", **values)

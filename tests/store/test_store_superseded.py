@@ -91,7 +91,9 @@ def test_what_waits_for_its_deletion_is_counted_by_table_and_day_under_each_rete
     week, day, hours = timedelta(days=7), timedelta(days=1), timedelta(hours=13)
     days = store.deletion_days({week: [TRIPS.name], day: [other.name], hours: [third.name]})
     assert [(entry.table, entry.day - NOW.date(), entry.files, entry.bytes) for entry in days] == [
-        ("a.other", day, 2, 16 * MIB), ("a.third", day, 2, 16 * MIB), (TRIPS.name, week, 2, 16 * MIB)
-    ]  # fmt: skip
+        ("a.other", day, 2, 16 * MIB),
+        ("a.third", day, 2, 16 * MIB),
+        (TRIPS.name, week, 2, 16 * MIB),
+    ]
     assert len(store.deletion_days({week: [TRIPS.name, other.name, third.name]})) == 3
     assert store.deletion_days({}) == []

@@ -21,8 +21,11 @@ def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store
     store.pause(TRIPS.name, "ada", "is moved\nto another disk")
     state = store.table_state(TRIPS.name)
     assert (state.ref, state.mode, state.paused, state.pause.words) == (
-        TRIPS, "observe", True, "by ada: is moved to another disk",
-    )  # fmt: skip
+        TRIPS,
+        "observe",
+        True,
+        "by ada: is moved to another disk",
+    )
     assert (state.name, state.format, state.location, state.halted) == (TRIPS.name, "hudi", "/lake/trips", False)
     moved = replace(
         TRIPS,
@@ -96,10 +99,23 @@ def test_write_options_of_today_serve_the_next_claim_but_the_location_is_the_pla
 def scan(minute: int, **values: object) -> ScanRecord:
     """A scan with every field filled."""
     full = ScanRecord(
-        table=TRIPS.name, taken_at=NOW + timedelta(minutes=minute), seconds=1.5, instant=f"i{minute}", files=10,
-        bytes=1 << 40, small_files=9, small_bytes=5, partitions=3, histogram=(0, 1, 9), log_files=1, log_bytes=2,
-        skipped={"above_limit": 1}, skipped_bytes={"above_limit": 1 << 41}, reducible_files=8, reducible_bytes=4,
-    )  # fmt: skip
+        table=TRIPS.name,
+        taken_at=NOW + timedelta(minutes=minute),
+        seconds=1.5,
+        instant=f"i{minute}",
+        files=10,
+        bytes=1 << 40,
+        small_files=9,
+        small_bytes=5,
+        partitions=3,
+        histogram=(0, 1, 9),
+        log_files=1,
+        log_bytes=2,
+        skipped={"above_limit": 1},
+        skipped_bytes={"above_limit": 1 << 41},
+        reducible_files=8,
+        reducible_bytes=4,
+    )
     return replace(full, **values)  # type: ignore[arg-type]
 
 

@@ -26,9 +26,14 @@ def store(store: Store) -> Store:
 
 def scanned(store: Store, name: str, files: int, reducible: int | None, **facts: object) -> None:
     scan = ScanRecord(
-        table=name, taken_at=datetime.now(UTC), files=files, bytes=10 * files, small_files=files // 2,
-        reducible_files=reducible, **facts,  # type: ignore[arg-type]
-    )  # fmt: skip
+        table=name,
+        taken_at=datetime.now(UTC),
+        files=files,
+        bytes=10 * files,
+        small_files=files // 2,
+        reducible_files=reducible,
+        **facts,  # type: ignore[arg-type]
+    )
     store.record_scan(scan)
 
 
@@ -115,9 +120,11 @@ def test_bytes_rewritten_and_freed_grow_with_the_plans_and_outlive_them(store: S
     store.keep_trends()
     first, last = store.trend(TRIPS.name)
     assert (first.rewritten_bytes, first.freed_bytes) == (0, 0)
-    assert (last.rewritten_bytes, last.freed_bytes) == (written, freed) == (
-        store.trend(None)[-1].rewritten_bytes, store.trend(None)[-1].freed_bytes
-    )  # fmt: skip
+    assert (
+        (last.rewritten_bytes, last.freed_bytes)
+        == (written, freed)
+        == (store.trend(None)[-1].rewritten_bytes, store.trend(None)[-1].freed_bytes)
+    )
     (state,) = store.tables()
     assert state.freed_bytes == freed
 

@@ -98,9 +98,13 @@ def test_objectives_are_taken_back_and_judged_anew_after_the_next_upgrade(databa
     store = Store(database_url)
     store.register(TRIPS, "compact")
     judged = Judgement(
-        objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, goal=0.99, window=timedelta(days=28),
+        objective=Objective.SMALL_FILE_SHARE,
+        value=0.5,
+        bound=0.1,
+        goal=0.99,
+        window=timedelta(days=28),
         holds=timedelta(hours=1),
-    )  # fmt: skip
+    )
     found = ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC))
     store.record_scan(found, None, [judged])
     plan = make_plan("dt=1")
@@ -120,9 +124,14 @@ def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(da
     store = Store(database_url)
     store.register(TRIPS, "compact")
     found = ScanRecord(
-        table=TRIPS.name, taken_at=datetime.now(UTC).replace(microsecond=0), files=9, small_files=8, reducible_files=6,
-        reducible_bytes=60, skipped={"above_limit": 1, "alone": 2},
-    )  # fmt: skip
+        table=TRIPS.name,
+        taken_at=datetime.now(UTC).replace(microsecond=0),
+        files=9,
+        small_files=8,
+        reducible_files=6,
+        reducible_bytes=60,
+        skipped={"above_limit": 1, "alone": 2},
+    )
     unknown = {"reducible_files": None, "reducible_bytes": None}
     store.record_scan(found, pa.table({field.name: [] for field in PARTITION_SCHEMA}, schema=PARTITION_SCHEMA))
     store.record_scan(replace(found, skipped={"recent": 2}))
@@ -178,11 +187,15 @@ def test_what_good_scans_of_before_found_is_in_the_rows_of_their_tables(database
         store.register(replace(TRIPS, name=name, location=f"/lake/{number}"), "compact")
         counts = [chance.choice((0, 0, 0, 1, 7)) for _ in range(len(HISTOGRAM_EDGES_BYTES) + 1)]
         good = ScanRecord(
-            table=name, taken_at=now - timedelta(seconds=number), files=sum(counts), bytes=chance.randrange(10**16),
-            small_files=sum(counts) // 2, histogram=tuple(counts if number % 4 else ()),
+            table=name,
+            taken_at=now - timedelta(seconds=number),
+            files=sum(counts),
+            bytes=chance.randrange(10**16),
+            small_files=sum(counts) // 2,
+            histogram=tuple(counts if number % 4 else ()),
             reducible_files=sum(counts) // 3 if number % 3 else None,
             reducible_bytes=chance.randrange(10**16) if number % 3 else None,
-        )  # fmt: skip
+        )
         if number % 7:
             store.record_scan(replace(good, files=number, bytes=number))
             store.record_scan(good)

@@ -103,8 +103,10 @@ def test_plans_from_before_predictions_were_made_have_none_and_spoil_none(store:
     store.add_plan(plan, request_id=None, actor="test", estimate={})
     worth = plan_worth(store.plan(plan.plan_id))
     assert (worth, worth_words(worth), prediction_errors(store.plans())) == (
-        {"predicted": None, "happened": None, "errors": {}}, [], {},
-    )  # fmt: skip
+        {"predicted": None, "happened": None, "errors": {}},
+        [],
+        {},
+    )
     view = replace(store.plan(plan.plan_id), used_cpu_seconds=3.0, files_before=2, files_after=1, bytes_after=5)
     assert prediction_errors([view]) == {}
     assert [label for label, _ in worth_words(plan_worth(view))] == ["happened"]

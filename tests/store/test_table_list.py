@@ -47,19 +47,27 @@ def fill(store: Store) -> None:
         alike = name.startswith("ops")
         store.record_scan(
             ScanRecord(
-                table=name, taken_at=now - timedelta(minutes=number // 2), files=sum(counts), bytes=number * 10**15,
-                small_files=sum(counts), histogram=tuple(counts), reducible_files=0 if alike else sum(counts) // 2,
+                table=name,
+                taken_at=now - timedelta(minutes=number // 2),
+                files=sum(counts),
+                bytes=number * 10**15,
+                small_files=sum(counts),
+                histogram=tuple(counts),
+                reducible_files=0 if alike else sum(counts) // 2,
                 reducible_bytes=7 if alike else chance.randrange(10**16),
             )
-        )  # fmt: skip
+        )
     for name, value, goal in (("sales.orders", 0.1, 0.9), ("ops.jobs_2", 0.7, 0.99), ("ops.100%", 0.7, 0.9)):
         held(store, name, value, goal)
     store.record_scan(ScanRecord(table="loose", taken_at=now, outcome="error", error="no such file"))
     store.pause("ops.jobs_2", "ada")
     for number in (4, 0, 2):
         add(store, f"dt={number}", table=replace(TRIPS, name=NAMES[number]))
-        store.register(TableRef(name=NAMES[number], format=("hudi", "toy")[number % 2], location=f"/lake/{number}"),
-                       ("compact", "observe", "off")[number // 3], (None, "ann", "bob")[number % 3])  # fmt: skip
+        store.register(
+            TableRef(name=NAMES[number], format=("hudi", "toy")[number % 2], location=f"/lake/{number}"),
+            ("compact", "observe", "off")[number // 3],
+            (None, "ann", "bob")[number % 3],
+        )
 
 
 def held(store: Store, name: str, value: float, goal: float) -> None:
@@ -67,9 +75,13 @@ def held(store: Store, name: str, value: float, goal: float) -> None:
     scan = store.last_scans([name])[name]
     for found in (0.9, value):
         judged = Judgement(
-            objective=Objective.SMALL_FILE_SHARE, value=found, bound=0.2, goal=goal, window=timedelta(days=7),
+            objective=Objective.SMALL_FILE_SHARE,
+            value=found,
+            bound=0.2,
+            goal=goal,
+            window=timedelta(days=7),
             holds=timedelta(hours=9),
-        )  # fmt: skip
+        )
         store.record_scan(scan, None, [judged])
         earlier = {"judged_at_ms": ObjectiveRow.judged_at_ms - 3_600_000, "changed_at_ms": 0}
         with store._database.write() as connection:
@@ -195,7 +207,10 @@ def test_databases_are_the_sums_of_their_tables(store: Store) -> None:
         names = [name for name in NAMES if name.rpartition(".")[0] == database]
         inside = [scans[name] for name in names if name in scans]
         assert (entry.tables, entry.files, entry.bytes, entry.reducible_files, entry.reducible_bytes) == (
-            len(names), sum(s.files for s in inside), sum(s.bytes for s in inside),
-            sum(s.reducible_files or 0 for s in inside), sum(s.reducible_bytes or 0 for s in inside),
-        )  # fmt: skip
+            len(names),
+            sum(s.files for s in inside),
+            sum(s.bytes for s in inside),
+            sum(s.reducible_files or 0 for s in inside),
+            sum(s.reducible_bytes or 0 for s in inside),
+        )
     assert [entry.tables for entry in store.databases(state="paused")] == [1]

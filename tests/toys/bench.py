@@ -99,17 +99,25 @@ class Bench:
     def run(self, claim: Claim | None = None, **options: Any) -> Outcome:
         """Claim and run with a quick heartbeat."""
         settings = {
-            "format": self.format, "store": self.store, "spark": self.case.spark, "engines": self.case.engines,
-            "observer": self.recorder, "heartbeat": timedelta(seconds=0.05), "ask_again": QUICK,
-        }  # fmt: skip
+            "format": self.format,
+            "store": self.store,
+            "spark": self.case.spark,
+            "engines": self.case.engines,
+            "observer": self.recorder,
+            "heartbeat": timedelta(seconds=0.05),
+            "ask_again": QUICK,
+        }
         return run_plan(claim or self.claim(), **{**settings, **options})
 
     def rescue(self, executor: str = "rescuer", **options: Any) -> Outcome | None:
         """Take over one plan of a silent executor."""
         settings = {
-            "formats": lambda _: self.format, "store": self.store, "spark": self.case.spark,
-            "observer": self.recorder, "ask_again": QUICK,
-        }  # fmt: skip
+            "formats": lambda _: self.format,
+            "store": self.store,
+            "spark": self.case.spark,
+            "observer": self.recorder,
+            "ask_again": QUICK,
+        }
         return rescue_one(executor, **{**settings, **options})
 
     def sweep(self) -> int:

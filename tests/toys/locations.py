@@ -74,9 +74,14 @@ class LocationsWriter(FilesWriter):
         for name in partitions:
             self.folder_of(name, token).mkdir(parents=True)
         return Prepared(
-            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=chosen,
+            plan=plan,
+            epoch=epoch,
+            instant=token,
+            groups=groups,
+            left_out=left_out,
+            notes=chosen,
             evidence={name: seen[name] for name in sorted(partitions)},
-        )  # fmt: skip
+        )
 
     def path_of(self, partition: str, token: str, number: int) -> str:
         return f"new/{token}/{partition}/{number}.parquet"

@@ -42,10 +42,15 @@ class ToyFormat(FilesFormat):
     name = "toy"
     capabilities = frozenset(
         {
-            Capability.COMPACTION, Capability.ADOPTION, Capability.TABLE_SERVICES, Capability.ROLL_BACK,
-            Capability.SAVEPOINTS, Capability.MERGED_READS, Capability.TABLE_LOCK,
+            Capability.COMPACTION,
+            Capability.ADOPTION,
+            Capability.TABLE_SERVICES,
+            Capability.ROLL_BACK,
+            Capability.SAVEPOINTS,
+            Capability.MERGED_READS,
+            Capability.TABLE_LOCK,
         }
-    )  # fmt: skip
+    )
     services = ("clean", "archive", "rollback")
 
     def live(self, table: TableRef) -> list[Item]:
@@ -70,14 +75,19 @@ class ToyFormat(FilesFormat):
     def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
         return [
             Unfinished(
-                instant=path.stem, action="rewrite", begun=bool(document.get("epoch")), since=FIRST, last_sign=FIRST,
-                alive=False, plan_id=document["plan_id"],
+                instant=path.stem,
+                action="rewrite",
+                begun=bool(document.get("epoch")),
+                since=FIRST,
+                last_sign=FIRST,
+                alive=False,
+                plan_id=document["plan_id"],
                 kind=PlanKind.CLUSTERING if document.get("scheduled") or document["plan_id"] else None,
                 groups=plan_all(self, table, "").groups if document.get("scheduled") else (),
             )
             for path in sorted((base(table) / "pending").iterdir())
             for document in [json.loads(path.read_text())]
-        ]  # fmt: skip
+        ]
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "ToyWriter":
         self.hook("open")
@@ -104,9 +114,14 @@ class ToyWriter(FilesWriter):
             document = SCHEDULED if plan.adopted is not None else {"plan_id": plan.plan_id}
             pending.write_text(json.dumps({**document, "epoch": epoch}))
         return Prepared(
-            plan=plan, epoch=epoch, instant=instant, groups=groups, left_out=left_out, notes=("engine: a toy",),
+            plan=plan,
+            epoch=epoch,
+            instant=instant,
+            groups=groups,
+            left_out=left_out,
+            notes=("engine: a toy",),
             volatile=frozenset({"_file"}),
-        )  # fmt: skip
+        )
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         outputs, done = [], 0

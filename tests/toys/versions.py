@@ -72,9 +72,8 @@ class VersionsWriter(FilesWriter):
         chosen = notes(self.choices(plan, groups, token))
         self.journal(Staged(token=token, paths=paths))
         return Prepared(
-            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=chosen,
-            evidence=base_version,
-        )  # fmt: skip
+            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=chosen, evidence=base_version
+        )
 
     def path_of(self, partition: str, token: str, number: int) -> str:
         return f"{partition}/{token}-{number}.parquet"

@@ -54,20 +54,37 @@ def crowd(store: Store) -> dict[str, Plan]:
     for number in range(70):
         name = _one_of_many(number)
         store.register(table(name), "compact", owner=f"team-{number % 5}-data-platform-and-insights")
-        store.record_scan(scan(name, sizes(40 + 13 * number, (1 + number) * MIB, 1.5), ago=minutes[number % 60],
-                               reducible_files=number % 40, reducible_bytes=number * MIB))  # fmt: skip
+        store.record_scan(
+            scan(
+                name,
+                sizes(40 + 13 * number, (1 + number) * MIB, 1.5),
+                ago=minutes[number % 60],
+                reducible_files=number % 40,
+                reducible_bytes=number * MIB,
+            )
+        )
     for kind, name in NAMES.items():
         if kind != "unscanned":
             mode = {"observed": "observe", "off": "off"}.get(kind, "compact")
             store.register(table(name), mode, owner="customer-engagement-analytics@example.org")
         if kind not in ("off", "unscanned"):
             days = [PARTITION.format(day) for day in range(1, 29)]
-            found = scan(name, sizes(123_456, 3 * MIB, 2.0), ago=minutes[2], reducible_files=98_765,
-                         reducible_bytes=123 << 30, log_files=12_345, log_bytes=17 << 30)  # fmt: skip
+            found = scan(
+                name,
+                sizes(123_456, 3 * MIB, 2.0),
+                ago=minutes[2],
+                reducible_files=98_765,
+                reducible_bytes=123 << 30,
+                log_files=12_345,
+                log_bytes=17 << 30,
+            )
             store.record_scan(replace(found, taken_at=found.taken_at - timedelta(days=3)))
             store.record_scan(found, layout(days, lambda n: n + 3), _judged() if kind == "solid" else ())
-    sql(store.url, "UPDATE table_objective SET judged_at_ms = judged_at_ms - :ms, changed_at_ms = changed_at_ms - :ms",
-        ms=4 * 3_600_000)  # fmt: skip
+    sql(
+        store.url,
+        "UPDATE table_objective SET judged_at_ms = judged_at_ms - :ms, changed_at_ms = changed_at_ms - :ms",
+        ms=4 * 3_600_000,
+    )
     solid = store.last_scans([SOLID])[SOLID]
     store.record_scan(solid, None, _judged())
     store.record_scan(ScanRecord(table=NAMES["failing"], taken_at=datetime.now(UTC), outcome="error", error=_ERROR))
@@ -99,13 +116,21 @@ def asked(store: Store) -> dict[str, str]:
     groups = [{"partition": day, "input_files": 240, "input_bytes": 9 << 30, "output_files": 9} for day in days]
     plan = {"kind": "clustering", "input_files": 1920, "input_bytes": 72 << 30, "output_files": 72, "groups": groups}
     left = {
-        "text": "above limit 512 MiB ≥ 300 MiB", "varies": True, "knob": "small_file_limit", "partitions": 8,
-        "files": 4321, "bytes": 3 << 40,
-    }  # fmt: skip
+        "text": "above limit 512 MiB ≥ 300 MiB",
+        "varies": True,
+        "knob": "small_file_limit",
+        "partitions": 8,
+        "files": 4321,
+        "bytes": 3 << 40,
+    }
     answer = Answer(
-        table=LONG, outcome="dry_run", text="Would create 1 plan: 1,920 files → 72 (72.0 GiB to rewrite)",
-        plans=(plan,), reasons=(left,), holders={days[0]: "01a20614-8e98-7313-8f14-e0ba1e86751e"},
-    )  # fmt: skip
+        table=LONG,
+        outcome="dry_run",
+        text="Would create 1 plan: 1,920 files → 72 (72.0 GiB to rewrite)",
+        plans=(plan,),
+        reasons=(left,),
+        holders={days[0]: "01a20614-8e98-7313-8f14-e0ba1e86751e"},
+    )
     store.answer_request(ids["request-answered"], answer=answer.document())
     return ids
 
@@ -132,6 +157,11 @@ def _one_of_many(number: int) -> str:
 
 def _facts(host: str) -> ProcessFacts:
     return ProcessFacts(
-        name=f"{host}/4711/1/a.2", role="executor", host=host, version="0.1.0", slots=2, spark="running",
+        name=f"{host}/4711/1/a.2",
+        role="executor",
+        host=host,
+        version="0.1.0",
+        slots=2,
+        spark="running",
         spark_ui=f"http://{host}:4040",
-    )  # fmt: skip
+    )

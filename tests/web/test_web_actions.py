@@ -17,9 +17,16 @@ from service.store import NotificationState
 
 TABLE = "sales.orders"
 ACTIONS = (
-    f"/tables/{TABLE}/request", f"/tables/{TABLE}/pause", f"/tables/{TABLE}/resume", "/plans/{}/cancel",
-    "/bulk/cancel/confirm", "/pause/confirm", "/resume", "/notifications/retry", "/notifications/drop",
-)  # fmt: skip
+    f"/tables/{TABLE}/request",
+    f"/tables/{TABLE}/pause",
+    f"/tables/{TABLE}/resume",
+    "/plans/{}/cancel",
+    "/bulk/cancel/confirm",
+    "/pause/confirm",
+    "/resume",
+    "/notifications/retry",
+    "/notifications/drop",
+)
 
 
 @pytest.fixture
@@ -244,9 +251,11 @@ def test_whoever_has_to_sign_in_first_comes_back_to_the_plans_that_were_meant(fr
 
 def test_a_question_about_all_plans_or_about_ended_ones_is_refused(signed_in, desk):
     for path, says in (
-        ("/bulk/cancel", "cancel of which plans?"), ("/bulk/retry?state=completed", "only failed plans can be retried"),
-        ("/bulk/delete?state=failed", "action"), ("/bulk/cancel?since=soon", "is not a time"),
-    ):  # fmt: skip
+        ("/bulk/cancel", "cancel of which plans?"),
+        ("/bulk/retry?state=completed", "only failed plans can be retried"),
+        ("/bulk/delete?state=failed", "action"),
+        ("/bulk/cancel?since=soon", "is not a time"),
+    ):
         answer = signed_in.get(path)
         assert answer.status_code in (400, 422), path
         assert says in html.unescape(answer.text), path

@@ -137,9 +137,18 @@ def test_a_bucket_is_called_by_its_sizes(index, name):
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0"), (9_999, "9,999"), (10_000, "10.0 k"), (123_456, "123 k"), (999_499, "999 k"), (999_500, "1.00 M"),
-     (1_240_000, "1.24 M"), (7_100_000_000, "7.10 G"), (-1_240_000, "-1.24 M")],
-)  # fmt: skip
+    [
+        (0, "0"),
+        (9_999, "9,999"),
+        (10_000, "10.0 k"),
+        (123_456, "123 k"),
+        (999_499, "999 k"),
+        (999_500, "1.00 M"),
+        (1_240_000, "1.24 M"),
+        (7_100_000_000, "7.10 G"),
+        (-1_240_000, "-1.24 M"),
+    ],
+)
 def test_large_counts_keep_three_figures(number, text):
     assert count(number) == text
 
@@ -170,5 +179,7 @@ def test_scans_in_a_row_that_found_the_same_are_one_line():
     ]
     lines = list(scan_lines(reversed(scans)))
     assert [(line.scan.instant, line.scan.files, line.times, line.since.minute) for line in lines] == [
-        ("b", 5, 1, 3), ("a", 5, 1, 2), ("a", 9, 2, 0)
-    ]  # fmt: skip
+        ("b", 5, 1, 3),
+        ("a", 5, 1, 2),
+        ("a", 9, 2, 0),
+    ]

@@ -56,7 +56,7 @@ FORMS = {
     "line breaks": (URLENCODED, "next=/%0d%0aSet-Cookie:%20a=b&reason=%0d%0a&token=%0d%0a", TAKEN),
     "JSON": ({"Content-Type": "application/json"}, '{"reason": "x"}', TAKEN),
     "no type": ({}, "reason=x", TAKEN),
-}  # fmt: skip
+}
 TARGETS = [
     route.path.replace("{name:path}", "sales.orders").replace("{plan_id}", "0198")
     for router in (actions.router, login.router)

@@ -12,10 +12,14 @@ def test_a_shipped_scenario_is_drawn_batch_by_batch_and_can_be_changed(page):
     found = read(page, "/simulate?example=hudi-cow")
     names = re.findall(r"<title>(file [^<]*)</title>", page.get("/simulate?example=hudi-cow").text)
     assert names == [
-        "file 1: 96,000,000 bytes, small", "file 1: 110,600,000 bytes, large", "file 1: 110,600,000 bytes, large",
-        "file 2: 3,700,000 bytes, small", "file 1: 110,600,000 bytes, large", "file 2: 125,828,983 bytes, large",
+        "file 1: 96,000,000 bytes, small",
+        "file 1: 110,600,000 bytes, large",
+        "file 1: 110,600,000 bytes, large",
+        "file 2: 3,700,000 bytes, small",
+        "file 1: 110,600,000 bytes, large",
+        "file 2: 125,828,983 bytes, large",
         "file 3: 66,371,017 bytes, small",
-    ]  # fmt: skip
+    ]
     assert "105 MiB, 120 MiB, 63.3 MiB" in found.words
     assert 'row_bytes = 175 [settings] "hoodie.parquet.max.file.size"' in found.words
     changed = "writer = 'hive'\n[[batches]]\noperation = 'insert'\nrows = 5\ntasks = 5\n"

@@ -184,8 +184,12 @@ def test_what_changed_in_a_week_and_in_a_month_is_drawn_and_told_in_figures(page
     drawn = re.findall(r'<svg class="trend".*?aria-label="([^"]+)"', page.get(f"{path}?days=30").text)
     moved, share, size = r"[\d.,]+( k)? → [\d.,]+( k)?", r"\d+ % → \d+ %", r"[\d.]+ GiB"
     told = [
-        f"Reducible files: {share}", f"Small files: {share}", f"Files: {moved}", f"Rewritten: {size}", f"Freed: {size}"
-    ]  # fmt: skip
+        f"Reducible files: {share}",
+        f"Small files: {share}",
+        f"Files: {moved}",
+        f"Rewritten: {size}",
+        f"Freed: {size}",
+    ]
     assert all(map(re.fullmatch, told, drawn[:5])), drawn
 
 

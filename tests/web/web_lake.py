@@ -68,11 +68,18 @@ def scan(
     files = sum(histogram)
     small = sum(count for count, middle in zip(histogram, middles, strict=True) if middle < limit)
     return ScanRecord(
-        table=name, taken_at=datetime.now(UTC) - ago, seconds=0.084, instant="20261121221503112", files=files,
-        bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True))), small_files=small,
-        small_bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True) if m < limit)), partitions=36,
-        histogram=histogram, **{"reducible_files": 0, "reducible_bytes": 0} | more,
-    )  # fmt: skip
+        table=name,
+        taken_at=datetime.now(UTC) - ago,
+        seconds=0.084,
+        instant="20261121221503112",
+        files=files,
+        bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True))),
+        small_files=small,
+        small_bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True) if m < limit)),
+        partitions=36,
+        histogram=histogram,
+        **{"reducible_files": 0, "reducible_bytes": 0} | more,
+    )
 
 
 def layout(names: Sequence[str], small: Callable[[int], int], files: int = 40) -> pa.Table:
@@ -80,8 +87,14 @@ def layout(names: Sequence[str], small: Callable[[int], int], files: int = 40) -
     return pa.Table.from_pylist(
         [
             {
-                "partition": name, "files": files, "bytes": files * 8 * MIB, "small_files": small(n),
-                "small_bytes": small(n) * MIB, "log_files": 0, "log_bytes": 0, "reducible_files": small(n),
+                "partition": name,
+                "files": files,
+                "bytes": files * 8 * MIB,
+                "small_files": small(n),
+                "small_bytes": small(n) * MIB,
+                "log_files": 0,
+                "log_bytes": 0,
+                "reducible_files": small(n),
                 "reducible_bytes": small(n) * MIB,
                 "lines": [
                     _line("chosen", "group 1 of this plan", "", small(n)),
@@ -91,14 +104,21 @@ def layout(names: Sequence[str], small: Callable[[int], int], files: int = 40) -
             for n, name in enumerate(names)
         ],
         PARTITION_SCHEMA,
-    )  # fmt: skip
+    )
 
 
 def _line(reason: str, text: str, knob: str, files: int) -> dict[str, object]:
     return {
-        "reason": reason, "text": text, "varies": True, "knob": knob, "slices": files, "files": files,
-        "bytes": files * MIB, "log_files": 0, "log_bytes": 0,
-    }  # fmt: skip
+        "reason": reason,
+        "text": text,
+        "varies": True,
+        "knob": knob,
+        "slices": files,
+        "files": files,
+        "bytes": files * MIB,
+        "log_files": 0,
+        "log_bytes": 0,
+    }
 
 
 def add_plan(store: Store, name: str, *partitions: str, files: int = 40, proposed: bool = False) -> Plan:
@@ -107,9 +127,13 @@ def add_plan(store: Store, name: str, *partitions: str, files: int = 40, propose
     worth = appraise(plan, SizingPolicy(), Terms(prices=Prices(cpu_hour=0.05, currency="EUR")))
     estimate = {"output_files": len(partitions), "worth": plain(asdict(worth))}
     store.add_plan(
-        plan, request_id=None, actor="scheduler host-1", estimate=estimate, cpu_seconds=worth.cpu_seconds,
+        plan,
+        request_id=None,
+        actor="scheduler host-1",
+        estimate=estimate,
+        cpu_seconds=worth.cpu_seconds,
         proposed=proposed,
-    )  # fmt: skip
+    )
     return plan
 
 
@@ -148,8 +172,13 @@ def run_steps(store: Store, claim: Claim, milliseconds: Mapping[Step, int]) -> N
 
 
 EVERY_STEP = {
-    Step.ASK: 41, Step.START: 6_400, Step.PREPARE: 920, Step.REWRITE: 48_200, Step.RECEIPT: 3_100, Step.COMMIT: 1_450,
-}  # fmt: skip
+    Step.ASK: 41,
+    Step.START: 6_400,
+    Step.PREPARE: 920,
+    Step.REWRITE: 48_200,
+    Step.RECEIPT: 3_100,
+    Step.COMMIT: 1_450,
+}
 
 
 def completed(store: Store, name: str, *partitions: str, files: int = 40) -> Plan:
@@ -183,10 +212,11 @@ HELD = tuple(
         objective=objective, value=value, bound=bound, goal=0.995, window=timedelta(days=28), holds=timedelta(hours=1)
     )
     for objective, value, bound in (
-        (Objective.SMALL_FILE_SHARE, 0.113, 0.05), (Objective.FILES_PER_GIB, 2.41, 6),
+        (Objective.SMALL_FILE_SHARE, 0.113, 0.05),
+        (Objective.FILES_PER_GIB, 2.41, 6),
         (Objective.OLDEST_SMALL_FILE, 5040, 7200),
     )
-)  # fmt: skip
+)
 
 
 def fill(store: Store, url: str) -> dict[str, Plan]:
@@ -195,41 +225,75 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
     orders_before = added(sizes(11_800, 2.2 * MIB), sizes(260, 410 * MIB, 0.5))
     orders_now = added(sizes(41, 5 * MIB), sizes(318, 640 * MIB, 0.4))
     between = [
-        scan("sales.orders", added(sizes(round(11_800 * (1 - n / 24)), 2.2 * MIB), sizes(260 + 2 * n, 560 * MIB, 0.4)),
-             ago=hours(26 - n), reducible_files=480 - n, reducible_bytes=900 << 20)
+        scan(
+            "sales.orders",
+            added(sizes(round(11_800 * (1 - n / 24)), 2.2 * MIB), sizes(260 + 2 * n, 560 * MIB, 0.4)),
+            ago=hours(26 - n),
+            reducible_files=480 - n,
+            reducible_bytes=900 << 20,
+        )
         for n in range(1, 24)
-    ]  # fmt: skip
+    ]
     register(
-        store, "sales.orders", "compact", scan("sales.orders", orders_before, ago=hours(26), reducible_files=11_700),
+        store,
+        "sales.orders",
+        "compact",
+        scan("sales.orders", orders_before, ago=hours(26), reducible_files=11_700),
         *between,
         scan("sales.orders", orders_now, ago=minutes(2)),
-    )  # fmt: skip
+    )
     clicks = added(sizes(38_000, 0.9 * MIB, 1.3), sizes(21_900, 500 * MIB, 0.6))
     clicks_before = added(sizes(1_120_000, 0.7 * MIB, 1.2), sizes(12_700, 500 * MIB, 0.6))
     register(
-        store, "events.clicks", "compact",
+        store,
+        "events.clicks",
+        "compact",
         scan("events.clicks", clicks_before, ago=hours(70), reducible_files=1_000_000),
-        scan("events.clicks", clicks, ago=minutes(4), reducible_files=31_000, reducible_bytes=212 << 30,
-             log_files=1204, log_bytes=9 << 30),
-    )  # fmt: skip
+        scan(
+            "events.clicks",
+            clicks,
+            ago=minutes(4),
+            reducible_files=31_000,
+            reducible_bytes=212 << 30,
+            log_files=1204,
+            log_bytes=9 << 30,
+        ),
+    )
     contacts = added(sizes(4_300, 12 * MIB, 1.0), sizes(90, 700 * MIB, 0.4))
-    register(store, "crm.contacts", "compact",
-             scan("crm.contacts", contacts, ago=minutes(11), reducible_files=4_200,
-                  reducible_bytes=51 << 30))  # fmt: skip
+    register(
+        store,
+        "crm.contacts",
+        "compact",
+        scan("crm.contacts", contacts, ago=minutes(11), reducible_files=4_200, reducible_bytes=51 << 30),
+    )
     logs = sizes(7_200, 33 * MIB, 1.4)
     register(
-        store, "logs.app", "compact",
+        store,
+        "logs.app",
+        "compact",
         scan("logs.app", logs, ago=hours(9), reducible_files=7_000, reducible_bytes=238 << 30),
-        ScanRecord(table="logs.app", taken_at=datetime.now(UTC) - minutes(3), outcome="error",
-                   error="/data/lake/logs/app/.hoodie/hoodie.properties: Permission denied"),
-    )  # fmt: skip
-    register(store, "web.sessions", "observe", scan("web.sessions", sizes(16_000, 3 * MIB), ago=minutes(1),
-                                                    reducible_files=15_900, reducible_bytes=48 << 30))  # fmt: skip
+        ScanRecord(
+            table="logs.app",
+            taken_at=datetime.now(UTC) - minutes(3),
+            outcome="error",
+            error="/data/lake/logs/app/.hoodie/hoodie.properties: Permission denied",
+        ),
+    )
+    register(
+        store,
+        "web.sessions",
+        "observe",
+        scan("web.sessions", sizes(16_000, 3 * MIB), ago=minutes(1), reducible_files=15_900, reducible_bytes=48 << 30),
+    )
     register(store, "inventory.stock", "compact", scan("inventory.stock", sizes(88, 700 * MIB, 0.3), ago=minutes(1)))
     register(store, "finance.ledger", "compact", scan("finance.ledger", sizes(1_204, 780 * MIB, 0.3), ago=minutes(5)))
     register(store, "archive.2019", "off")
-    register(store, HOSTILE, "compact", scan(HOSTILE, sizes(300, 1 * MIB), ago=minutes(7), reducible_files=300,
-                                             reducible_bytes=300 * MIB))  # fmt: skip
+    register(
+        store,
+        HOSTILE,
+        "compact",
+        scan(HOSTILE, sizes(300, 1 * MIB), ago=minutes(7), reducible_files=300, reducible_bytes=300 * MIB),
+    )
     days = [f"dt=2026-11-{day:02}" for day in range(1, 22)]
     plans = {"completed": completed(store, "sales.orders", *days[:12], files=240)}
     plans["older"] = completed(store, "events.clicks", *days[:4], files=900)
@@ -298,9 +362,11 @@ def _inflight(store: Store, url: str, days: list[str]) -> Plan:
     claim = claim_of(store, plan)
     run_steps(store, claim, {Step.ASK: 44, Step.START: 7_200, Step.PREPARE: 1_300})
     done = Progress(
-        bytes_done=round(plan.bytes * 0.62), bytes_total=plan.bytes, rows_done=40_000_000,
+        bytes_done=round(plan.bytes * 0.62),
+        bytes_total=plan.bytes,
+        rows_done=40_000_000,
         spark_ui="http://host-1.example.org:4040",
-    )  # fmt: skip
+    )
     store.heartbeat(claim, done)
     earlier = "created_at_ms = created_at_ms - 200000, claimed_at_ms = claimed_at_ms - 90000"
     sql(url, f"UPDATE plan SET {earlier} WHERE id = '{plan.plan_id}'")
@@ -335,9 +401,14 @@ def seven_day_lead(store: Store) -> None:
     """Somebody leads the scans for a week, and somebody runs plans."""
     week = timedelta(days=7)
     facts = ProcessFacts(
-        name="host-1.example.org:4711", role="executor", host="host-1.example.org", version="0.1.0", slots=2,
-        spark="running", spark_ui="http://host-1.example.org:4040",
-    )  # fmt: skip
+        name="host-1.example.org:4711",
+        role="executor",
+        host="host-1.example.org",
+        version="0.1.0",
+        slots=2,
+        spark="running",
+        spark_ui="http://host-1.example.org:4040",
+    )
     store.beat(facts, week)
     store.beat(replace(facts, name="host-2.example.org/12/1/a.2", role="scheduler", slots=0, spark="none"), week)
     problem = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"

@@ -12,11 +12,24 @@ from service.web.rendering import table_path
 #: what a browser sends with a form of our own pages
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 PATHS = [
-    "/", "/plans", "/processes", "/cleaning", "/settings", "/login", "/settings?table=sales.orders",
-    "/notifications", "/audit", "/pause", "/simulate", "/simulate?example=hudi-mor",
-    "/replay?table=sales.orders", "/replay?table=sales.returns&days=4", "/plans?proposed=true",
-    "/bulk/approve?proposed=true", "/nowhere/else",
-]  # fmt: skip
+    "/",
+    "/plans",
+    "/processes",
+    "/cleaning",
+    "/settings",
+    "/login",
+    "/settings?table=sales.orders",
+    "/notifications",
+    "/audit",
+    "/pause",
+    "/simulate",
+    "/simulate?example=hudi-mor",
+    "/replay?table=sales.orders",
+    "/replay?table=sales.returns&days=4",
+    "/plans?proposed=true",
+    "/bulk/approve?proposed=true",
+    "/nowhere/else",
+]
 
 
 class Page(HTMLParser):

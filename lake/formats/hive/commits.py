@@ -205,11 +205,14 @@ def write_move(ref: TableRef, move: Move, plan_id: str, left: Sequence[PlacedFil
     """Keep what a move that no plan makes is going to do; it is on disk afterwards."""
     replaced = tuple(
         SupersededVersion(
-            partition=move.partition, path=file.path, bytes=file.bytes, instant=move.token,
+            partition=move.partition,
+            path=file.path,
+            bytes=file.bytes,
+            instant=move.token,
             modified_at=datetime.fromtimestamp(file.modified_ms / 1000, UTC),
         )
         for file in left
-    )  # fmt: skip
+    )
     _make_filed(ref)
     commit = Commit(plan_id=plan_id, instant=move.token, outputs=(), superseded=replaced, moves=(move,))
     write(ref, Record(commit=commit, partitions=(move.partition,), table_made_at=table.made_at))

@@ -101,9 +101,14 @@ class HiveWriter:
         with self._storage():
             staging.make_version(self._ref, version, evidence.seen)
         return Prepared(
-            plan=plan, epoch=epoch, instant=version, groups=groups, left_out=left_out, notes=notes(choices),
+            plan=plan,
+            epoch=epoch,
+            instant=version,
+            groups=groups,
+            left_out=left_out,
+            notes=notes(choices),
             evidence=evidence,
-        )  # fmt: skip
+        )
 
     def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
         """See ``TableWriter``."""
@@ -122,10 +127,12 @@ class HiveWriter:
                 cpu[name] = progress.cpu_seconds
                 report(
                     replace(
-                        progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes,
+                        progress,
+                        bytes_done=before + progress.bytes_done,
+                        bytes_total=plan.bytes,
                         cpu_seconds=sum_if_known(cpu.values()),
                     )
-                )  # fmt: skip
+                )
 
             with staging.named_by_slices(self._ref, plan, one):
                 for file in engine.rewrite(one, plan.options, told, self._cancelled):
@@ -162,9 +169,15 @@ class HiveWriter:
                     commits.write(self._ref, Record(commit=commit, partitions=tuple(now), table_made_at=table.made_at))
                 changed = {name: self._moved(seen, rewrite.prepared, files[name]) for name, seen in now.items()}
                 refused = call.make(
-                    metastore, table, self._ref, now, changed, commit, partial(self._in_time, looked),
+                    metastore,
+                    table,
+                    self._ref,
+                    now,
+                    changed,
+                    commit,
+                    partial(self._in_time, looked),
                     brings_more=turn < _LOOKS,
-                )  # fmt: skip
+                )
                 if refused is None:
                     commits.note_made(self._ref, commit.instant)
                     call.check(metastore, table, self._ref, changed)

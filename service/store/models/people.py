@@ -16,9 +16,13 @@ class RequestRow(Base):
     __table_args__ = (
         CheckConstraint("(answered_at_ms IS NULL) = (answer IS NULL)", name="answered_with_answer"),
         UniqueConstraint("idempotency_key"),
-        Index("ix_plan_request_open", "id", sqlite_where=text("answered_at_ms IS NULL"),
-              postgresql_where=text("answered_at_ms IS NULL")),
-    )  # fmt: skip
+        Index(
+            "ix_plan_request_open",
+            "id",
+            sqlite_where=text("answered_at_ms IS NULL"),
+            postgresql_where=text("answered_at_ms IS NULL"),
+        ),
+    )
 
     id: Mapped[str] = mapped_column(String, primary_key=True)
     table_name: Mapped[str] = mapped_column(String)
@@ -153,10 +157,14 @@ class NotificationRow(Base):
     __tablename__ = "notification"
     __table_args__ = (
         CheckConstraint("delivered_at_ms IS NULL OR dead_at_ms IS NULL", name="one_end"),
-        Index("ix_notification_waiting", "not_before_ms", "id",
-              sqlite_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
-              postgresql_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL")),
-    )  # fmt: skip
+        Index(
+            "ix_notification_waiting",
+            "not_before_ms",
+            "id",
+            sqlite_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
+            postgresql_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
+        ),
+    )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     event: Mapped[str] = mapped_column(String)

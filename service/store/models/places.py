@@ -24,9 +24,14 @@ class PlaceMoveRow(Base):
     __table_args__ = (
         UniqueConstraint("table_name", "partition_path", "token"),
         Index("ix_place_move_begun", "begun_at_ms", "table_name", "partition_path"),
-        Index("ix_place_move_open", "table_name", "partition_path", sqlite_where=text(_IS_OPEN),
-              postgresql_where=text(_IS_OPEN)),
-    )  # fmt: skip
+        Index(
+            "ix_place_move_open",
+            "table_name",
+            "partition_path",
+            sqlite_where=text(_IS_OPEN),
+            postgresql_where=text(_IS_OPEN),
+        ),
+    )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
@@ -52,9 +57,14 @@ class CarryRow(Base):
     __tablename__ = "carry"
     __table_args__ = (
         UniqueConstraint("table_name", "source", "bytes", "modified_at_ms"),
-        Index("ix_carry_open", "table_name", "partition_path", sqlite_where=text("done_at_ms IS NULL"),
-              postgresql_where=text("done_at_ms IS NULL")),
-    )  # fmt: skip
+        Index(
+            "ix_carry_open",
+            "table_name",
+            "partition_path",
+            sqlite_where=text("done_at_ms IS NULL"),
+            postgresql_where=text("done_at_ms IS NULL"),
+        ),
+    )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))

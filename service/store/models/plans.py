@@ -52,26 +52,68 @@ class PlanRow(Base):
         Index(None, "state", "id"),
         Index(None, "table_name", "id"),
         Index(None, "table_name", "state", "id"),
-        Index("ix_plan_error", "error_class", "id", sqlite_where=text("error_class IS NOT NULL"),
-              postgresql_where=text("error_class IS NOT NULL")),
-        Index("ix_plan_table_error", "table_name", "error_class", "id", sqlite_where=text("error_class IS NOT NULL"),
-              postgresql_where=text("error_class IS NOT NULL")),
+        Index(
+            "ix_plan_error",
+            "error_class",
+            "id",
+            sqlite_where=text("error_class IS NOT NULL"),
+            postgresql_where=text("error_class IS NOT NULL"),
+        ),
+        Index(
+            "ix_plan_table_error",
+            "table_name",
+            "error_class",
+            "id",
+            sqlite_where=text("error_class IS NOT NULL"),
+            postgresql_where=text("error_class IS NOT NULL"),
+        ),
         Index(None, "request_id"),
         # An instant of somebody else's is executed by at most one plan at a time.
-        Index("ix_plan_live_adopted", "table_name", "adopted", unique=True,
-              sqlite_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
-              postgresql_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}")),
-        Index("ix_plan_rank", "rank_ms", "id", sqlite_where=text("state = 'requested'"),
-              postgresql_where=text("state = 'requested'")),
+        Index(
+            "ix_plan_live_adopted",
+            "table_name",
+            "adopted",
+            unique=True,
+            sqlite_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
+            postgresql_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
+        ),
+        Index(
+            "ix_plan_rank",
+            "rank_ms",
+            "id",
+            sqlite_where=text("state = 'requested'"),
+            postgresql_where=text("state = 'requested'"),
+        ),
         Index("ix_plan_proposed", "table_name", sqlite_where=text(_PROPOSED), postgresql_where=text(_PROPOSED)),
-        Index("ix_plan_declined", "table_name", sqlite_where=text("decision = 'declined'"),
-              postgresql_where=text("decision = 'declined'")),
-        Index("ix_plan_used", "format", "engine", "finalized_at_ms",
-              sqlite_where=text("used_cpu_ms IS NOT NULL"), postgresql_where=text("used_cpu_ms IS NOT NULL")),
+        Index(
+            "ix_plan_declined",
+            "table_name",
+            sqlite_where=text("decision = 'declined'"),
+            postgresql_where=text("decision = 'declined'"),
+        ),
+        Index(
+            "ix_plan_used",
+            "format",
+            "engine",
+            "finalized_at_ms",
+            sqlite_where=text("used_cpu_ms IS NOT NULL"),
+            postgresql_where=text("used_cpu_ms IS NOT NULL"),
+        ),
         # Everything figures() sums, so that it reads an index and not the wide rows.
-        Index("ix_plan_figures", "table_name", "kind", "state", "created_at_ms", "input_files", "input_bytes",
-              "files_before", "bytes_before", "files_after", "bytes_after"),
-    )  # fmt: skip
+        Index(
+            "ix_plan_figures",
+            "table_name",
+            "kind",
+            "state",
+            "created_at_ms",
+            "input_files",
+            "input_bytes",
+            "files_before",
+            "bytes_before",
+            "files_after",
+            "bytes_after",
+        ),
+    )
 
     id: Mapped[str] = mapped_column(String, primary_key=True)
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
@@ -226,9 +268,13 @@ class StagedRow(Base):
 
     __tablename__ = "staged"
     __table_args__ = (
-        Index("ix_staged_left", "table_name", sqlite_where=text("cleared_at_ms IS NULL"),
-              postgresql_where=text("cleared_at_ms IS NULL")),
-    )  # fmt: skip
+        Index(
+            "ix_staged_left",
+            "table_name",
+            sqlite_where=text("cleared_at_ms IS NULL"),
+            postgresql_where=text("cleared_at_ms IS NULL"),
+        ),
+    )
 
     plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"), primary_key=True)
     token: Mapped[str] = mapped_column(String, primary_key=True)
@@ -270,9 +316,16 @@ class SupersededRow(Base):
     __table_args__ = (
         CheckConstraint("bytes >= 0", name="bytes_not_negative"),
         UniqueConstraint("plan_id", "path"),
-        Index("ix_superseded_version_waiting", "table_name", "superseded_at_ms", "id", "bytes",
-              sqlite_where=text("deleted_at_ms IS NULL"), postgresql_where=text("deleted_at_ms IS NULL")),
-    )  # fmt: skip
+        Index(
+            "ix_superseded_version_waiting",
+            "table_name",
+            "superseded_at_ms",
+            "id",
+            "bytes",
+            sqlite_where=text("deleted_at_ms IS NULL"),
+            postgresql_where=text("deleted_at_ms IS NULL"),
+        ),
+    )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"))

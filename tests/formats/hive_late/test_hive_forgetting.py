@@ -202,8 +202,11 @@ def test_a_database_that_is_lost_afterwards_is_told_what_is_still_known(worn: Be
     lose_database(bench)
     bench.sweep()
     assert (formers(bench), sorted(bench.rows()), halted(bench), swept(bench)) == (
-        before, sorted(rows), None, LateReport(),
-    )  # fmt: skip
+        before,
+        sorted(rows),
+        None,
+        LateReport(),
+    )
     bench.clean()
     rounds(bench, 1)
     assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
@@ -250,8 +253,11 @@ def test_a_table_that_is_renamed_afterwards_goes_on_under_its_new_name(worn: Ben
     renamed(bench)
     bench.sweep()
     assert (formers(bench), sorted(bench.rows()), halted(bench), swept(bench)) == (
-        before, sorted(rows), None, LateReport(),
-    )  # fmt: skip
+        before,
+        sorted(rows),
+        None,
+        LateReport(),
+    )
     rounds(bench, 1)
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
 

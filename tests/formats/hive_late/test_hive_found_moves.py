@@ -191,8 +191,11 @@ def test_rule_2_an_overwrite_that_ended_before_the_database_was_lost_takes_the_p
     lose_again(bench)
     bench.sweep()
     assert (here(bench), in_partition(bench), swept(bench), halted(bench)) == (
-        home(bench), sorted(anew), LateReport(), None,
-    )  # fmt: skip
+        home(bench),
+        sorted(anew),
+        LateReport(),
+        None,
+    )
     bench.clean()
     assert in_partition(bench) == sorted(anew)
 

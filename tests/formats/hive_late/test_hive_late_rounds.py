@@ -124,8 +124,11 @@ def test_rule_5_an_overwrite_while_a_late_file_is_copied_is_alone_there(bench: B
         assert swept(bench).carried == 0
     assert (in_partition(bench), len(list(place.iterdir()))) == (sorted(anew), 1)
     assert (swept(bench).aside, in_partition(bench), swept(bench), halted(bench)) == (
-        1, sorted(anew), LateReport(), None,
-    )  # fmt: skip
+        1,
+        sorted(anew),
+        LateReport(),
+        None,
+    )
     assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
 
 

@@ -288,9 +288,7 @@ def test_a_table_that_can_not_be_moved_is_left_alone_with_the_reason_and_no_plan
         before = owner.table(DATABASE, "still")
     assert before is not None
     catalog = CatalogRef(kind="metastore", name=case.uri, table=f"{DATABASE}.still")
-    table = TableRef(
-        name="t", format="hive", location=str(place), catalog=catalog, sessions_refresh=True
-    )  # fmt: skip
+    table = TableRef(name="t", format="hive", location=str(place), catalog=catalog, sessions_refresh=True)
     write(place, 0, 5)
     (reason,) = left_alone(case, table)
     assert why in str(reason)

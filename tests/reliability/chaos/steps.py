@@ -44,9 +44,7 @@ def draw(seed: int, number: int, state: State, size: int, *, only: Sequence[str]
         return Step(number=number, operation=operation, evolutions=evolutions, partitions=(day,))
     if operation == "insert_overwrite":
         rows = [_row(random, number, n, evolutions, day) for n in range(random.randint(size // 2, size))]
-        return Step(
-            number=number, operation=operation, evolutions=evolutions, partitions=(day,), rows=tuple(rows)
-        )  # fmt: skip
+        return Step(number=number, operation=operation, evolutions=evolutions, partitions=(day,), rows=tuple(rows))
     if operation in ("insert", "bulk_insert"):
         rows = [_row(random, number, n, evolutions) for n in range(random.randint(size // 2, size))]
         return Step(number=number, operation=operation, evolutions=evolutions, rows=tuple(rows))

@@ -104,9 +104,11 @@ class Owner:
         low, rows = number * 1000, 12
         is_static = len(partitions) == 1 and self.chance.random() < 0.5
         self.notes.add(
-            number=number, overwrites=overwrites or began is not None, began=self.now() if began is None else began,
+            number=number,
+            overwrites=overwrites or began is not None,
+            began=self.now() if began is None else began,
             partitions={name: (low + i * rows, low + (i + 1) * rows) for i, name in enumerate(partitions)},
-        )  # fmt: skip
+        )
         pause = 0 if number == 1 or began is not None else self.chance.random() * _SLOWEST_SECONDS
         self.session.sql(
             statement(self.table, number, partitions, overwrites=overwrites, is_static=is_static, pause=pause)

@@ -65,8 +65,11 @@ class Owner:
             return subprocess.Popen(
                 [sys.executable, "-m", "hive_chaos.owner", *self._arguments, true, str(self._starts)],
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(_IMPORTS), **variables(self.clock)},
-                cwd=self._metastore.home, stdout=sink, stderr=sink, start_new_session=True,
-            )  # fmt: skip
+                cwd=self._metastore.home,
+                stdout=sink,
+                stderr=sink,
+                start_new_session=True,
+            )
 
     @property
     def said(self) -> str:

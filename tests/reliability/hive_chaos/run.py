@@ -56,15 +56,24 @@ class HiveChaos:
         self.loader = Loader(self.owner, uri, kind, random.Random(f"loads/{seed}"))
         self.halts = Halts(self.owner, uri, kind, random.Random(f"halts/{seed}"), self.wrong)
         self.reader = FreshReader(
-            lambda: read_table(uri, lambda: self.owner.table, loaded=HALF), home / "writes", 0.5,
+            lambda: read_table(uri, lambda: self.owner.table, loaded=HALF),
+            home / "writes",
+            0.5,
             Judge(is_due=self._spans.is_due),
-        )  # fmt: skip
+        )
 
     def _installed(self) -> Installation:
         return hive_installation(
-            self.home, self.database.url, self.metastore.uri, self._name, slots=1, retention="60s",
-            scan_interval="1s", sweep_interval="5s", heartbeat="1s",
-        )  # fmt: skip
+            self.home,
+            self.database.url,
+            self.metastore.uri,
+            self._name,
+            slots=1,
+            retention="60s",
+            scan_interval="1s",
+            sweep_interval="5s",
+            heartbeat="1s",
+        )
 
     def run(self) -> None:
         """The run. Raises AssertionError with all ``problems`` where there are any."""

@@ -78,10 +78,15 @@ class Ledger:
             for partition, (low, high) in entry["partitions"].items():
                 found.writes[partition].append(
                     Write(
-                        number=number, partition=partition, overwrites=entry["overwrites"], low=low, high=high,
-                        began=entry["began"], ended=ended.get(number),
+                        number=number,
+                        partition=partition,
+                        overwrites=entry["overwrites"],
+                        low=low,
+                        high=high,
+                        began=entry["began"],
+                        ended=ended.get(number),
                     )
-                )  # fmt: skip
+                )
         return found
 
     def rows(self) -> dict[str, Counter[Row]]:

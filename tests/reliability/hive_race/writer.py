@@ -57,9 +57,11 @@ def write(session: Any, table: str, number: int, chance: random.Random, notes: N
     partitions = sorted(chance.sample(PARTITIONS, wanted))
     low = number * 1000
     notes.add(
-        number=number, overwrites=overwrites, began=time.time(),
+        number=number,
+        overwrites=overwrites,
+        began=time.time(),
         partitions={name: (low + i * _ROWS, low + (i + 1) * _ROWS) for i, name in enumerate(partitions)},
-    )  # fmt: skip
+    )
     pause = 0 if is_first else chance.random() * _SLOWEST_SECONDS
     session.sql(statement(table, number, partitions, overwrites=overwrites, is_static=is_static, pause=pause))
     notes.add(number=number, ended=time.time())

@@ -143,9 +143,14 @@ class StagedWriter(ModelWriter):
         )
         self.tell(self.staged(token, plan, groups))
         return Prepared(
-            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=notes(chosen),
+            plan=plan,
+            epoch=epoch,
+            instant=token,
+            groups=groups,
+            left_out=left_out,
+            notes=notes(chosen),
             evidence=evidence,
-        )  # fmt: skip
+        )
 
     def tell(self, staged: Staged) -> None:
         """Have the database know of something, before it exists."""
@@ -179,11 +184,14 @@ class StagedWriter(ModelWriter):
         """What a commit called ``instant`` says of the files that it replaces."""
         return tuple(
             SupersededVersion(
-                partition=file.partition, path=file.path, bytes=file.bytes, instant=instant,
+                partition=file.partition,
+                path=file.path,
+                bytes=file.bytes,
+                instant=instant,
                 modified_at=START + timedelta(seconds=file.at),
             )
             for file in files
-        )  # fmt: skip
+        )
 
     def wanted(self, staged: Collection[Staged], instants: Collection[str] | None) -> list[Staged]:
         """Of what is known to be staged, what is to be withdrawn and has left something."""

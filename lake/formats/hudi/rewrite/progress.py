@@ -48,10 +48,12 @@ class ProgressReporter:
         last = self._last
         self._report(
             replace(
-                last, bytes_done=last.bytes_total, rows_done=max(rows, last.rows_done),
+                last,
+                bytes_done=last.bytes_total,
+                rows_done=max(rows, last.rows_done),
                 cpu_seconds=cpu_seconds(self._spark.sparkContext, self._tag),
             )
-        )  # fmt: skip
+        )
 
     def _run(self) -> None:
         while not self._stop.wait(_REPORT_SECONDS):

@@ -127,9 +127,12 @@ class LocationsWriter(StagedWriter):
         self.look_again(evidence)
         files = [file for partition in evidence for file in table.listing(partition).values()]
         commit = Commit(
-            plan_id=plan.plan_id, instant=prepared.instant, outputs=rewrite.outputs, epoch=prepared.epoch,
+            plan_id=plan.plan_id,
+            instant=prepared.instant,
+            outputs=rewrite.outputs,
+            epoch=prepared.epoch,
             superseded=self.superseded(files, prepared.instant),
-        )  # fmt: skip
+        )
         looked = table.booked(evidence)
 
         def land() -> None:

@@ -52,12 +52,7 @@ def policy_victims(table: TimelineTable, commits: int) -> tuple[tuple[str, ...],
     if len(done) <= commits:
         return (), ""
     earliest = min([done[-commits], *pending])
-    replaced = {
-        group
-        for i in table.timeline.values()
-        if i.completed and i.time < earliest
-        for _, group in i.replaces
-    }  # fmt: skip
+    replaced = {group for i in table.timeline.values() if i.completed and i.time < earliest for _, group in i.replaces}
     victims = [file.path for file in table.files.values() if file.group in replaced]
     newest: dict[str, str] = {}
     bases = [f for f in table.files.values() if not f.log and f.instant < earliest and _is_done(table, f)]
@@ -66,9 +61,11 @@ def policy_victims(table: TimelineTable, commits: int) -> tuple[tuple[str, ...],
     victims += [
         file.path
         for file in table.files.values()
-        if file.group not in replaced and file.group not in table.damaged
-        and file.instant < newest.get(file.group, "") and _is_done(table, file)
-    ]  # fmt: skip
+        if file.group not in replaced
+        and file.group not in table.damaged
+        and file.instant < newest.get(file.group, "")
+        and _is_done(table, file)
+    ]
     saved = table.saved_paths()
     return tuple(path for path in victims if path not in saved), earliest
 

@@ -59,11 +59,16 @@ class TimelineFormat(ModelFormat):
         """See the port."""
         return [
             Unfinished(
-                instant=i.time, action=i.action, begun=True, since=START, last_sign=START,
-                alive=i.owner is not None and not i.owner.dead, plan_id=i.plan_id,
+                instant=i.time,
+                action=i.action,
+                begun=True,
+                since=START,
+                last_sign=START,
+                alive=i.owner is not None and not i.owner.dead,
+                plan_id=i.plan_id,
             )
             for i in self.table(ref).pending()
-        ]  # fmt: skip
+        ]
 
     @port("late files")
     def late_files(self, ref: TableRef) -> Collection[str]:
@@ -226,10 +231,14 @@ class TimelineWriter(ModelWriter):
             slices = [item for index in kept for item in plan.groups[index].slices]
             assert self.world.scheduler.current is not None
             instant = table.new_instant(
-                "clustering", self.world.scheduler.current.process, time, plan_id=plan.plan_id, epoch=epoch,
+                "clustering",
+                self.world.scheduler.current.process,
+                time,
+                plan_id=plan.plan_id,
+                epoch=epoch,
                 replaces=tuple((item.partition, item.file_id) for item in slices),
                 inputs=tuple((str(item.path), item.log_files) for item in slices),
-            )  # fmt: skip
+            )
             table.noted.add(instant.time)
             self.world.watch.published(table, instant)
             self.journal(Staged(token=instant.time))
@@ -382,9 +391,14 @@ class TimelineWriter(ModelWriter):
 
     def _clean(self, time: str, index: frozenset[str] | None, victims: tuple[str, ...], retained_from: str) -> int:
         clean = self.table.new_instant(
-            "clean", self.owner(), time, victims=victims, earliest=self.earliest(victims), retained_from=retained_from,
+            "clean",
+            self.owner(),
+            time,
+            victims=victims,
+            earliest=self.earliest(victims),
+            retained_from=retained_from,
             is_lakefolds=True,
-        )  # fmt: skip
+        )
         self.world.clean_begins()
         freed = run_clean(self.world, self.table, clean, index, *self.locks())
         self.world.watch.cleaned(self.table)
@@ -440,7 +454,7 @@ class TimelineWriter(ModelWriter):
             if instant.plan_id is not None and instant.completed and instant.completed_at > since
             for base, logs in instant.inputs
             for path in (base, *logs)
-        }  # fmt: skip
+        }
 
     def earliest(self, victims: Collection[str]) -> str:
         """What a clean tells the archiver."""

@@ -127,11 +127,8 @@ class TimelineTable(Table):
 
     def _view(self, done: Collection[str], timeline: Iterable[Instant]) -> dict[str, Slice]:
         replaced = {
-            group
-            for instant in timeline
-            if instant.replaces and instant.completed
-            for _, group in instant.replaces
-        }  # fmt: skip
+            group for instant in timeline if instant.replaces and instant.completed for _, group in instant.replaces
+        }
         files = self.files
         listed = [files[path] for path in self.index if path in files] if self.indexed else files.values()
         bases: dict[str, File] = {}
@@ -297,7 +294,7 @@ class TimelineTable(Table):
             for instant in self.begun.values()
             if instant.time != without
             for _, group in instant.replaces
-        }  # fmt: skip
+        }
 
     def replaced_and_saved(self) -> list[str]:
         """Replacements that must not be archived, since a savepoint keeps what they replaced."""

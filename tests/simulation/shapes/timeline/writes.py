@@ -47,10 +47,8 @@ class TimelineWrites(Writes):
         """What a writer may change: nothing that pending rewrites hold where those win, nothing that was damaged."""
         wins = table.setup.on_conflict is OnConflict.PLAN_WINS
         return {
-            group: piece
-            for group, piece in seen.items()
-            if group not in table.damaged and not (wins and group in held)
-        }  # fmt: skip
+            group: piece for group, piece in seen.items() if group not in table.damaged and not (wins and group in held)
+        }
 
     def fill(self, random: Random) -> None:
         """See ``Writes``."""
@@ -110,9 +108,11 @@ class TimelineWrites(Writes):
             mine = {
                 group: piece
                 for group, piece in free.items()
-                if piece.base.partition == partition and group not in held and live.get(group) is not None
+                if piece.base.partition == partition
+                and group not in held
+                and live.get(group) is not None
                 and live[group].names == piece.names
-            }  # fmt: skip
+            }
             if len(mine) < 2:
                 raise Aborted("nothing to cluster")
             instant.action = "clustering"

@@ -79,9 +79,12 @@ class VersionsWriter(StagedWriter):
                     raise Conflict(f"{reason}, before the commit")
             instant = str(now.number + 1)
             commit = Commit(
-                plan_id=plan.plan_id, instant=instant, outputs=rewrite.outputs, epoch=prepared.epoch,
+                plan_id=plan.plan_id,
+                instant=instant,
+                outputs=rewrite.outputs,
+                epoch=prepared.epoch,
                 superseded=self.superseded([table.files[path] for path in paths], instant),
-            )  # fmt: skip
+            )
             files = without(now.files, paths, [file.path for file in outputs])
             return Version(number=0, files=files, first=now.first, told=now.told, commit=commit, token=prepared.instant)
 
