@@ -86,6 +86,8 @@ class World:
         self._backup = copy_of(self.stores[0])
         self._acts = sorted((i for i in script.items if isinstance(i, Act)), key=lambda act: act.at)
         self._daemons: dict[str, tuple[Process, int, bool]] = {}
+        #: processes that outlive a call of theirs without an answer
+        self.clients: list[Process] = []
 
     def _table(self, setup: TableSetup) -> Table:
         if setup.concurrency is Concurrency.SINGLE_WRITER:
@@ -293,9 +295,14 @@ class World:
         self._spoil = True
 
     def _do_allow_writers(self, table: Table, random: Random) -> None:
-        """A table that nobody wrote to is from now on written under the writers' lock, and registered so."""
+        """Register a table without writers as one that is written under the writers' lock.
+
+        lakefold is stopped for that, with the processes of its clients: no lock keeps these from the writers' commits.
+        """
         for process, _, _ in list(self._daemons.values()):
             self.kill(process)
+        for client in self.clients:
+            self.scheduler.kill(client)
         table.concurrency = Concurrency.OCC
         for store in self.stores:
             store.tables[table.name].concurrency = Concurrency.OCC

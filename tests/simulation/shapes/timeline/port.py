@@ -303,12 +303,15 @@ class TimelineWriter(ModelWriter):
         client = Process(f"client of {self.owner().name}")
 
         def run() -> None:
-            call()
-            for lock in locks:
-                if lock.taken_by is task:
-                    lock.holder = lock.taken_by = None
+            try:
+                call()
+            finally:
+                for lock in locks:
+                    if lock.taken_by is task:
+                        lock.holder = lock.taken_by = None
 
         task = self.world.scheduler.spawn(client, run, after=seconds)
+        self.world.clients.append(client)
         for lock in locks if kept else ():
             lock.holder, lock.taken_by = client, task
 
