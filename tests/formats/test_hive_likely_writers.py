@@ -207,7 +207,7 @@ def test_every_tool_that_goes_by_path_has_a_consequence_and_a_remedy_and_those_t
 
 def test_the_page_names_every_tool_that_is_detected():
     page = (Path(__file__).parents[2] / "docs/formats.md").read_text()
-    table = page.partition("**Who goes by path**")[2].partition("\n**Who overwrites")[0]
+    table = page.partition("**Access by path**")[2].partition("\n**Overwrites of a partition")[0]
     for tool in (*BY_PATH, "Spark", "pyarrow", "pandas", "Sqoop", "MapReduce", "parquet-rs", "Avro", "distcp", "LOAD"):
         assert tool in table, tool
     assert str(likely.FOOTERS) in table
