@@ -32,7 +32,7 @@ if __name__ == "__main__":
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from lake.engines import Task
+    from lake.engines import RewriteTask
 
 CORES = 2
 SPARK = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
@@ -79,13 +79,13 @@ def measure(kind: str, source: Path, work: Path) -> None:
         print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak}), flush=True)
 
 
-def _tasks(paths: list[str], files: int, folder: Path) -> "list[Task]":
-    from lake.engines import Task
+def _tasks(paths: list[str], files: int, folder: Path) -> "list[RewriteTask]":
+    from lake.engines import RewriteTask
 
     folder.mkdir(parents=True)
     groups = [paths[start : start + files] for start in range(0, len(paths), files)]
     return [
-        Task(
+        RewriteTask(
             group=number,
             inputs=tuple(group),
             outputs=(str(folder / f"{number}.parquet"),),
@@ -95,26 +95,26 @@ def _tasks(paths: list[str], files: int, folder: Path) -> "list[Task]":
     ]
 
 
-def _by_arrow(spark: "SparkSession", tasks: "list[Task]") -> None:
-    from executors.engines import engines
-    from lake.engines import choose
+def _by_arrow(spark: "SparkSession", tasks: "list[RewriteTask]") -> None:
+    from executors.engines import create_engines
+    from lake.engines import choose_engines
     from lake.plan import RewriteOptions
 
     options = RewriteOptions(target_file_max_bytes=1 << 30, engine="arrow")
-    (engine,) = (one for one in engines(lambda: spark) if one.name == "arrow")
-    choose(tasks, [engine], options, "bench")
+    (engine,) = (one for one in create_engines(lambda: spark) if one.name == "arrow")
+    choose_engines(tasks, [engine], options, "bench")
     list(engine.rewrite(tasks, options, lambda _: None, threading.Event()))
 
 
-def _by_jobs(spark: "SparkSession", tasks: "list[Task]") -> None:
-    def rewrite(task: "Task") -> None:
+def _by_jobs(spark: "SparkSession", tasks: "list[RewriteTask]") -> None:
+    def rewrite(task: "RewriteTask") -> None:
         spark.read.parquet(*task.inputs).coalesce(1).write.parquet(task.outputs[0])
 
     with ThreadPoolExecutor(CORES) as pool:
         list(pool.map(rewrite, tasks))
 
 
-def _by_one_job(spark: "SparkSession", tasks: "list[Task]") -> None:
+def _by_one_job(spark: "SparkSession", tasks: "list[RewriteTask]") -> None:
     paths = [path for task in tasks for path in task.inputs]
     spark.read.parquet(*paths).coalesce(len(tasks)).write.parquet(f"{tasks[0].outputs[0]}.all")
 
@@ -177,7 +177,7 @@ def content(folder: Path) -> tuple[int, int, int, int]:
     with ThreadPoolExecutor(CORES) as pool:
         for found in pool.map(one, files):
             total.merge(found)
-    return total.rows, total.first, total.second, len(files)
+    return total.rows, total.row_sum, total.second_row_sum, len(files)
 
 
 class Way:

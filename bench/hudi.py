@@ -136,7 +136,7 @@ def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], di
     from executors.worker import Worker
     from service.config.catalog import Catalog
     from service.planning.scan import scan_and_plan
-    from service.wiring import make_store, open_config
+    from service.wiring import create_store, open_config
 
     config_file = work / "lakefold.toml"
     config_file.write_text(
@@ -157,12 +157,12 @@ engine = "{engine}"
 """
     )
     config = open_config(config_file)
-    with closing(make_store(config)) as store:
+    with closing(create_store(config)) as store:
         store.upgrade()
 
     def cluster(spark: "SparkSession", table: Path) -> dict[str, float]:
         begun = time.perf_counter()
-        with closing(make_store(config)) as store:
+        with closing(create_store(config)) as store:
             found = Catalog(config).find(table.name)
             answer = scan_and_plan(config, store, found, actor="bench")
             if not answer.plan_ids:

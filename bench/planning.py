@@ -21,12 +21,12 @@ import pyarrow as pa
 if __name__ == "__main__":  # runs from a clone without being installed
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from lake.history import Change, FileWritten, History, PastCommit
+from lake.history import ChangeKind, FileWritten, HistoricalCommit, TableHistory
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
-from planner.replay.loop import replay
-from planner.replay.script import script_of
+from planner.replay.loop import replay_policy
+from planner.replay.script import writer_history
 
 SIZES = ((10_000, 100), (100_000, 1_000), (1_000_000, 10_000))
 PLANNINGS = 3
@@ -104,7 +104,7 @@ def measure(slices: int, partitions: int, mode: str) -> str:
     )
 
 
-def past(seed: int = 7) -> History:
+def past(seed: int = 7) -> TableHistory:
     """Commits of one to four files, log-normal around 24 MiB, nearly all into the partition of their day."""
     rng = np.random.default_rng(seed)
     since = NOW - timedelta(days=REPLAYED_DAYS)
@@ -116,8 +116,8 @@ def past(seed: int = 7) -> History:
             FileWritten(partition=partition, file_id=f"{number}-{part}", at=at, bytes=size, rows=size // 200)
             for part, size in enumerate(sizes)
         )
-        commits.append(PastCommit(at=at, change=Change.WRITE, operation="insert", wrote=wrote))
-    return History(since=since, until=NOW, files=(), commits=tuple(commits), writer="hive")
+        commits.append(HistoricalCommit(at=at, change=ChangeKind.WRITE, operation="insert", written=wrote))
+    return TableHistory(since=since, until=NOW, files=(), commits=tuple(commits), writer_model="hive")
 
 
 def measure_replay() -> str:
@@ -129,8 +129,8 @@ def measure_replay() -> str:
     ]
     told = past()
     start, cpu = time.perf_counter(), time.process_time()
-    script = script_of(told)
-    plans = sum(replay(script, policy, small_file_limit_bytes=300 << 20).work.plans for policy in tried)
+    script = writer_history(told)
+    plans = sum(replay_policy(script, policy, small_file_limit_bytes=300 << 20).work.plans for policy in tried)
     seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
     return (
         f"replay of {REPLAYED_COMMITS:,} commits in {REPLAYED_DAYS} days under {len(tried)} policies: {seconds:.3f} s, "

@@ -37,16 +37,16 @@ from sqlalchemy import func, insert, select, text
 
 from bench.processes import cpu_seconds, memory
 from lake.model import FileSlice, SizeHistogram, TableRef
-from service.api.tokens import digest, new_token
+from service.api.tokens import new_token, token_digest
 from service.demo.settings import free_port
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
 from service.store import ScanRecord, Store
-from service.store.blobs import pack
+from service.store.blobs import pack_slices
 from service.store.engine import Database
 from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
-from service.store.triggers import create, drop
+from service.store.triggers import create_trigger_statements, drop_trigger_statements
 
 BAR_SECONDS = 0.1
 #: what holds beside a crowd
@@ -82,11 +82,11 @@ def fill(url: str, tables: int, plans: int) -> None:
     store.upgrade()
     names = [f"db{number % 40}.table_{number:04d}" for number in range(tables)]
     for name in names:
-        store.register(TableRef(name=name, format="hudi", location=f"/lake/{name}"), "compact")
+        store.register_table(TableRef(name=name, format="hudi", location=f"/lake/{name}"), "compact")
         store.record_scan(scan(name, chance))
     now = time.time_ns() // 1_000_000
     with database.write() as connection:
-        for statement in drop(database.dialect):  # they let a plan begin as requested only
+        for statement in drop_trigger_statements(database.dialect):  # they let a plan begin as requested only
             connection.execute(text(statement))
         for kind, rows in (
             (PlanRow, plan_rows(names, plans, now, chance)),
@@ -96,7 +96,7 @@ def fill(url: str, tables: int, plans: int) -> None:
         ):
             while chunk := [row for _, row in zip(range(5000), rows, strict=False)]:
                 connection.execute(insert(kind), chunk)
-        for statement in create(database.dialect):
+        for statement in create_trigger_statements(database.dialect):
             connection.execute(text(statement))
     database.close()
     store.close()
@@ -188,7 +188,9 @@ def plan_rows(names: Sequence[str], plans: int, now: int, chance: random.Random)
 
 def groups(plans: int, now: int) -> Iterator[dict[str, Any]]:
     """One group of each plan."""
-    files = pack([FileSlice(partition="p", file_id=f"f{n}", path=f"p/f{n}.parquet", bytes=MIB) for n in range(50)])
+    files = pack_slices(
+        [FileSlice(partition="p", file_id=f"f{n}", path=f"p/f{n}.parquet", bytes=MIB) for n in range(50)]
+    )
     for number in range(plans):
         yield {
             "plan_id": plan_id(made_at(number, plans, now), number),
@@ -251,10 +253,10 @@ def held(url: str) -> str:
 def refresh_seconds(url: str) -> float:
     """One refresh of the metrics as the daemon does it, in this process; the second one, as the first only warms up."""
     store, metrics = Store(url), Metrics("api")
-    page = MetricsPage(metrics.few, metrics.of_tables)
+    page = MetricsPage(metrics.process_registry, metrics.table_series)
     for _ in range(2):
         begun = time.perf_counter()
-        lake = read_lake(store)
+        lake = read_lake_state(store)
         metrics.stored.publish(lake)
         page.render()
         seconds = time.perf_counter() - begun
@@ -413,7 +415,9 @@ def main() -> int:
         print(f" of SQLite in {time.perf_counter() - begun:.0f} s; ", end="")
         print(f"a refresh of the metrics takes {refresh_seconds(url):.2f} s", flush=True)
         token, store = new_token(), Store(url)
-        store.add_token(f"guest-{time.time_ns()}", digest=digest(token), scope="write", expires_in=None, actor="bench")
+        store.add_token(
+            f"guest-{time.time_ns()}", digest=token_digest(token), scope="write", expires_in=None, actor="bench"
+        )
         store.close()
         with serving(home, url) as (port, pid):
             missed = measured(port, pid, arguments.seconds, BAR_SECONDS, 99)

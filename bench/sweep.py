@@ -27,30 +27,30 @@ if __name__ == "__main__":  # runs from a clone without being installed
 from sqlalchemy import func, insert, select, update
 
 from bench.processes import memory
-from executors.lately import Lately, sweep_lately
-from executors.rescue import sweep
-from executors.watch import Watch
+from executors.lately import RecentLocations, sweep_recent_locations
+from executors.rescue import sweep_table
+from executors.watch import PartitionWatch
 from lake.errors import LakefoldError
 from lake.formats.hive import FORMAT, commits
-from lake.metastore import Metastore
-from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Items, Struct, string_map, strings
+from lake.metastore import MetastoreClient
+from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Struct, ThriftList, string_list, string_map
 from lake.model import CatalogRef, FileSlice, TableRef
 from lake.plan import (
     ClusteringGroup,
     Commit,
-    Move,
-    PlacedFile,
+    LocatedFile,
     Plan,
     PlanKind,
+    Relocation,
     RewriteOptions,
     SupersededVersion,
 )
-from service.daemon.upkeep import HOT_FOR
-from service.demo.metastore import server
+from service.daemon.upkeep import RECENT_RELOCATION
+from service.demo.metastore import server_command
 from service.demo.settings import free_port
 from service.store import Store
 from service.store.engine import Database
-from service.store.models import PlaceMoveRow, SupersededRow
+from service.store.models import RelocationRow, SupersededRow
 
 BAR_SECONDS, BAR_BYTES = 2.0, 200 << 20
 DATABASE, TABLE = "bench", "moved"
@@ -58,7 +58,7 @@ DAY_MS, HOUR_MS = 86_400_000, 3_600_000
 _HIVE = "org.apache.hadoop.hive.ql.io.parquet"
 
 
-class Owner(Metastore):
+class Owner(MetastoreClient):
     """A client that makes the table."""
 
     def make(self, location: Path, partitions: int, version: str) -> None:
@@ -68,7 +68,7 @@ class Owner(Metastore):
             1: (STRING, TABLE),
             2: (STRING, DATABASE),
             7: (STRUCT, _storage(location)),
-            8: (LIST, Items(STRUCT, [{1: (STRING, "dt"), 2: (STRING, "string")}])),
+            8: (LIST, ThriftList(STRUCT, [{1: (STRING, "dt"), 2: (STRING, "string")}])),
             9: string_map({"EXTERNAL": "TRUE"}),
             12: (STRING, "EXTERNAL_TABLE"),
         }
@@ -76,7 +76,7 @@ class Owner(Metastore):
         for start in range(0, partitions, 500):
             some: list[Any] = [
                 {
-                    1: strings([f"{number:05}"]),
+                    1: string_list([f"{number:05}"]),
                     2: (STRING, DATABASE),
                     3: (STRING, TABLE),
                     6: (STRUCT, _storage(location / ".lakefold" / version / f"dt={number:05}")),
@@ -84,20 +84,20 @@ class Owner(Metastore):
                 }
                 for number in range(start, min(start + 500, partitions))
             ]
-            self._call("add_partitions", {1: (LIST, Items(STRUCT, some))})
+            self._call("add_partitions", {1: (LIST, ThriftList(STRUCT, some))})
 
 
 def _storage(location: Path) -> Struct:
     return {
-        1: (LIST, Items(STRUCT, [{1: (STRING, "id"), 2: (STRING, "bigint")}])),
+        1: (LIST, ThriftList(STRUCT, [{1: (STRING, "id"), 2: (STRING, "bigint")}])),
         2: (STRING, f"file:{location}"),
         3: (STRING, f"{_HIVE}.MapredParquetInputFormat"),
         4: (STRING, f"{_HIVE}.MapredParquetOutputFormat"),
         5: (BOOL, False),
         6: (I32, -1),
         7: (STRUCT, {2: (STRING, f"{_HIVE}.serde.ParquetHiveSerDe"), 3: string_map({})}),
-        8: strings([]),
-        9: (LIST, Items(STRUCT, [])),
+        8: string_list([]),
+        9: (LIST, ThriftList(STRUCT, [])),
         10: string_map({}),
     }
 
@@ -115,7 +115,7 @@ def main() -> None:
     home, port = Path(tempfile.mkdtemp(prefix="lakefold-bench-")), free_port()
     uri = f"thrift://127.0.0.1:{port}"
     with (home / "log").open("wb") as log:
-        process = subprocess.Popen(server(home / "metastore", port, home / "warehouse"), stdout=log, stderr=log)
+        process = subprocess.Popen(server_command(home / "metastore", port, home / "warehouse"), stdout=log, stderr=log)
     try:
         fill(home, uri, asked.partitions, asked.rounds)
         print(f"{asked.partitions:,} partitions, moved {asked.rounds} times", flush=True)
@@ -155,7 +155,7 @@ def fill(home: Path, uri: str, partitions: int, rounds: int) -> None:
             time.sleep(0.2)
     store, table = Store(f"sqlite:///{home}/lakefold.db"), table_at(home, uri)
     store.upgrade()
-    store.register(table, "compact")
+    store.register_table(table, "compact")
     database, then = Database(f"sqlite:///{home}/lakefold.db"), round(time.time() * 1000) - DAY_MS
     left = ""
     for version in versions:
@@ -203,7 +203,7 @@ def fill(home: Path, uri: str, partitions: int, rounds: int) -> None:
                 }
             )
         with database.write() as connection:
-            connection.execute(insert(PlaceMoveRow), moves)
+            connection.execute(insert(RelocationRow), moves)
             connection.execute(insert(SupersededRow), files)
         document(table, version, [(name, f"{left}{name}") for name in names], is_last=version == versions[-1])
         left = f".lakefold/{version}/"
@@ -225,23 +225,25 @@ def document(table: TableRef, version: str, left: list[tuple[str, str]], *, is_l
             SupersededVersion(partition=name, path=f"{place}/part.parquet", bytes=1, instant=version, modified_at=at)
             for name, place in left
         ),
-        moves=tuple(
-            Move(
+        relocations=tuple(
+            Relocation(
                 partition=name,
                 token=version,
-                left=place,
-                place=f".lakefold/{version}/{name}",
-                made_at=1,
-                files=(PlacedFile(path=f".lakefold/{version}/{name}/part.parquet", bytes=1, modified_ms=1),),
+                previous_location=place,
+                location=f".lakefold/{version}/{name}",
+                partition_created_at=1,
+                files=(LocatedFile(path=f".lakefold/{version}/{name}/part.parquet", bytes=1, modified_ms=1),),
             )
             for name, place in left
         ),
     )
-    commits.write(table, commits.Record(commit=commit, partitions=tuple(name for name, _ in left), table_made_at=1))
-    commits.note_made(table, version)
+    commits.write_record(
+        table, commits.CommitRecord(commit=commit, partitions=tuple(name for name, _ in left), table_created_at=1)
+    )
+    commits.mark_committed(table, version)
     if not is_last:
-        commits.file_away(table, version)
-        commits.note_cleaning(table, {version: [name for name, _ in left]})
+        commits.archive_record(table, version)
+        commits.mark_cleaning(table, {version: [name for name, _ in left]})
 
 
 def make_young(home: Path, rounds: int) -> None:
@@ -249,22 +251,29 @@ def make_young(home: Path, rounds: int) -> None:
     database, now = Database(f"sqlite:///{home}/lakefold.db"), round(time.time() * 1000)
     for number in range(rounds):
         at = now - HOUR_MS // 2 + number * (HOUR_MS // 2) // rounds
-        these = update(PlaceMoveRow).where(PlaceMoveRow.plan_id == f"{number:032}")
+        these = update(RelocationRow).where(RelocationRow.plan_id == f"{number:032}")
         with database.write() as connection:
             connection.execute(these.values(begun_at_ms=at, made_at_ms=at))
 
 
 def measure(home: Path, uri: str, what: str, sweeps: int) -> None:
     """Sweeps, or looks at what was left lately, of a daemon: the time of each, and how much memory they took."""
-    store, table, watch, lately = Store(f"sqlite:///{home}/lakefold.db"), table_at(home, uri), Watch(), Lately()
+    store, table, watch, lately = (
+        Store(f"sqlite:///{home}/lakefold.db"),
+        table_at(home, uri),
+        PartitionWatch(),
+        RecentLocations(),
+    )
     store.table_state(table.name)
     before, seconds, processor = memory("self", "VmRSS"), [], []
     for _ in range(sweeps):
         begun, used = time.perf_counter(), time.process_time()
         if what == "sweep":
-            sweep(table, format=FORMAT, store=store, spark=cast(Any, None), watch=watch)
+            sweep_table(table, format=FORMAT, store=store, spark=cast(Any, None), watch=watch)
         else:
-            sweep_lately(table, format=FORMAT, store=store, spark=cast(Any, None), within=HOT_FOR, lately=lately)
+            sweep_recent_locations(
+                table, format=FORMAT, store=store, spark=cast(Any, None), within=RECENT_RELOCATION, recent=lately
+            )
         seconds.append(time.perf_counter() - begun)
         processor.append(time.process_time() - used)
     grown = memory("self", "VmHWM") - before
@@ -280,7 +289,7 @@ def measure(home: Path, uri: str, what: str, sweeps: int) -> None:
 def is_old(home: Path) -> bool:
     """Whether the moves are those of the day before."""
     with Database(f"sqlite:///{home}/lakefold.db").read() as connection:
-        last = connection.execute(select(func.max(PlaceMoveRow.begun_at_ms))).scalar_one()
+        last = connection.execute(select(func.max(RelocationRow.begun_at_ms))).scalar_one()
     return bool(last < (time.time() * 1000) - HOUR_MS)
 
 

@@ -14,27 +14,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from executors.keeping import Keeping
-from executors.late import awaiting_sweep
+from executors.keeping import PartitionLock
+from executors.late import partitions_awaiting_sweep
 from executors.observer import Observer
-from executors.rescue import Formats
+from executors.rescue import FormatLoader
 from lake.errors import Conflict, LeaseLost, one_line
 from lake.formats import load_format
-from lake.model import TableRef, words_of
-from lake.optional import Clocked, Fenced, LeavesPlaces, Retains, identified, made_anew
-from lake.plan import KeeperKind, SupersededVersion
-from lake.plan_store import Due, PlanStore
-from lake.ports import Capability, Deletion, SparkProvider, TableFormat
+from lake.model import TableRef, partition_label
+from lake.optional import Fenced, RelocatesPartitions, UsesDatabaseClock, UsesRetention, recreated_reason, with_identity
+from lake.plan import LockOwnerKind, SupersededVersion
+from lake.plan_store import PlanStore, SupersededRecord
+from lake.ports import Capability, DeletionResult, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
 _PAGE = 10_000
 #: superseded files handed to the table at once; each deletion takes its lock and seconds, whatever the number of files
-_FILES_AT_ONCE = 1000
+_MAX_FILES_PER_DELETION = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptVersion:
     """A version that is due but stays, or that is not lakefold's to delete any more, and why."""
 
     version: SupersededVersion
@@ -55,13 +55,13 @@ class CleanReport:
     dry_run: bool = False
     deleted: tuple[SupersededVersion, ...] = ()
     bytes_freed: int = 0
-    kept: tuple[Kept, ...] = ()
-    closed: tuple[Kept, ...] = ()
-    held: str | None = None
+    kept: tuple[KeptVersion, ...] = ()
+    no_longer_awaiting: tuple[KeptVersion, ...] = ()
+    skip_reason: str | None = None
     error: str | None = None
 
     @property
-    def files(self) -> int:
+    def deleted_files(self) -> int:
         """How many files were deleted, or would be."""
         return len(self.deleted)
 
@@ -72,7 +72,7 @@ class CleanJob:
 
     table: TableRef
     retention: timedelta
-    held: str | None = None
+    skip_reason: str | None = None
 
 
 def clean_tables(
@@ -80,7 +80,7 @@ def clean_tables(
     *,
     store: PlanStore,
     spark: SparkProvider,
-    formats: Formats = load_format,
+    formats: FormatLoader = load_format,
     observer: Observer | None = None,
     dry_run: bool = False,
 ) -> list[CleanReport]:
@@ -95,7 +95,7 @@ def clean_tables(
                 store=store,
                 retention=job.retention,
                 spark=spark,
-                held=job.held,
+                skip_reason=job.skip_reason,
                 observer=observer,
                 dry_run=dry_run,
             )
@@ -115,7 +115,7 @@ def clean_table(
     store: PlanStore,
     retention: timedelta,
     spark: SparkProvider,
-    held: str | None = None,
+    skip_reason: str | None = None,
     observer: Observer | None = None,
     dry_run: bool = False,
 ) -> CleanReport:
@@ -124,12 +124,12 @@ def clean_table(
     A ``held`` table is left alone. The database's clock decides what is due. Raises what the store or the first
     question to the format raises; an error while deleting is in the report, with what was deleted before.
     """
-    if held is not None:
-        return CleanReport(table=table.name, dry_run=dry_run, held=held)
-    return _Round(table, format, store, spark, observer or Observer(), dry_run).run(retention)
+    if skip_reason is not None:
+        return CleanReport(table=table.name, dry_run=dry_run, skip_reason=skip_reason)
+    return _TableCleaning(table, format, store, spark, observer or Observer(), dry_run).run(retention)
 
 
-class _Round:
+class _TableCleaning:
     def __init__(
         self,
         table: TableRef,
@@ -143,33 +143,33 @@ class _Round:
         self._observer, self._dry_run = observer, dry_run
         self._deleted: list[SupersededVersion] = []
         self._bytes_freed = 0
-        self._kept: list[Kept] = []
-        self._closed: list[Kept] = []
+        self._kept: list[KeptVersion] = []
+        self._no_longer_awaiting: list[KeptVersion] = []
         # Where commits move partitions a plan has the store make it alone before its own (``begin_commit``). Else
         # nothing but the claim of a plan keeps it and a deletion apart.
-        alone_at_commits = isinstance(format_, LeavesPlaces)
-        self._keeping = Keeping(KeeperKind.CLEANER, table, format_, store, beside_plans=alone_at_commits)
+        alone_at_commits = isinstance(format_, RelocatesPartitions)
+        self._locks = PartitionLock(LockOwnerKind.CLEANER, table, format_, store, alongside_plans=alone_at_commits)
         #: partitions that the sweep has to see to first, each with why: this round has no more to do there
         self._unswept: dict[str, str] = {}
         #: rows looked at that are still due: kept ones, and in a dry run all
-        self._seen: set[int] = set()
+        self._rows_still_due: set[int] = set()
 
     def run(self, retention: timedelta) -> CleanReport:
         error: Exception | None = None
-        self._close()
+        self._close_obsolete()
         while error is None:
             # Kept versions stay due: asking for that many more keeps them from hiding the ones behind them.
-            due = self._store.due(self._table, retention, _PAGE + len(self._seen))
-            due = [d for d in due if d.row_id not in self._seen]
+            due = self._store.due_for_deletion(self._table, retention, _PAGE + len(self._rows_still_due))
+            due = [d for d in due if d.row_id not in self._rows_still_due]
             if not due:
                 break
-            reasons = self._format.superseded_deletable(self._table, [d.version for d in due])
-            reasons = {**reasons, **self._halted(due)}
+            reasons = self._format.deletion_blockers(self._table, [d.version for d in due])
+            reasons = {**reasons, **self._halt_reasons(due)}
             deletable = [d for d in due if reasons[d.version.path] is None]
             for d in due:
-                self._keep(d, reasons[d.version.path])
+                self._record_kept(d, reasons[d.version.path])
             if self._dry_run:
-                self._seen.update(d.row_id for d in deletable)
+                self._rows_still_due.update(d.row_id for d in deletable)
                 self._deleted += [d.version for d in deletable]
                 self._bytes_freed += sum(d.version.bytes for d in deletable)
             elif deletable:
@@ -180,85 +180,87 @@ class _Round:
             deleted=tuple(self._deleted),
             bytes_freed=self._bytes_freed,
             kept=tuple(self._kept),
-            closed=tuple(self._closed),
+            no_longer_awaiting=tuple(self._no_longer_awaiting),
             error=one_line(error) if error else None,
         )
 
-    def _halted(self, due: Sequence[Due]) -> Mapping[str, str]:
+    def _halt_reasons(self, due: Sequence[SupersededRecord]) -> Mapping[str, str]:
         """Why versions of halted partitions stay, by path: a person may yet say that they hold the rows."""
-        halted = self._store.halted_partitions(self._table) if isinstance(self._format, LeavesPlaces) else {}
+        halted = self._store.halted_partitions(self._table) if isinstance(self._format, RelocatesPartitions) else {}
         return {
-            d.version.path: f"{words_of(d.version.partition)} is halted: {halted[d.version.partition]}"
+            d.version.path: f"{partition_label(d.version.partition)} is halted: {halted[d.version.partition]}"
             for d in due
             if d.version.partition in halted
         }
 
-    def _close(self) -> None:
+    def _close_obsolete(self) -> None:
         """End the wait of versions, due or not, that are not lakefold's to delete any more."""
-        waiting = self._store.superseded(self._table)
+        waiting = self._store.awaiting_deletion(self._table)
         if not waiting:
             return
-        self._table = identified(self._format, self._table)
-        foreign = {index: made_anew(self._table, d.identity) for index, d in enumerate(waiting)}
-        again = self._format.superseded_closed(self._table, [d.version for d in waiting])
-        may_move = bool(again) and isinstance(self._format, LeavesPlaces)
+        self._table = with_identity(self._format, self._table)
+        foreign = {index: recreated_reason(self._table, d.table_identity) for index, d in enumerate(waiting)}
+        again = self._format.obsolete_deletions(self._table, [d.version for d in waiting])
+        may_move = bool(again) and isinstance(self._format, RelocatesPartitions)
         try:
             if may_move:
-                again = self._lasting(waiting, again)
+                again = self._confirmed_obsolete(waiting, again)
             found = {**again, **{index: reason for index, reason in foreign.items() if reason is not None}}
             reasons = {waiting[index].row_id: reason for index, reason in found.items()}
-            self._closed = [Kept(version=waiting[index].version, reason=reason) for index, reason in found.items()]
+            self._no_longer_awaiting = [
+                KeptVersion(version=waiting[index].version, reason=reason) for index, reason in found.items()
+            ]
             if self._dry_run:
-                self._seen.update(reasons)
+                self._rows_still_due.update(reasons)
             elif reasons:
                 self._store.close_superseded(reasons)
                 first = found[min(found)]
                 log.info("table %s: %d superseded files wait no longer: %s", self._table.name, len(reasons), first)
         finally:
             if may_move:
-                self._keeping.release()
+                self._locks.release()
 
-    def _lasting(self, waiting: Sequence[Due], again: Mapping[int, str]) -> Mapping[int, str]:
+    def _confirmed_obsolete(self, waiting: Sequence[SupersededRecord], again: Mapping[int, str]) -> Mapping[int, str]:
         """Those of ``again`` in partitions that were not only written back, as long as they are held.
 
         The sweep moves such a partition again, and its files wait on. It may have been there right after the first
         look, and then nothing speaks of it any more but a second one.
         """
         partitions = {waiting[index].version.partition for index in again}
-        held = partitions if self._dry_run else self._keeping.hold(partitions)
+        held = partitions if self._dry_run else self._locks.lock(partitions)
         settled = held - self._awaiting_sweep(held).keys()
         these = [index for index in again if waiting[index].version.partition in settled]
-        still = self._format.superseded_closed(self._table, [waiting[index].version for index in these])
+        still = self._format.obsolete_deletions(self._table, [waiting[index].version for index in these])
         if not self._dry_run:
             try:
-                self._keeping.renew(held)
+                self._locks.renew(held)
             except LeaseLost:
                 return {}
         return {these[index]: reason for index, reason in still.items()}
 
-    def _keep(self, due: Due, reason: str | None) -> None:
+    def _record_kept(self, due: SupersededRecord, reason: str | None) -> None:
         if reason is not None:
-            self._seen.add(due.row_id)
-            self._kept.append(Kept(version=due.version, reason=reason))
+            self._rows_still_due.add(due.row_id)
+            self._kept.append(KeptVersion(version=due.version, reason=reason))
 
-    def _delete(self, deletable: Sequence[Due], retention: timedelta) -> Exception | None:
+    def _delete(self, deletable: Sequence[SupersededRecord], retention: timedelta) -> Exception | None:
         """Delete what was superseded first first, several plans' in one go; the error that ended it early."""
         try:
             with self._format.writer(self._table, self._spark) as writer:
-                if isinstance(writer, Clocked):
+                if isinstance(writer, UsesDatabaseClock):
                     writer.clock = self._store.clock
-                if isinstance(writer, Retains):
+                if isinstance(writer, UsesRetention):
                     writer.retention = retention
                 batches = deque(_batches(deletable))
                 while batches:
                     batch = batches.popleft()
-                    fence = partial(self._mark, batch)
+                    fence = partial(self._begin_deletion, batch)
                     if isinstance(writer, Fenced):
                         writer.fence = fence
                     try:
-                        self._take(batch)
+                        self._lock_partitions(batch)
                         fence()
-                        self._record(batch, writer.delete([d.version for d in batch]))
+                        self._record_deletion(batch, writer.delete([d.version for d in batch]))
                     # Something became live, pending or saved since the table was asked, or this process was stopped.
                     except (Conflict, LeaseLost) as conflict:
                         plans = list(_by_plan(batch))
@@ -266,23 +268,23 @@ class _Round:
                             batches.extendleft(reversed(plans))
                             continue
                         for d in batch:
-                            self._keep(d, one_line(conflict))
+                            self._record_kept(d, one_line(conflict))
                     finally:
                         # What late writers left is to be seen soon: the sweep does not wait for a whole round.
-                        self._keeping.release()
+                        self._locks.release()
         except Exception as error:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))
             self._observer.clean_failed(self._table.name, type(error).__name__)
             return error
         return None
 
-    def _take(self, batch: Sequence[Due]) -> None:
+    def _lock_partitions(self, batch: Sequence[SupersededRecord]) -> None:
         """Hold the partitions of a batch. Raises Conflict where a plan or the sweep does."""
         partitions = {d.version.partition for d in batch}
-        if partitions.isdisjoint(self._unswept) and (others := partitions - self._keeping.hold(partitions)):
+        if partitions.isdisjoint(self._unswept) and (others := partitions - self._locks.lock(partitions)):
             raise Conflict(f"partition {min(others)} is held by a plan or the sweep")
 
-    def _mark(self, batch: Sequence[Due]) -> None:
+    def _begin_deletion(self, batch: Sequence[SupersededRecord]) -> None:
         """Tell the store that a deletion begins.
 
         Raises Conflict where the sweep has to see to a partition first or somebody else deletes these files, LeaseLost
@@ -290,46 +292,48 @@ class _Round:
         """
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._unswept):
-            self._keeping.renew(partitions)
+            self._locks.renew(partitions)
             self._unswept |= self._awaiting_sweep(partitions)
         if unswept := partitions & self._unswept.keys():
             raise Conflict(f"the sweep comes first: {self._unswept[min(unswept)]}")
         rows = [d.row_id for d in batch]
-        if len(self._store.begin_deleting(rows)) < len(rows):
+        if len(self._store.begin_deletion(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
 
     def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:
-        return awaiting_sweep(self._table, format=self._format, store=self._store, partitions=partitions)
+        return partitions_awaiting_sweep(self._table, format=self._format, store=self._store, partitions=partitions)
 
-    def _record(self, batch: Sequence[Due], deletion: Deletion) -> None:
-        left = {batch[index].row_id: reason for index, reason in deletion.left.items()}
+    def _record_deletion(self, batch: Sequence[SupersededRecord], deletion: DeletionResult) -> None:
+        left = {batch[index].row_id: reason for index, reason in deletion.retained.items()}
         deleted = [d for d in batch if d.row_id not in left]
         self._store.mark_deleted(sorted(d.row_id for d in deleted))
         if left:
             self._store.close_superseded(left)
-            self._closed += [Kept(version=d.version, reason=left[d.row_id]) for d in batch if d.row_id in left]
+            self._no_longer_awaiting += [
+                KeptVersion(version=d.version, reason=left[d.row_id]) for d in batch if d.row_id in left
+            ]
             first = next(iter(left.values()))
             routine = Capability.OWN_EXPIRY in self._format.capabilities
             level = logging.INFO if routine else logging.WARNING
             log.log(level, "table %s: %d superseded files stay: %s", self._table.name, len(left), first)
         self._deleted += [d.version for d in deleted]
         self._bytes_freed += deletion.bytes_freed
-        self._observer.deleted(self._table.name, len(deleted), deletion.bytes_freed)
+        self._observer.files_deleted(self._table.name, len(deleted), deletion.bytes_freed)
 
 
-def _by_plan(due: Sequence[Due]) -> Iterator[list[Due]]:
+def _by_plan(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:
     """The versions that each plan replaced, in the given order: they are deleted together or not at all."""
-    plans: dict[str, list[Due]] = {}
+    plans: dict[str, list[SupersededRecord]] = {}
     for one in due:
         plans.setdefault(one.plan_id, []).append(one)
     yield from plans.values()
 
 
-def _batches(due: Sequence[Due]) -> Iterator[list[Due]]:
-    """Whole plans in the given order, together while they stay within ``_FILES_AT_ONCE``."""
-    batch: list[Due] = []
+def _batches(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:
+    """Whole plans in the given order, together while they stay within ``_MAX_FILES_PER_DELETION``."""
+    batch: list[SupersededRecord] = []
     for plan in _by_plan(due):
-        if batch and len(batch) + len(plan) > _FILES_AT_ONCE:
+        if batch and len(batch) + len(plan) > _MAX_FILES_PER_DELETION:
             yield batch
             batch = []
         batch += plan

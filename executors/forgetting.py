@@ -10,44 +10,44 @@ import logging
 from datetime import timedelta
 
 from lake.model import TableRef
-from lake.optional import ForgetsMoves
-from lake.place_store import PlaceStore
+from lake.optional import PrunesRelocations
+from lake.place_store import RelocationStore
 
 log = logging.getLogger(__name__)
 
-FORGOTTEN_AFTER = timedelta(days=30)
+PRUNE_AFTER = timedelta(days=30)
 """How long ago a place was left, and what had been replaced there was deleted, before it may be forgotten."""
 
-_PARTITIONS_AT_ONCE = 500
+_MAX_PARTITIONS = 500
 
 
-def forget_places(
+def prune_relocations(
     table: TableRef,
     *,
     format: object,
-    store: PlaceStore,
+    store: RelocationStore,
     after: str = "",
-    age: timedelta = FORGOTTEN_AFTER,
+    age: timedelta = PRUNE_AFTER,
 ) -> tuple[int, str]:
     """Forget moves of some partitions, from the first one after ``after`` on; how many, and the name to go on after.
 
     That name is '' where all partitions had their turn. A halted partition keeps everything. Raises what format and
     store raise.
     """
-    if not isinstance(format, ForgetsMoves):
+    if not isinstance(format, PrunesRelocations):
         return 0, ""
-    found, last = store.pasts(table, age, after, _PARTITIONS_AT_ONCE)
+    found, last = store.relocation_histories(table, age, after, _MAX_PARTITIONS)
     halted = store.halted_partitions(table) if found else {}
     found = [past for past in found if past.partition not in halted]
-    places = {move.left for past in found for move in past.moves if move.is_over}
-    gone = format.gone(table, places) if places else ()
-    moves = [move for past in found for move in past.forgettable(gone)]
+    places = {move.previous_location for past in found for move in past.relocations if move.is_cleaned_up}
+    gone = format.missing_locations(table, places) if places else ()
+    moves = [move for past in found for move in past.prunable(gone)]
     if not moves:
         return 0, last
-    kept = set(store.tokens_left(table, moves))
+    kept = set(store.tokens_used_elsewhere(table, moves))
     told = {move.token for move in moves} - kept
-    may_go = kept.union(format.forget_moves(table, told) if told else ())
-    forgotten = store.forget_places(table, [move.number for move in moves if move.token in may_go])
+    may_go = kept.union(format.prune_relocations(table, told) if told else ())
+    forgotten = store.prune_relocations(table, [move.relocation_id for move in moves if move.token in may_go])
     if forgotten:
         log.info("table %s: forgot %d moves whose places are gone", table.name, forgotten)
     return forgotten, last

@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 PACKAGES, IVY = "spark.jars.packages", "spark.jars.ivy"
 _JARS = "spark.jars"
 #: what Ivy's answer depends on
-_ASKED = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivySettings")
+_RESOLUTION_SETTINGS = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivySettings")
 #: how long one process lets another one fill a cache before it fills the next one
-PATIENCE_SECONDS = 60.0
+LOCK_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _LOCK = "lakefold.lock"
 
@@ -41,7 +41,7 @@ def cache_dir() -> Path:
 
 
 @contextmanager
-def provided(conf: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Callable[[str], None]]]:
+def settings_with_jars(conf: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Callable[[str], None]]]:
     """Settings with which a session started inside gets the packages of ``conf``, and where to tell its jars.
 
     What a cache has completely is named file by file. Else the session is to fetch the rest, alone with the cache; it
@@ -55,18 +55,18 @@ def provided(conf: Mapping[str, str]) -> Iterator[tuple[dict[str, str], Callable
     places = (ivy, ivy.with_name(f"{ivy.name}.2"))
     busy: list[str] = []
     for place in places:
-        with _alone(place, lambda: _complete(places, conf), busy) as alone:
-            if jars := _complete(places, conf):
-                yield _named(conf, jars), lambda jars: None
+        with _exclusive_cache(place, lambda: _cached_jars(places, conf), busy) as alone:
+            if jars := _cached_jars(places, conf):
+                yield _with_jars(conf, jars), lambda jars: None
                 return
             if alone:
-                yield {**conf, IVY: str(place)}, partial(_note, place, conf)
+                yield {**conf, IVY: str(place)}, partial(_write_manifest, place, conf)
                 return
     raise Transient(f"{PACKAGES} = {conf[PACKAGES]} can't be fetched: {'; '.join(busy)}")
 
 
 @contextmanager
-def _alone(place: Path, needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
+def _exclusive_cache(place: Path, needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
     """Be the one process that fills ``place``; False where that is ``needless``, or not to be had with patience.
 
     Who has it is then added to ``busy``.
@@ -76,15 +76,15 @@ def _alone(place: Path, needless: Callable[[], object], busy: list[str]) -> Iter
         return
     place.mkdir(parents=True, exist_ok=True)
     with (place / _LOCK).open("a+") as file:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not _taken(file.fileno()):
+        deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
+        while not _try_lock(file.fileno()):
             if needless():
                 yield False
                 return
             if time.monotonic() > deadline:
                 file.seek(0)
                 holder = file.read().strip() or "a process that does not say who it is"
-                busy.append(f"{place} is being filled by {holder}, which did not end within {PATIENCE_SECONDS:g} s")
+                busy.append(f"{place} is being filled by {holder}, which did not end within {LOCK_TIMEOUT_SECONDS:g} s")
                 log.warning("%s", busy[-1])
                 yield False
                 return
@@ -95,7 +95,7 @@ def _alone(place: Path, needless: Callable[[], object], busy: list[str]) -> Iter
         yield True
 
 
-def _taken(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # ends with the process; the JVM does not inherit it
     except BlockingIOError:
@@ -103,30 +103,30 @@ def _taken(descriptor: int) -> bool:
     return True
 
 
-def _named(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
+def _with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
     """``conf`` with the files of its packages in the packages' place."""
     own = [conf[_JARS]] if conf.get(_JARS) else []
-    kept = {key: value for key, value in conf.items() if key not in _ASKED}
+    kept = {key: value for key, value in conf.items() if key not in _RESOLUTION_SETTINGS}
     return {**kept, _JARS: ",".join([*own, *map(str, jars)])}
 
 
-def _list_of(place: Path, conf: Mapping[str, str]) -> Path:
-    asked = json.dumps([conf.get(key, "") for key in _ASKED])
+def _manifest_path(place: Path, conf: Mapping[str, str]) -> Path:
+    asked = json.dumps([conf.get(key, "") for key in _RESOLUTION_SETTINGS])
     return place / f"lakefold-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
 
 
-def _complete(places: Sequence[Path], conf: Mapping[str, str]) -> list[Path]:
+def _cached_jars(places: Sequence[Path], conf: Mapping[str, str]) -> list[Path]:
     """The jars of the packages of ``conf`` in the first of ``places`` that is known to have them all; none without."""
     for place in places:
         with suppress(OSError, ValueError):
-            names = json.loads(_list_of(place, conf).read_text())
+            names = json.loads(_manifest_path(place, conf).read_text())
             found = [(place / "jars" / name, size) for name, size in names]
             if all(path.stat().st_size == size for path, size in found):
                 return [path for path, _ in found]
     return []
 
 
-def _note(place: Path, conf: Mapping[str, str], found: str) -> None:
+def _write_manifest(place: Path, conf: Mapping[str, str], found: str) -> None:
     """Remember which files Spark resolved the packages of ``conf`` to; versions that change are asked for each time."""
     if "SNAPSHOT" in conf[PACKAGES] or "latest." in conf[PACKAGES]:
         return
@@ -134,7 +134,7 @@ def _note(place: Path, conf: Mapping[str, str], found: str) -> None:
     jars = [path for path in paths if path.parent.resolve() == (place / "jars").resolve()]
     if not jars:
         return
-    target = _list_of(place, conf)
+    target = _manifest_path(place, conf)
     scratch = target.with_suffix(f".{os.getpid()}")
     with suppress(OSError):  # a cache that can't be written to is asked again by the next start
         scratch.write_text(json.dumps([[path.name, path.stat().st_size] for path in jars]))

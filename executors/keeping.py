@@ -9,19 +9,19 @@ from contextlib import contextmanager
 
 from lake.errors import LeaseLost, one_line
 from lake.identity import executor_name
-from lake.model import TableRef, words_of
-from lake.place_store import PlaceStore
-from lake.plan import Keeper, KeeperKind
+from lake.model import TableRef, partition_label
+from lake.place_store import RelocationStore
+from lake.plan import LockOwner, LockOwnerKind
 from lake.plan_store import PlanStore
 from lake.ports import Capability, TableFormat
 
 log = logging.getLogger(__name__)
 
-_RENEWED_EVERY_SECONDS = 30.0
+_RENEW_INTERVAL_SECONDS = 30.0
 _JOIN_SECONDS = 10.0
 
 
-class Keeping:
+class PartitionLock:
     """One round's hold on partitions of one table; ``release`` ends it, and without that it ends in some minutes.
 
     Once begun it is only gone on with: who was stopped until it had run out does not get it back, though nobody should
@@ -30,28 +30,36 @@ class Keeping:
     """
 
     def __init__(
-        self, kind: KeeperKind, table: TableRef, format_: TableFormat, store: PlanStore, *, beside_plans: bool = False
+        self,
+        kind: LockOwnerKind,
+        table: TableRef,
+        format_: TableFormat,
+        store: PlanStore,
+        *,
+        alongside_plans: bool = False,
     ) -> None:
-        self._table, self._store, self._beside_plans = table, store, beside_plans
+        self._table, self._store, self._alongside_plans = table, store, alongside_plans
         self._is_needed = Capability.TABLE_LOCK not in format_.capabilities
-        self._keeper = Keeper(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
+        self._owner = LockOwner(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
 
-    def hold(self, partitions: Collection[str]) -> frozenset[str]:
+    def lock(self, partitions: Collection[str]) -> frozenset[str]:
         """Begin to hold ``partitions``; those of them that no plan and no other round holds."""
         if not self._is_needed:
             return frozenset(partitions)
-        return frozenset(self._store.keep(self._table, partitions, self._keeper, beside_plans=self._beside_plans))
+        return frozenset(
+            self._store.lock_partitions(self._table, partitions, self._owner, alongside_plans=self._alongside_plans)
+        )
 
     def renew(self, partitions: Collection[str]) -> None:
         """Go on holding ``partitions``. Raises LeaseLost where the hold on one of them has ended since it began."""
         if not self._is_needed:
             return
-        if lost := set(partitions) - set(self._store.renew(self._table, partitions, self._keeper)):
-            raise LeaseLost(f"{words_of(min(lost))} of {self._table.name} may be somebody else's by now")
+        if lost := set(partitions) - set(self._store.renew_partitions(self._table, partitions, self._owner)):
+            raise LeaseLost(f"{partition_label(min(lost))} of {self._table.name} may be somebody else's by now")
 
-    def fenced(self, store: PlaceStore, partition: str) -> PlaceStore:
+    def fenced_store(self, store: RelocationStore, partition: str) -> RelocationStore:
         """``store``, in which nothing is written of a partition's places but while it is held."""
-        return store.within_hold(self._table, partition, self._keeper) if self._is_needed else store
+        return store.under_partition_lock(self._table, partition, self._owner) if self._is_needed else store
 
     @contextmanager
     def renewing(self, partitions: Collection[str]) -> Iterator[None]:
@@ -59,13 +67,13 @@ class Keeping:
         ended = threading.Event()
 
         def renew() -> None:
-            while not ended.wait(_RENEWED_EVERY_SECONDS):
+            while not ended.wait(_RENEW_INTERVAL_SECONDS):
                 try:
                     self.renew(partitions)
                 except Exception as error:
-                    log.warning("table %s: %s does not hold on: %s", self._table.name, self._keeper, one_line(error))
+                    log.warning("table %s: %s does not hold on: %s", self._table.name, self._owner, one_line(error))
 
-        thread = threading.Thread(target=renew, name=f"hold {self._keeper.name}", daemon=True)
+        thread = threading.Thread(target=renew, name=f"hold {self._owner.name}", daemon=True)
         thread.start()
         try:
             yield
@@ -78,6 +86,6 @@ class Keeping:
         if not self._is_needed:
             return
         try:
-            self._store.release(self._keeper)
+            self._store.release_partitions(self._owner)
         except Exception as error:
-            log.warning("table %s: its partitions stay with %s: %s", self._table.name, self._keeper, one_line(error))
+            log.warning("table %s: its partitions stay with %s: %s", self._table.name, self._owner, one_line(error))

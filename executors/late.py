@@ -7,25 +7,33 @@ from datetime import timedelta
 from functools import partial
 from typing import cast
 
-from executors.keeping import Keeping
-from executors.late_round import Decide, LateReport, MovesPartitions, PartitionRound
+from executors.keeping import PartitionLock
+from executors.late_round import DecisionFunction, PartitionSweep, RelocatingFormat, SweepReport
 from lake.errors import Transient, one_line
-from lake.model import TableRef, words_of
-from lake.moved import Moved, PartitionSeen, Unready
-from lake.optional import CarriesLateFiles, LeavesPlaces, identified, made_anew
-from lake.place_store import PlaceStore
-from lake.places import WRITER_GRACE, Action, Take, decide, go_home, left_behind, resolve
-from lake.plan import KeeperKind
+from lake.model import TableRef, partition_label
+from lake.moved import PartitionState, RelocatedPartition, UnreadyReason
+from lake.optional import CopiesLateFiles, RelocatesPartitions, recreated_reason, with_identity
+from lake.place_store import RelocationStore
+from lake.places import (
+    WRITER_GRACE,
+    LocationChoice,
+    RelocationAction,
+    decide,
+    decide_by_choice,
+    decide_restore_location,
+    orphaned_inputs,
+)
+from lake.plan import LockOwnerKind
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
 #: one directory that can't be listed costs fourteen among ten thousand partitions; without a metastore all fail
-_MOST_LOOKS_THAT_FAIL = 40
+_MAX_FAILED_INSPECTIONS = 40
 
 
-def awaiting_sweep(
+def partitions_awaiting_sweep(
     table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
 ) -> Mapping[str, str]:
     """Those of ``partitions`` that the sweep has to see to first, each with why.
@@ -33,205 +41,234 @@ def awaiting_sweep(
     Somebody has changed a former place, or a round has begun there, or a person has to say what a writer meant. Nothing
     is planned, committed or deleted in them before that has been seen to.
     """
-    if not isinstance(format, LeavesPlaces):
+    if not isinstance(format, RelocatesPartitions):
         return {}
-    known = _known(table, format, store, partitions)
-    seen = format.standing(table, known) if known else {}
-    found = {one.partition: _why_swept(one, seen[one.partition]) for one in known}
+    known = _relocated_partitions(table, format, store, partitions)
+    seen = format.inspect_locations(table, known) if known else {}
+    found = {one.partition: _sweep_reason(one, seen[one.partition]) for one in known}
     # After the look: a round that halts a partition may also have ended what was seen there.
     halted = store.halted_partitions(table)
-    reasons = {one: f"{words_of(one)} is halted: {halted[one]}" for one in partitions if one in halted}
+    reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
     return {partition: reason for partition, reason in found.items() if reason is not None} | reasons
 
 
-def sweep_places(
+def sweep_partitions(
     table: TableRef,
     *,
     format: TableFormat,
-    store: PlaceStore,
+    store: RelocationStore,
     spark: SparkProvider,
     partitions: Collection[str] | None = None,
     grace: timedelta = WRITER_GRACE,
-) -> LateReport:
+) -> SweepReport:
     """Look at the former places of ``partitions``, or of all that were moved; do what is to be done.
 
     What the cleaner holds, or a plan at its commit, is left for the next round. A halt, of the table or of a partition,
     ends nothing of this: it is about rewriting. Raises what format and store raise, where that concerns one partition
     after the others have been seen to.
     """
-    if not isinstance(format, LeavesPlaces):
-        return LateReport()
-    known = _known(table, format, store, partitions)
-    seen, failed = seen_of_each(table, format, known)
+    if not isinstance(format, RelocatesPartitions):
+        return SweepReport()
+    known = _relocated_partitions(table, format, store, partitions)
+    seen, failed = inspect_each(table, format, known)
     known = [one for one in known if one.partition in seen]
     if known:
-        _name_stalled(table, store, known, seen)
+        _quarantine_stalled_files(table, store, known, seen)
     halted = store.halted_partitions(table) if known else {}
-    swept = [one for one in known if one.unsettled or _why_swept(one, seen[one.partition]) is not None]
+    swept = [one for one in known if one.is_waiting or _sweep_reason(one, seen[one.partition]) is not None]
     due = [
-        one.partition
-        for one in swept
-        if one.partition not in halted or not _waits_for_a_person(one, seen[one.partition])
+        one.partition for one in swept if one.partition not in halted or not _needs_operator(one, seen[one.partition])
     ]
-    report = _rounds(table, format, store, spark, due, partial(decide, grace=grace))
+    report = _sweep_each(table, format, store, spark, due, partial(decide, grace=grace))
     # Nothing tells of it any more when it has settled: it changes no time of a directory, as a file that is made does.
-    report.held += [one.partition for one in known if settles(one, seen[one.partition])]
+    report.deferred += [one.partition for one in known if has_recent_files(one, seen[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
-    report.halts |= {partition: halted[partition] for partition in sorted(waiting)}
+    report.halt_reasons |= {partition: halted[partition] for partition in sorted(waiting)}
     if failed is not None:
         raise failed
     return report
 
 
-def resolve_places(
+def resolve_partitions(
     table: TableRef,
-    take: Take,
+    choice: LocationChoice,
     *,
     format: TableFormat,
-    store: PlaceStore,
+    store: RelocationStore,
     spark: SparkProvider,
     partitions: Collection[str] | None = None,
-) -> LateReport:
+) -> SweepReport:
     """Do what a person has said, of each partition of which the files do not tell what a late writer meant.
 
     Of ``partitions`` only, where they are named. What the sweep has just then, or a plan, is in the report as held.
     """
-    if not isinstance(format, LeavesPlaces):
-        return LateReport()
-    known = _known(table, format, store, partitions)
-    seen = format.standing(table, known) if known else {}
-    asked = (Action.WAIT, Action.HALT)
+    if not isinstance(format, RelocatesPartitions):
+        return SweepReport()
+    known = _relocated_partitions(table, format, store, partitions)
+    seen = format.inspect_locations(table, known) if known else {}
+    asked = (RelocationAction.WAIT, RelocationAction.HALT)
     due = [one.partition for one in known if decide(one, seen[one.partition], timedelta()).action in asked]
-    return _rounds(table, format, store, spark, due, lambda record, seen, waited: resolve(record, seen, take))
+    return _sweep_each(
+        table, format, store, spark, due, lambda record, seen, waited: decide_by_choice(record, seen, choice)
+    )
 
 
-def bring_home(
-    table: TableRef, *, format: TableFormat, store: PlaceStore, spark: SparkProvider, older_than: timedelta
-) -> LateReport:
+def restore_original_locations(
+    table: TableRef, *, format: TableFormat, store: RelocationStore, spark: SparkProvider, older_than: timedelta
+) -> SweepReport:
     """Move partitions that were last moved longer than that ago into the directories that were their own.
 
     So what is at rest is an ordinary table again. One whose own directory is not empty yet waits: what was replaced
     there is deleted when its retention has passed.
     """
-    report = LateReport()
-    if not isinstance(format, LeavesPlaces):
+    report = SweepReport()
+    if not isinstance(format, RelocatesPartitions):
         return report
-    known = [one for one in _known(table, format, store) if one.last.place != one.home and one.age >= older_than]
-    seen = format.standing(table, known) if known else {}
+    known = [
+        one
+        for one in _relocated_partitions(table, format, store)
+        if one.latest.location != one.original_location and one.since_relocation >= older_than
+    ]
+    seen = format.inspect_locations(table, known) if known else {}
     halted = store.halted_partitions(table) if known else {}
-    actions = {one.partition: go_home(one, seen[one.partition]).action for one in known if one.partition not in halted}
-    due = [partition for partition, action in actions.items() if action is Action.MOVE_BACK]
-    report = _rounds(
-        table, format, store, spark, due, lambda record, seen, waited: go_home(record, seen), beside_plans=False
+    actions = {
+        one.partition: decide_restore_location(one, seen[one.partition]).action
+        for one in known
+        if one.partition not in halted
+    }
+    due = [partition for partition, action in actions.items() if action is RelocationAction.RELOCATE_BACK]
+    report = _sweep_each(
+        table,
+        format,
+        store,
+        spark,
+        due,
+        lambda record, seen, waited: decide_restore_location(record, seen),
+        beside_plans=False,
     )
-    report.waiting += sum(action is Action.WAIT for action in actions.values())
+    report.waiting += sum(action is RelocationAction.WAIT for action in actions.values())
     return report
 
 
-def _known(
+def _relocated_partitions(
     table: TableRef,
     format_: TableFormat,
     store: PlanStore,
     partitions: Collection[str] | None = None,
-) -> Sequence[Moved]:
-    return of_this_table(table, format_, store.moved(table, partitions))
+) -> Sequence[RelocatedPartition]:
+    return only_of_current_table(table, format_, store.relocated_partitions(table, partitions))
 
 
-def of_this_table(table: TableRef, format_: TableFormat, known: Sequence[Moved]) -> Sequence[Moved]:
+def only_of_current_table(
+    table: TableRef, format_: TableFormat, relocated: Sequence[RelocatedPartition]
+) -> Sequence[RelocatedPartition]:
     """Those of moved partitions that are of the table that there is.
 
     Of one that was made anew under its name they are not: what lies in its directories is what its owner wants to be
     read there, though it was replaced in the table before.
     """
-    now = identified(format_, table) if known else table
-    return [one for one in known if made_anew(now, one.identity) is None]
+    now = with_identity(format_, table) if relocated else table
+    return [one for one in relocated if recreated_reason(now, one.table_identity) is None]
 
 
-def seen_of_each(
-    table: TableRef, format_: LeavesPlaces, known: Sequence[Moved]
-) -> tuple[Mapping[str, PartitionSeen], Transient | None]:
+def inspect_each(
+    table: TableRef, format_: RelocatesPartitions, relocated: Sequence[RelocatedPartition]
+) -> tuple[Mapping[str, PartitionState], Transient | None]:
     """What is there of each partition that can be looked at, and the error of the last one that can't be.
 
     Raises Transient where nothing can be looked at, or too much can't be.
     """
-    seen: dict[str, PartitionSeen] = {}
+    seen: dict[str, PartitionState] = {}
     failed: Transient | None = None
-    parts, failures = [known] if known else [], 0
+    parts, failures = [relocated] if relocated else [], 0
     while parts:
         part = parts.pop()
         try:
-            seen |= format_.standing(table, part)
+            seen |= format_.inspect_locations(table, part)
         except Transient as error:
             failed, failures = error, failures + 1
-            if failures >= _MOST_LOOKS_THAT_FAIL:
+            if failures >= _MAX_FAILED_INSPECTIONS:
                 raise
             if len(part) > 1:
                 parts += [part[: len(part) // 2], part[len(part) // 2 :]]
     return seen, failed
 
 
-def _rounds(
+def _sweep_each(
     table: TableRef,
-    format_: LeavesPlaces,
-    store: PlaceStore,
+    format_: RelocatesPartitions,
+    store: RelocationStore,
     spark: SparkProvider,
     partitions: Sequence[str],
-    decide: Decide,
+    decide: DecisionFunction,
     *,
     beside_plans: bool = True,
-) -> LateReport:
-    report = LateReport()
+) -> SweepReport:
+    report = SweepReport()
     if not partitions:
         return report
-    moving = cast(MovesPartitions, format_)
+    moving = cast(RelocatingFormat, format_)
     failed: Exception | None = None
     with moving.writer(table, spark) as writer:
-        assert isinstance(writer, CarriesLateFiles)
+        assert isinstance(writer, CopiesLateFiles)
         for partition in partitions:
-            keeping = Keeping(KeeperKind.SWEEP, table, moving, store, beside_plans=beside_plans)
+            keeping = PartitionLock(LockOwnerKind.SWEEP, table, moving, store, alongside_plans=beside_plans)
             try:
-                PartitionRound(table, moving, store, writer, partition, decide, report, keeping).run()
+                PartitionSweep(table, moving, store, writer, partition, decide, report, keeping).run()
             except Exception as error:  # the other partitions must not wait for this one
-                log.warning("table %s, %s was not swept: %s", table.name, words_of(partition), one_line(error))
+                log.warning("table %s, %s was not swept: %s", table.name, partition_label(partition), one_line(error))
                 failed = failed or error
     if failed is not None:
         raise failed
     return report
 
 
-def _waits_for_a_person(record: Moved, seen: PartitionSeen) -> bool:
+def _needs_operator(record: RelocatedPartition, seen: PartitionState) -> bool:
     """Whether nothing can be done about a partition before a person has said what a writer meant."""
-    is_at_rest = not record.begun and all(carry.done for carry in record.carries) and not left_behind(record, seen)
+    is_at_rest = (
+        not record.begun_relocations
+        and all(carry.is_done for carry in record.late_copies)
+        and not orphaned_inputs(record, seen)
+    )
     decision = decide(record, seen, timedelta())
-    return is_at_rest and decision.action is Action.HALT and not decision.of_table
+    return is_at_rest and decision.action is RelocationAction.HALT and not decision.concerns_table
 
 
-def settles(record: Moved, seen: PartitionSeen) -> bool:
+def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
     """Whether a former place has a file that was written too short a while ago to be carried."""
-    return any(Unready.SETTLING in seen.places[former.place].unready.values() for former in record.former)
+    return any(
+        UnreadyReason.RECENT in state.locations[former.location].unready.values()
+        for former in record.previous_locations
+    )
 
 
-def _name_stalled(
-    table: TableRef, store: PlaceStore, known: Sequence[Moved], seen: Mapping[str, PartitionSeen]
+def _quarantine_stalled_files(
+    table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], seen: Mapping[str, PartitionState]
 ) -> None:
     """Have the table's status name files of former places that will not be carried as they are."""
-    looked = {former.place: seen[one.partition].places[former.place] for one in known for former in one.former}
+    looked = {
+        former.location: seen[one.partition].locations[former.location]
+        for one in known
+        for former in one.previous_locations
+    }
     stalled = [
         file
         for there in looked.values()
-        if Unready.STALLED in there.unready.values()
+        if UnreadyReason.STALLED in there.unready.values()
         for file in there.files
-        if there.unready.get(file.path) is Unready.STALLED
+        if there.unready.get(file.path) is UnreadyReason.STALLED
     ]
-    store.name_stalled(table, stalled, looked.keys())
+    store.quarantine_stalled_files(table, stalled, looked.keys())
 
 
-def _why_swept(record: Moved, seen: PartitionSeen) -> str | None:
+def _sweep_reason(record: RelocatedPartition, seen: PartitionState) -> str | None:
     """Why a round has to look at a partition; None where nothing is to be done there."""
-    if record.begun or any(not carry.done for carry in record.carries):
-        return f"{words_of(record.partition)}: a round of the sweep has begun to bring late files in"
-    if left_behind(record, seen):
-        return f"{words_of(record.partition)} was dropped, and replaced files are in its own directory"
+    if record.begun_relocations or any(not carry.is_done for carry in record.late_copies):
+        return f"{partition_label(record.partition)}: a round of the sweep has begun to bring late files in"
+    if orphaned_inputs(record, seen):
+        return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
     decision = decide(record, seen, timedelta())
-    is_quiet = decision.action is Action.NOTHING and not decision.aside and not decision.cleared
+    is_quiet = (
+        decision.action is RelocationAction.NOTHING and not decision.superseded_files and not decision.emptied_locations
+    )
     return None if is_quiet else decision.reason

@@ -10,17 +10,17 @@ from datetime import timedelta
 from typing import Self
 
 from lake.errors import CancelRequested, LeaseLost, Transient
-from lake.logfields import about
-from lake.plan import Claim, Progress
+from lake.logfields import claim_log_fields
+from lake.plan import Claim, RewriteProgress
 from lake.plan_store import PlanStore
 from lake.ports import TableWriter
 
 log = logging.getLogger(__name__)
 
 #: the reason of a plan that ends as somebody has wished
-CANCELLED = "cancelled before its commit, as requested"
+CANCEL_REASON = "cancelled before its commit, as requested"
 _POLL_SECONDS = 0.2
-_CANCEL_AGAIN_SECONDS = 1.0
+_CANCEL_RETRY_SECONDS = 1.0
 _JOIN_SECONDS = 10.0
 
 
@@ -35,17 +35,19 @@ class Lease:
     called from a second thread and must allow that.
     """
 
-    def __init__(self, claim: Claim, store: PlanStore, *, every: timedelta, abort: threading.Event | None = None):
-        self._claim, self._store, self._every = claim, store, every.total_seconds()
+    def __init__(self, claim: Claim, store: PlanStore, *, interval: timedelta, abort: threading.Event | None = None):
+        self._claim, self._store, self._interval_seconds = claim, store, interval.total_seconds()
         self._abort = abort or threading.Event()
         self._ended = threading.Event()
-        self._beating = threading.Lock()
-        self._progress: Progress | None = None
-        self._renewed = time.monotonic()
+        self._heartbeat_lock = threading.Lock()
+        self._progress: RewriteProgress | None = None
+        self._renewed_at = time.monotonic()
         self._lost: LeaseLost | None = None
         self._cancel_requested = False
         self._writer: TableWriter | None = None
-        self._thread = threading.Thread(target=self._renewing, name=f"heartbeat {claim.plan.plan_id}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run_in_background, name=f"heartbeat {claim.plan.plan_id}", daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -55,7 +57,7 @@ class Lease:
         self._ended.set()
         self._thread.join(_JOIN_SECONDS)  # a heartbeat that hangs in a dead connection must not hold up the executor
 
-    def report(self, progress: Progress) -> None:
+    def report_progress(self, progress: RewriteProgress) -> None:
         """Take note of how far the rewrite is; the next heartbeat stores it."""
         self._progress = progress
 
@@ -64,7 +66,7 @@ class Lease:
         if self._lost is not None:
             raise LeaseLost(*self._lost.args)
         if self._cancel_requested:
-            raise CancelRequested(CANCELLED)
+            raise CancelRequested(CANCEL_REASON)
         if self._abort.is_set():
             raise Aborted("the executor was stopped before the plan ended")
 
@@ -73,17 +75,17 @@ class Lease:
 
         Whatever the store raises goes through: without an answer nobody owns the plan.
         """
-        self._beat(at_least)
+        self._send_heartbeat(at_least)
         self.check()
 
-    def hold(self) -> None:
+    def assert_owned(self) -> None:
         """Renew now and raise LeaseLost where somebody else owns the plan; a wish to stop is no reason here."""
-        self._beat()
+        self._send_heartbeat()
         if self._lost is not None:
             raise LeaseLost(*self._lost.args)
 
     @property
-    def cancel_requested(self) -> bool:
+    def is_cancel_requested(self) -> bool:
         """Whether a heartbeat answered that an operator wants the plan cancelled."""
         return self._cancel_requested
 
@@ -92,7 +94,7 @@ class Lease:
 
         What is about to begin and can't be kept from others by a lock, for ``at_least``, is always asked for.
         """
-        if at_least or time.monotonic() - self._renewed >= self._every:
+        if at_least or time.monotonic() - self._renewed_at >= self._interval_seconds:
             self.renew(at_least=at_least)
         self.check()
 
@@ -110,35 +112,35 @@ class Lease:
             self._writer = None
         self.check()
 
-    def _beat(self, at_least: timedelta = timedelta()) -> None:
-        with self._beating:
+    def _send_heartbeat(self, at_least: timedelta = timedelta()) -> None:
+        with self._heartbeat_lock:
             begun = time.monotonic()
             try:
                 self._cancel_requested |= self._store.heartbeat(self._claim, self._progress, at_least=at_least)
             except LeaseLost as error:
                 self._lost = error
             else:
-                self._renewed = begun
+                self._renewed_at = begun
 
-    def _renewing(self) -> None:
-        with about(self._claim):
-            self._run()
+    def _run_in_background(self) -> None:
+        with claim_log_fields(self._claim):
+            self._heartbeat_loop()
 
-    def _run(self) -> None:
-        next_beat = time.monotonic() + self._every
+    def _heartbeat_loop(self) -> None:
+        next_beat = time.monotonic() + self._interval_seconds
         next_cancel = 0.0
-        while not self._ended.wait(min(_POLL_SECONDS, self._every)):
+        while not self._ended.wait(min(_POLL_SECONDS, self._interval_seconds)):
             now = time.monotonic()
             if now >= next_beat and self._lost is None:
-                next_beat = now + self._every
+                next_beat = now + self._interval_seconds
                 try:
-                    self._beat()
+                    self._send_heartbeat()
                 except Exception as error:
                     # The plan goes on: it asks again before its commit, and does not commit without an answer.
                     log.warning("plan %s: heartbeat failed: %s", self._claim.plan.plan_id, error)
             writer = self._writer
             if writer is not None and now >= next_cancel and self._must_stop():
-                next_cancel = now + _CANCEL_AGAIN_SECONDS  # again, since the job may have started only after the call
+                next_cancel = now + _CANCEL_RETRY_SECONDS  # again, since the job may have started only after the call
                 try:
                     writer.cancel()
                 except Exception as error:

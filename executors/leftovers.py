@@ -5,18 +5,18 @@ import logging
 from collections.abc import Sequence
 
 from lake.errors import TableGone, one_line
-from lake.optional import FindsStaged, TakesBack, pending, unfinished
-from lake.plan import Claim, Staged
+from lake.optional import AbortsAdopted, FindsStaged, pending_actions, pending_instants
+from lake.plan import Claim, StagedWork
 from lake.ports import TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
 
 
-class Leftovers:
+class UncommittedWork:
     """What is pending of one claimed plan. ``writer`` is the run's, while it is open."""
 
     #: whether groups may be left out and the others executed
-    is_divisible = True
+    can_skip_groups = True
 
     def __init__(self, claim: Claim, format_: TableFormat) -> None:
         self._claim, self._format = claim, format_
@@ -25,34 +25,34 @@ class Leftovers:
         #: what this very run published, or began
         self.instant: str | None = None
         #: what this very run staged, or was about to
-        self._own: list[Staged] = []
+        self._own_staged: list[StagedWork] = []
         #: the claim's executor is not the one that ran the plan
-        self.taken_over = False
+        self.is_taken_over = False
 
-    def may_begin(self) -> None:
+    def mark_started(self) -> None:
         """Note that this run may make something of the plan's from now on."""
 
-    def stages(self, staged: Staged) -> None:
+    def add_staged(self, staged: StagedWork) -> None:
         """Note what this run is about to stage."""
-        self._own.append(staged)
+        self._own_staged.append(staged)
         self.instant = staged.token
 
     def withdraw_earlier(self, writer: TableWriter) -> None:
         """Discard what earlier attempts left, before this run makes something itself."""
-        withdrawn = self.discard(writer, None) if self._claim.epoch > 1 else 0
+        withdrawn = self.withdraw(writer, None) if self._claim.epoch > 1 else 0
         if withdrawn:
             log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
 
     def withdraw_own(self) -> None:
         """Discard the instant of this very run: nobody else may know it."""
         if self.instant is not None:
-            self._withdraw((self.instant,))
+            self._try_withdraw((self.instant,))
 
     def withdraw_all(self) -> bool:
         """Discard all that is pending of the plan; False where it may be that something stays."""
-        return self._withdraw(None) or self._claim.epoch == 1
+        return self._try_withdraw(None) or self._claim.epoch == 1
 
-    def pending(self) -> bool:
+    def can_be_pending(self) -> bool:
         """Whether something of the plan is uncommitted on its table, as far as can be told: no answer means yes."""
         try:
             return self._is_pending()
@@ -62,50 +62,50 @@ class Leftovers:
             log.warning("plan %s: %s can't be read: %s", self._plan_id, self._table.name, one_line(error))
             return True
 
-    def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
+    def withdraw(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
         """Discard ``instants``, None for all of the plan's; how many were withdrawn."""
-        staged = [one for one in self._staged if instants is None or one.token in instants]
-        return writer.discard(self._plan_id, instants, staged=staged, epoch=self._claim.epoch)
+        staged = [one for one in self._all_staged if instants is None or one.token in instants]
+        return writer.withdraw(self._plan_id, instants, staged=staged, epoch=self._claim.epoch)
 
     def _is_pending(self) -> bool:
         """The table says so where it has a timeline; else what is known to have been staged is looked for."""
         if isinstance(self._format, FindsStaged):
-            return bool(self._staged and self._format.left_of(self._table, self._staged))
-        return self._plan_id in pending(self._format, self._table).values()
+            return bool(self._all_staged and self._format.remaining_staged(self._table, self._all_staged))
+        return self._plan_id in pending_instants(self._format, self._table).values()
 
     @property
-    def _staged(self) -> Sequence[Staged]:
-        return (*self._claim.staged, *self._own)
+    def _all_staged(self) -> Sequence[StagedWork]:
+        return (*self._claim.staged, *self._own_staged)
 
-    def _withdraw(self, instants: tuple[str, ...] | None) -> bool:
+    def _try_withdraw(self, instants: tuple[str, ...] | None) -> bool:
         """``discard``, and whether that went well. The sweep finds what it did not."""
         if self.writer is None:
             return False
         try:
-            self.discard(self.writer, instants)
+            self.withdraw(self.writer, instants)
         except Exception as error:
             log.warning("plan %s: its files stay for now: %s", self._plan_id, one_line(error))
             return False
         return True
 
 
-class AdoptedLeftovers(Leftovers):
+class AdoptedWork(UncommittedWork):
     """What is pending of a plan that another process scheduled: one instant for all attempts, and its owner's.
 
     It is executed whole or not at all, and what was begun of it is taken back, but the instant stays.
     """
 
-    is_divisible = False
+    can_skip_groups = False
 
     def __init__(self, claim: Claim, format_: TableFormat, adopted: str) -> None:
         super().__init__(claim, format_)
-        self._adopted = adopted
+        self._adopted_instant = adopted
 
-    def may_begin(self) -> None:
+    def mark_started(self) -> None:
         """What is there of the instant from now on is ours to take back, even where ``prepare`` fails half-way."""
-        self.instant = self._adopted
+        self.instant = self._adopted_instant
 
-    def stages(self, staged: Staged) -> None:
+    def add_staged(self, staged: StagedWork) -> None:
         """Nothing to note: all attempts have the one instant, which this run may not have begun yet."""
 
     def withdraw_earlier(self, writer: TableWriter) -> None:
@@ -116,19 +116,22 @@ class AdoptedLeftovers(Leftovers):
 
     def withdraw_all(self) -> bool:
         """Take back what this run, or the silent executor that it took over from, has begun; nobody else's work."""
-        return self._withdraw(None) if self.instant is not None or self.taken_over else True
+        return self._try_withdraw(None) if self.instant is not None or self.is_taken_over else True
 
-    def discard(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
+    def withdraw(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
         """Take back what was begun; 1 where that was something."""
-        if not isinstance(writer, TakesBack):
+        if not isinstance(writer, AbortsAdopted):
             return 0
-        return int(writer.take_back(self._adopted, self._plan_id, epoch=self._claim.epoch))
+        return int(writer.abort_adopted(self._adopted_instant, self._plan_id, epoch=self._claim.epoch))
 
     def _is_pending(self) -> bool:
-        return any(entry.instant == self._adopted and entry.begun for entry in unfinished(self._format, self._table))
+        return any(
+            entry.instant == self._adopted_instant and entry.is_begun
+            for entry in pending_actions(self._format, self._table)
+        )
 
 
-def leftovers_of(claim: Claim, format_: TableFormat) -> Leftovers:
+def uncommitted_work_of(claim: Claim, format_: TableFormat) -> UncommittedWork:
     """What is pending of the plan of ``claim``."""
-    adopted = claim.plan.adopted
-    return Leftovers(claim, format_) if adopted is None else AdoptedLeftovers(claim, format_, adopted)
+    adopted = claim.plan.adopted_instant
+    return UncommittedWork(claim, format_) if adopted is None else AdoptedWork(claim, format_, adopted)

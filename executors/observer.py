@@ -4,7 +4,7 @@
 import logging
 from collections.abc import Callable
 
-from executors.outcome import Outcome
+from executors.outcome import RunOutcome
 from lake.errors import one_line
 from lake.plan import Claim, Step
 
@@ -17,7 +17,7 @@ class Observer:
     def run_started(self, claim: Claim) -> None:
         """An executor begins with a plan it has claimed, or has taken over."""
 
-    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def run_ended(self, claim: Claim, outcome: RunOutcome) -> None:
         """It has left the plan, in whichever way; only ``plan_finished`` means that the plan left inflight."""
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
@@ -26,13 +26,13 @@ class Observer:
     def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
         """One step of a plan ended in an error (one line)."""
 
-    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+    def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
         """A plan left inflight: completed, failed, cancelled or requeued."""
 
     def lease_expired(self, claim: Claim) -> None:
         """A plan of a silent executor was taken over."""
 
-    def deleted(self, table: str, files: int, bytes_: int) -> None:
+    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
         """The cleaner removed superseded versions."""
 
     def clean_failed(self, table: str, reason: str) -> None:
@@ -42,7 +42,7 @@ class Observer:
         """One round of the cleaner over all tables ended."""
 
 
-def observed(observer: Observer, claim: Claim, run: Callable[[], Outcome]) -> Outcome:
+def run_observed(observer: Observer, claim: Claim, run: Callable[[], RunOutcome]) -> RunOutcome:
     """Call ``run``, which is one executor's work on ``claim``; its outcome."""
     observer.run_started(claim)
     outcome = run()
@@ -69,7 +69,7 @@ class Observers(Observer):
     def run_started(self, claim: Claim) -> None:
         self._each(lambda observer: observer.run_started(claim))
 
-    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def run_ended(self, claim: Claim, outcome: RunOutcome) -> None:
         self._each(lambda observer: observer.run_ended(claim, outcome))
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
@@ -78,14 +78,14 @@ class Observers(Observer):
     def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
         self._each(lambda observer: observer.step_failed(claim, step, seconds, error))
 
-    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+    def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
         self._each(lambda observer: observer.plan_finished(claim, outcome))
 
     def lease_expired(self, claim: Claim) -> None:
         self._each(lambda observer: observer.lease_expired(claim))
 
-    def deleted(self, table: str, files: int, bytes_: int) -> None:
-        self._each(lambda observer: observer.deleted(table, files, bytes_))
+    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
+        self._each(lambda observer: observer.files_deleted(table, files, bytes_))
 
     def clean_failed(self, table: str, reason: str) -> None:
         self._each(lambda observer: observer.clean_failed(table, reason))

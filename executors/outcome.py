@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from lake.errors import Conflict
-from lake.plan import Commit, LeftOut, PartitionFigures, Plan, Step, spent_on
+from lake.plan import Commit, PartitionFigures, Plan, SkippedGroup, Step, partition_milliseconds
 from lake.units import format_bytes
 
 
-class Result(StrEnum):
+class RunResult(StrEnum):
     """Where a run left its plan."""
 
     COMPLETED = "completed"
@@ -19,14 +19,14 @@ class Result(StrEnum):
     FAILED = "failed"
     REQUEUED = "requeued"
     INFLIGHT = "inflight"  #: whether it committed, or the database, could not be learned; the rescuer goes on
-    LOST = "lost"  #: somebody else owns the plan now
+    LEASE_LOST = "lost"  #: somebody else owns the plan now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How a run ended. ``reason`` is the error's class name, ``milliseconds`` the time each step took."""
 
-    result: Result
+    result: RunResult
     reason: str = ""
     error: str = ""
     commit: Commit | None = None
@@ -34,7 +34,7 @@ class Outcome:
     milliseconds: dict[str, int] = field(default_factory=dict)
 
 
-def figures_of(plan: Plan, commit: Commit) -> tuple[PartitionFigures, ...]:
+def partition_figures(plan: Plan, commit: Commit) -> tuple[PartitionFigures, ...]:
     """Base files and their bytes before and after ``commit``, for each partition it changed."""
     bases = {item.path: item.bytes for group in plan.groups for item in group.slices if item.path is not None}
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
@@ -51,20 +51,20 @@ def figures_of(plan: Plan, commit: Commit) -> tuple[PartitionFigures, ...]:
     )
 
 
-def completed_line(
+def completion_message(
     plan: Plan, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
 ) -> str:
     """The one log line of a completed plan."""
     partitions = "; ".join(
         f"{f.partition or '(unpartitioned)'} {f.files_before} -> {f.files_after} files, "
         f"{format_bytes(f.bytes_before)} -> {format_bytes(f.bytes_after)}, {took} ms"
-        for f, took in zip(figures, spent_on(figures, milliseconds), strict=True)
+        for f, took in zip(figures, partition_milliseconds(figures, milliseconds), strict=True)
     )
     spent = ", ".join(f"{step} {milliseconds[step]} ms" for step in Step if step in milliseconds)
     return f"plan {plan.plan_id} of {plan.table.name} completed as {commit.instant}: {partitions} [{spent}]"
 
 
-def left_out_of(error: Conflict) -> tuple[LeftOut, ...]:
+def unreadable_groups(error: Conflict) -> tuple[SkippedGroup, ...]:
     """The groups that a Conflict names as unreadable, if it does."""
     named = error.args[1] if len(error.args) > 1 else ()
-    return tuple(item for item in named if isinstance(item, LeftOut))
+    return tuple(item for item in named if isinstance(item, SkippedGroup))

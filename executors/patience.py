@@ -12,24 +12,24 @@ from lake.ports import TableFormat
 log = logging.getLogger(__name__)
 
 
-def ask_table(
-    format_: TableFormat, plan: Plan, error: Exception, *, waits: Sequence[float], until_landed: bool
+def poll_for_commit(
+    format_: TableFormat, plan: Plan, error: Exception, *, delays: Sequence[float], until_found: bool
 ) -> Commit | None:
     """What the table says of the commit of ``plan`` that ended in ``error``, asked again after each of ``waits`` (s).
 
     Raises CommitUnknown where it is silent, or ``until_landed`` and denies it; CommitLost goes through.
     """
     answered = False
-    for seconds in (*waits, None):
+    for seconds in (*delays, None):
         try:
-            commit = format_.committed(plan.table, plan.plan_id)
+            commit = format_.find_commit(plan.table, plan.plan_id)
             answered = True
         except CommitLost:
             raise
         except Exception as silent:
             log.warning("plan %s: the table could not be asked: %s", plan.plan_id, one_line(silent))
         else:
-            if commit is not None or not until_landed:
+            if commit is not None or not until_found:
                 return commit
         if seconds is not None:
             time.sleep(seconds)
@@ -37,14 +37,14 @@ def ask_table(
     raise CommitUnknown(f"the commit may have landed, {said}: {one_line(error)}") from error
 
 
-def patiently(plan_id: str, what: str, call: Callable[[], None], *, waits: Sequence[float]) -> None:
+def retry_store_call(plan_id: str, action: str, call: Callable[[], None], *, delays: Sequence[float]) -> None:
     """Call again after each of ``waits`` (s) while the database fails; LeaseLost, and the last failure, go through."""
-    for seconds in waits:
+    for seconds in delays:
         try:
             return call()
         except LeaseLost:
             raise
         except Exception as error:
-            log.warning("plan %s could not be %s: %s", plan_id, what, one_line(error))
+            log.warning("plan %s could not be %s: %s", plan_id, action, one_line(error))
         time.sleep(seconds)
     return call()

@@ -9,12 +9,12 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
-from executors.landing import Landing
-from executors.lease import CANCELLED, Lease
-from executors.leftovers import Leftovers
+from executors.landing import CommitStatus
+from executors.lease import CANCEL_REASON, Lease
+from executors.leftovers import UncommittedWork
 from executors.observer import Observer
-from executors.outcome import Outcome, Result
-from executors.patience import patiently
+from executors.outcome import RunOutcome, RunResult
+from executors.patience import retry_store_call
 from lake.errors import (
     CancelRequested,
     CommitLost,
@@ -34,10 +34,10 @@ from lake.plan_store import PlanStore
 
 log = logging.getLogger(__name__)
 #: plans of which this process did not count an attempt; it does so once, or one that spoils each session runs for ever
-_spared: set[str] = set()
+_plans_with_uncounted_attempt: set[str] = set()
 
 
-class Recovery:
+class RunFailure:
     """The ends of a run that are no completion. ``milliseconds`` is the run's own count of what its steps took."""
 
     def __init__(
@@ -46,115 +46,120 @@ class Recovery:
         store: PlanStore,
         observer: Observer,
         lease: Lease,
-        left: Leftovers,
-        landing: Landing,
-        ask_again: Sequence[float],
+        uncommitted: UncommittedWork,
+        commit_status: CommitStatus,
+        retry_delays: Sequence[float],
         milliseconds: dict[str, int],
     ) -> None:
         self._claim, self._store, self._observer, self._lease = claim, store, observer, lease
-        self._left, self._landing, self._ask_again, self._milliseconds = left, landing, ask_again, milliseconds
+        self._uncommitted, self._commit_status, self._retry_delays, self._milliseconds = (
+            uncommitted,
+            commit_status,
+            retry_delays,
+            milliseconds,
+        )
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
 
-    def give_up(self, error: Exception) -> Outcome | None:
+    def end_run(self, error: Exception) -> RunOutcome | None:
         """End a run that ended in ``error``; None where its commit turns out to have landed and is to be recorded."""
         if isinstance(error, LeaseLost):
-            return self.lost(error)
-        if self._landing.commit is not None or isinstance(error, CommitUnknown):
-            return self.stay(error)
+            return self.end_lost(error)
+        if self._commit_status.commit is not None or isinstance(error, CommitUnknown):
+            return self.end_inflight(error)
         if not isinstance(error, LakefoldError):
             log.error("plan %s of %s: unexpected error", self._plan_id, self._table.name, exc_info=error)
         try:
-            patiently(self._plan_id, "held", self._lease.hold, waits=self._ask_again)
+            retry_store_call(self._plan_id, "held", self._lease.assert_owned, delays=self._retry_delays)
         except LeaseLost as lost:
-            return self.lost(lost)
+            return self.end_lost(lost)
         except Exception as silent:
             # Without an answer somebody else may own the plan and its other instants by now.
-            self._left.withdraw_own()
-            return self.stay(silent)
+            self._uncommitted.withdraw_own()
+            return self.end_inflight(silent)
         # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
-        if not self._left.withdraw_all() and self._left.pending():
-            return self.stay(error)
+        if not self._uncommitted.withdraw_all() and self._uncommitted.can_be_pending():
+            return self.end_inflight(error)
         failpoint("withdrawn")
-        if self._landing.is_possible:
+        if self._commit_status.is_commit_possible:
             # Only now is a denial the last word: what was pending when the table was asked may have landed since.
             try:
-                self._landing.commit = self._landing.ask()
+                self._commit_status.commit = self._commit_status.find_commit()
             except CommitUnknown as unknown:
-                return self.stay(unknown)
+                return self.end_inflight(unknown)
             except (TableGone, CommitLost) as gone:
                 error = gone
-            if self._landing.commit is not None:
+            if self._commit_status.commit is not None:
                 log.warning("plan %s: its commit landed, although: %s", self._plan_id, one_line(error))
                 return None
-        return self._end(self._as_asked(error))
+        return self._record_end_with_retries(self._error_or_cancellation(error))
 
-    def stay(self, error: Exception) -> Outcome:
+    def end_inflight(self, error: Exception) -> RunOutcome:
         """Nobody can tell, or nothing may be told: the plan stays inflight, and the rescuer asks again."""
         log.error("plan %s of %s stays inflight: %s", self._plan_id, self._table.name, one_line(error))
         with suppress(Exception):  # without the database it is in the log only
-            self._store.stay(self._claim, one_line(error))
-        return self._ended(Result.INFLIGHT, error)
+            self._store.record_inflight_error(self._claim, one_line(error))
+        return self._outcome(RunResult.INFLIGHT, error)
 
-    def lost(self, error: LeaseLost) -> Outcome:
+    def end_lost(self, error: LeaseLost) -> RunOutcome:
         """Nothing is told to the store; only the instant of this very epoch is withdrawn: nobody else may know it."""
-        self._left.withdraw_own()
+        self._uncommitted.withdraw_own()
         log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
-        return self._ended(Result.LOST, error)
+        return self._outcome(RunResult.LEASE_LOST, error)
 
-    def _as_asked(self, error: Exception) -> Exception:
+    def _error_or_cancellation(self, error: Exception) -> Exception:
         """``error``, or the wish to cancel the plan where somebody has one and the error does not weigh more."""
-        if not self._lease.cancel_requested:
+        if not self._lease.is_cancel_requested:
             return error
         if isinstance(error, TableGone):
             # Should the table come back with the commit of the plan, the sweep records it.
             return CancelRequested(f"cancelled as requested, the table is gone: {one_line(error)}")
         if isinstance(error, (Conflict, Rejected, Integrity)):
             return error
-        return CancelRequested(CANCELLED)
+        return CancelRequested(CANCEL_REASON)
 
-    def _end(self, error: Exception) -> Outcome:
-        result = Result.INFLIGHT
+    def _record_end_with_retries(self, error: Exception) -> RunOutcome:
+        result = RunResult.INFLIGHT
 
         def tell() -> None:
             nonlocal result
-            result = self._tell(error)
+            result = self._record_end(error)
 
         try:
-            patiently(self._plan_id, f"told how it ended ({one_line(error)})", tell, waits=self._ask_again)
+            retry_store_call(self._plan_id, f"told how it ended ({one_line(error)})", tell, delays=self._retry_delays)
         except LeaseLost as lost:
-            return self.lost(lost)
+            return self.end_lost(lost)
         except Exception as silent:
-            return self.stay(silent)
+            return self.end_inflight(silent)
         # That a writer or a person was faster is routine.
-        level = {Result.FAILED: logging.ERROR, Result.CANCELLED: logging.INFO}.get(result, logging.WARNING)
+        level = {RunResult.FAILED: logging.ERROR, RunResult.CANCELLED: logging.INFO}.get(result, logging.WARNING)
         log.log(level, "plan %s of %s %s: %s", self._plan_id, self._table.name, result, one_line(error))
-        outcome = self._ended(result, error)
+        outcome = self._outcome(result, error)
         self._observer.plan_finished(self._claim, outcome)
         return outcome
 
-    def _tell(self, error: Exception) -> Result:
+    def _record_end(self, error: Exception) -> RunResult:
         """The one consequence that each outcome has in the database."""
         text = one_line(error)
         if isinstance(error, (Conflict, CancelRequested)):
             self._store.cancel(self._claim, text, actor=self._claim.executor)
-            return Result.CANCELLED
+            return RunResult.CANCELLED
         if isinstance(error, (Rejected, Integrity)):
             lost = error.partitions if isinstance(error, CommitLost) else ()
             self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=lost)
-            return Result.FAILED
-        spared = isinstance(error, SessionSpoiled) and self._plan_id not in _spared
-        if self._store.requeue(self._claim, text, counts=not spared):
+            return RunResult.FAILED
+        spared = isinstance(error, SessionSpoiled) and self._plan_id not in _plans_with_uncounted_attempt
+        if self._store.requeue(self._claim, text, counts_as_attempt=not spared):
             if spared:
-                _spared.add(self._plan_id)
-            return Result.REQUEUED
+                _plans_with_uncounted_attempt.add(self._plan_id)
+            return RunResult.REQUEUED
         cancelled = self._store.plan_state(self._plan_id) is PlanState.CANCELLED
-        return Result.CANCELLED if cancelled else Result.FAILED
+        return RunResult.CANCELLED if cancelled else RunResult.FAILED
 
-    def _ended(self, result: Result, error: Exception) -> Outcome:
-        return Outcome(
+    def _outcome(self, result: RunResult, error: Exception) -> RunOutcome:
+        return RunOutcome(
             result=result,
             reason=type(error).__name__,
             error=one_line(error),
-            commit=self._landing.commit,
+            commit=self._commit_status.commit,
             milliseconds=self._milliseconds,
         )

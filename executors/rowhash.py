@@ -27,7 +27,7 @@ Signed = npt.NDArray[np.int64]
 
 _MASK = (1 << 64) - 1
 # Odd constants without structure: one a place where two things must not be taken for each other.
-_PLACE = np.uint64(0x9E3779B97F4A7C15)
+_POSITION = np.uint64(0x9E3779B97F4A7C15)
 _LENGTH = np.uint64(0xD1342543DE82EF95)
 _VALUE = np.uint64(0xA0761D6478BD642F)
 _STRUCT = np.uint64(0xE7037ED1A0B428DB)
@@ -36,7 +36,7 @@ _ROW = np.uint64(0x589965CC75374CC3)
 _SECOND = np.uint64(0x1D8E4E27C47D124F)
 _BYTES_IN_WORD = np.arange(9)
 #: keeps the lowest n bytes of a word
-_KEEP = np.array([(1 << 8 * int(count)) - 1 for count in _BYTES_IN_WORD], dtype=np.uint64)
+_LOW_BYTES = np.array([(1 << 8 * int(count)) - 1 for count in _BYTES_IN_WORD], dtype=np.uint64)
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class Fingerprint:
     """What a multiset of rows adds up to. ``columns`` names the sum of each top-level column that is not all null."""
 
     rows: int = 0
-    columns: dict[str, int] = field(default_factory=dict)
-    first: int = 0
-    second: int = 0
+    column_sums: dict[str, int] = field(default_factory=dict)
+    row_sum: int = 0
+    second_row_sum: int = 0
 
     def add(self, batch: pa.RecordBatch, ignore: Collection[str] = ()) -> None:
         """Count the rows of ``batch`` in, without the top-level columns in ``ignore``. Rejected for unknown types."""
@@ -55,29 +55,29 @@ class Fingerprint:
         row = np.full(batch.num_rows, _ROW, np.uint64)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if name not in ignore:
-                hashes = _named(_hash(column, name), name)
+                hashes = _hash_with_name(_hash(column, name), name)
                 row += hashes
-                self.columns[name] = (self.columns.get(name, 0) + int(hashes.sum())) & _MASK
+                self.column_sums[name] = (self.column_sums.get(name, 0) + int(hashes.sum())) & _MASK
         row = _mix(row)
         self.rows += batch.num_rows
-        self.first = (self.first + int(row.sum())) & _MASK
-        self.second = (self.second + int(_mix(row ^ _SECOND).sum())) & _MASK
+        self.row_sum = (self.row_sum + int(row.sum())) & _MASK
+        self.second_row_sum = (self.second_row_sum + int(_mix(row ^ _SECOND).sum())) & _MASK
 
     def merge(self, other: "Fingerprint") -> None:
         """Count the rows of ``other`` in."""
         self.rows += other.rows
-        for name, value in other.columns.items():
-            self.columns[name] = (self.columns.get(name, 0) + value) & _MASK
-        self.first = (self.first + other.first) & _MASK
-        self.second = (self.second + other.second) & _MASK
+        for name, value in other.column_sums.items():
+            self.column_sums[name] = (self.column_sums.get(name, 0) + value) & _MASK
+        self.row_sum = (self.row_sum + other.row_sum) & _MASK
+        self.second_row_sum = (self.second_row_sum + other.second_row_sum) & _MASK
 
     def differing_column(self, other: "Fingerprint") -> str | None:
         """The first column, by name, whose values are not the same; None when there is none."""
-        names = sorted(self.columns.keys() | other.columns.keys())
-        return next((n for n in names if self.columns.get(n, 0) != other.columns.get(n, 0)), None)
+        names = sorted(self.column_sums.keys() | other.column_sums.keys())
+        return next((n for n in names if self.column_sums.get(n, 0) != other.column_sums.get(n, 0)), None)
 
 
-def sum_of_values(array: pa.Array, name: str) -> int:
+def sum_of_hashes(array: pa.Array, name: str) -> int:
     """What the values of a column add up to, whatever their order. Raises Rejected for an unknown type."""
     return int(_hash(array, name).sum()) & _MASK if len(array) else 0
 
@@ -97,7 +97,7 @@ def _seed(name: str) -> np.uint64:
     return np.uint64(int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little"))
 
 
-def _named(hashes: Words, name: str) -> Words:
+def _hash_with_name(hashes: Words, name: str) -> Words:
     """Hashes of a column under its name; a null stays 0."""
     return np.where(hashes == 0, np.uint64(0), _mix(hashes + _seed(name)))
 
@@ -125,7 +125,7 @@ def _hash(array: pa.Array, name: str) -> Words:
         hashes = np.full(len(array), _STRUCT, np.uint64)
         for index in range(kind.num_fields):
             child = kind.field(index).name
-            hashes += _named(_hash(array.field(index), f"{name}.{child}"), child)
+            hashes += _hash_with_name(_hash(array.field(index), f"{name}.{child}"), child)
         hashes = _mix(hashes)
     elif pat.is_map(kind) or pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
         hashes = _lists(array, name)
@@ -165,14 +165,14 @@ def _integers(array: pa.Array) -> Words:
         array = array.cast(pa.uint8())
     sign, target = ("u", np.uint64) if pat.is_unsigned_integer(array.type) else ("i", np.int64)
     values = _values(array, f"<{sign}{array.type.bit_width // 8}").astype(target)
-    return _mix(values.view(np.uint64) + _PLACE)
+    return _mix(values.view(np.uint64) + _POSITION)
 
 
 def _floats(array: pa.Array) -> Words:
     values = _values(array, f"<f{array.type.bit_width // 8}").astype(np.float64)
     values += 0.0  # the negative zero becomes the positive one
     values[np.isnan(values)] = np.nan
-    return _mix(values.view(np.uint64) + _PLACE)
+    return _mix(values.view(np.uint64) + _POSITION)
 
 
 def _decimals(array: pa.Array) -> Words:
@@ -180,7 +180,7 @@ def _decimals(array: pa.Array) -> Words:
         array = array.cast(pa.decimal128(array.type.precision, array.type.scale))
     words = array.type.bit_width // 64
     parts = _values(array, "<i8", words).reshape(len(array), words)
-    hashes: Words = _mix(parts[:, 0].view(np.uint64) + _PLACE) + parts[:, 1].view(np.uint64) * _HIGH
+    hashes: Words = _mix(parts[:, 0].view(np.uint64) + _POSITION) + parts[:, 1].view(np.uint64) * _HIGH
     sign = parts[:, 1] >> 63
     for index in range(2, words):  # words that only repeat the sign add nothing: 128 and 256 bits agree
         hashes += (parts[:, index] ^ sign).view(np.uint64) * (_LENGTH + np.uint64(2 * index))
@@ -195,11 +195,11 @@ def _times(array: pa.Array) -> Words:
     kind = array.type
     values: Signed = _values(array, f"<i{kind.bit_width // 8}").astype(np.int64)
     if pat.is_date(kind):
-        return _mix((values // 86_400_000 if pat.is_date64(kind) else values).view(np.uint64) + _PLACE)
+        return _mix((values // 86_400_000 if pat.is_date64(kind) else values).view(np.uint64) + _POSITION)
     if kind.unit == "ns":
         whole, rest = np.divmod(values, 1000)
-        return _mix(whole.view(np.uint64) + rest.view(np.uint64) * _HIGH + _PLACE)
-    return _mix((values * (1_000_000 // _PER_SECOND[kind.unit])).view(np.uint64) + _PLACE)
+        return _mix(whole.view(np.uint64) + rest.view(np.uint64) * _HIGH + _POSITION)
+    return _mix((values * (1_000_000 // _PER_SECOND[kind.unit])).view(np.uint64) + _POSITION)
 
 
 def _strings(array: pa.Array) -> Words:
@@ -223,9 +223,9 @@ def _strings(array: pa.Array) -> Words:
     np.cumsum(counts, out=ends[1:])
     place = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
     words = window[np.repeat(starts, counts) + place * 8]
-    words &= _KEEP[np.minimum(np.repeat(lengths, counts) - place * 8, 8)]
-    words += (place.view(np.uint64) + np.uint64(1)) * _PLACE
-    return _mix(_sums(_mix(words), ends) + lengths.view(np.uint64) * _LENGTH + _PLACE)
+    words &= _LOW_BYTES[np.minimum(np.repeat(lengths, counts) - place * 8, 8)]
+    words += (place.view(np.uint64) + np.uint64(1)) * _POSITION
+    return _mix(_range_sums(_mix(words), ends) + lengths.view(np.uint64) * _LENGTH + _POSITION)
 
 
 def _lists(array: pa.Array, name: str) -> Words:
@@ -247,11 +247,13 @@ def _lists(array: pa.Array, name: str) -> Words:
         elements = _mix(keys + _mix(items + _VALUE))
     else:
         place = np.arange(count) - np.repeat(offsets[:-1], lengths)
-        elements = _mix(_hash(array.values.slice(low, count), f"{name}.element") + (place + 1).view(np.uint64) * _PLACE)
-    return _mix(_sums(elements, offsets) + lengths.view(np.uint64) * _LENGTH + _VALUE)
+        elements = _mix(
+            _hash(array.values.slice(low, count), f"{name}.element") + (place + 1).view(np.uint64) * _POSITION
+        )
+    return _mix(_range_sums(elements, offsets) + lengths.view(np.uint64) * _LENGTH + _VALUE)
 
 
-def _sums(values: Words, offsets: Signed) -> Words:
+def _range_sums(values: Words, offsets: Signed) -> Words:
     """Sum modulo 2^64 of the values between each offset and the next."""
     running = np.zeros(values.size + 1, np.uint64)
     np.cumsum(values, out=running[1:])

@@ -16,10 +16,10 @@ from pathlib import Path
 _PREFIX, _LOCK = "lakefold-spark-", "in-use"
 
 #: the open lock of this process's directory
-_held: list[int] = []
+_lock_descriptors: list[int] = []
 
 
-def new_scratch() -> Path:
+def new_scratch_directory() -> Path:
     """An empty directory for the JVM that is about to start; the one before and those of ended processes go.
 
     Raises OSError where there is no room for it.
@@ -29,23 +29,23 @@ def new_scratch() -> Path:
     fcntl.flock(held, fcntl.LOCK_EX)
     # Only now may another process find it: one that is not locked is nobody's.
     (place / f"{_LOCK}.new").rename(place / _LOCK)
-    while _held:
-        os.close(_held.pop())
-    _held.append(held)
-    _remove_nobodys(place.parent)
+    while _lock_descriptors:
+        os.close(_lock_descriptors.pop())
+    _lock_descriptors.append(held)
+    _remove_abandoned(place.parent)
     return place
 
 
-def _remove_nobodys(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     """Remove this user's directories in ``parent`` whose process has ended."""
     for entry in os.scandir(parent):
         if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
             with suppress(OSError):  # its process lives, or another one removes it now
                 if entry.stat(follow_symlinks=False).st_uid == os.getuid():
-                    _remove(Path(entry.path))
+                    _remove_unlocked(Path(entry.path))
 
 
-def _remove(place: Path) -> None:
+def _remove_unlocked(place: Path) -> None:
     lock = os.open(place / _LOCK, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lake.formats
-from executors.jars import IVY, PACKAGES, cache_dir, provided
-from executors.scratch import new_scratch
+from executors.jars import IVY, PACKAGES, cache_dir, settings_with_jars
+from executors.scratch import new_scratch_directory
 from lake import s3
 from lake.errors import Rejected, Transient
 from lake.locations import is_s3
@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 __all__ = [
     "S3_EXCLUDES",
     "S3_PACKAGES",
+    "active_session",
     "drop_dead_session",
     "end_session",
+    "formats_missing_in_session",
     "jvm_process",
-    "lacking",
-    "living_session",
     "session_settings",
     "spark_session",
 ]
@@ -61,7 +61,7 @@ _EXECUTOR_OPTIONS, _ZONE = "spark.executor.extraJavaOptions", "-Duser.timezone="
 _JVM_OPTIONS, _TMPDIR = "spark.driver.extraJavaOptions", "-Djava.io.tmpdir="
 _LOGGING = "-Dlog4j2.configurationFile="
 #: settings that are lists, so that several formats may add to them
-_LISTS = frozenset({"spark.kryo.registrator", "spark.sql.extensions"})
+_LIST_SETTINGS = frozenset({"spark.kryo.registrator", "spark.sql.extensions"})
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -75,7 +75,7 @@ _S3_DEFAULTS = {
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 }
 #: a JVM that has not answered by then is stuck; the packages may have to be fetched over a slow line before
-START_SECONDS = 600.0
+START_TIMEOUT_SECONDS = 600.0
 _END_SECONDS = 10.0
 _lock = threading.Lock()
 #: the formats that the process's session was started for; None without one, or where somebody else started it
@@ -112,7 +112,7 @@ def session_settings(
     without which it is every format that there is. Raises Rejected where two of them can't share a session, unless
     ``settings`` say what they differ in.
     """
-    packages, needed = _needs_of(lake.formats.FORMATS if formats is None else formats, settings)
+    packages, needed = _requirements_of(lake.formats.FORMATS if formats is None else formats, settings)
     conf = _DEFAULTS | needed | {IVY: str(cache_dir() / "ivy")}
     if settings.get("spark.master", conf["spark.master"]).startswith("local"):
         conf |= _LOCAL_DEFAULTS
@@ -127,23 +127,23 @@ def session_settings(
             conf["spark.jars.excludes"] = S3_EXCLUDES
     conf |= dict(settings)
     if not conf["spark.master"].startswith("local"):
-        conf |= _in_one_zone(conf)
+        conf |= _executor_zone_option(conf)
     return conf
 
 
-def _in_one_zone(conf: Mapping[str, str]) -> dict[str, str]:
+def _executor_zone_option(conf: Mapping[str, str]) -> dict[str, str]:
     """Options that give the executors' JVMs the time zone of the driver's, unless options name theirs already.
 
     ORC's timestamps are written and read by the zone of the JVM. The driver's own zone stays that of its host: the
     instants of a table whose timeline is ``LOCAL`` are in it.
     """
-    options, zone = conf.get(_EXECUTOR_OPTIONS, ""), _host_zone(conf.get(_JVM_OPTIONS, ""))
+    options, zone = conf.get(_EXECUTOR_OPTIONS, ""), _driver_zone(conf.get(_JVM_OPTIONS, ""))
     if zone is None or _ZONE in options:
         return {}
     return {_EXECUTOR_OPTIONS: f"{options} {_ZONE}{zone}".lstrip()}
 
 
-def _host_zone(options: str) -> str | None:
+def _driver_zone(options: str) -> str | None:
     """The time zone that a JVM with these options has on this host; None where nothing names it."""
     given = [option.removeprefix(_ZONE) for option in shlex.split(options) if option.startswith(_ZONE)]
     if given:
@@ -154,18 +154,18 @@ def _host_zone(options: str) -> str | None:
     return name or None
 
 
-def _needs_of(formats: Collection[str], chosen: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """Packages and settings of all ``formats`` together, but for settings that somebody has ``chosen``."""
     packages: list[str] = []
     settings: dict[str, str] = {}
     told_by: dict[str, str] = {}
     for name in formats:
-        needs = lake.formats.load_format(name).session
+        needs = lake.formats.load_format(name).session_requirements
         packages += needs.packages
         for key, value in needs.settings.items():
             if key in chosen:
                 continue
-            if key in settings and key in _LISTS:
+            if key in settings and key in _LIST_SETTINGS:
                 settings[key] += f",{value}"
             elif settings.setdefault(key, value) != value:
                 raise Rejected(
@@ -190,10 +190,10 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     with _lock:
-        active = _living()
+        active = _active_session()
         if active is not None:
             return active
-        _forget()
+        _drop_session()
         served = frozenset(lake.formats.FORMATS if formats is None else formats)
         conf = session_settings(settings or {}, locations, formats)
         os.environ["JAVA_HOME"] = str(java_home())
@@ -202,47 +202,47 @@ def spark_session(
         begun: list[subprocess.Popen[bytes]] = []
         try:
             if SparkContext._gateway is None:
-                conf[_JVM_OPTIONS] = _with_ours(conf.get(_JVM_OPTIONS, ""))
-            with provided(conf) as (chosen, found), _watched(begun):
+                conf[_JVM_OPTIONS] = _with_own_options(conf.get(_JVM_OPTIONS, ""))
+            with settings_with_jars(conf) as (chosen, found), _tracked_jvm(begun):
                 builder = SparkSession.builder
                 for key, value in chosen.items():
                     builder = builder.config(key, value)
                 session = builder.getOrCreate()
-                _send_once(session.sparkContext._gateway)
+                _disable_call_retries(session.sparkContext._gateway)
                 found(session.sparkContext.getConf().get("spark.jars", ""))
         except Transient:
             raise
         except BaseException as error:
             # Whatever stands half built would be taken for a session by the next call.
-            ended = _how_it_ended(begun)
-            _forget(alive=True)
+            ended = _jvm_end(begun)
+            _drop_session(alive=True)
             if not isinstance(error, Exception):
                 raise
             if ended is not None:
                 raise Transient(f"Spark could not start: its JVM {ended}") from error
             raise Transient(
-                f"Spark could not start ({_head(error)}); {PACKAGES} = {conf.get(PACKAGES, '')} must be reachable "
+                f"Spark could not start ({_error_head(error)}); {PACKAGES} = {conf.get(PACKAGES, '')} must be reachable "
                 f"once, later starts use the cache in {conf[IVY]}"
             ) from error
         _started_for = served
         return session
 
 
-def living_session() -> "SparkSession | None":
+def active_session() -> "SparkSession | None":
     """The process's Spark session, where there is one that is alive."""
     if "pyspark" not in sys.modules:
         return None
     with _lock:
-        return _living()
+        return _active_session()
 
 
-def lacking(formats: Collection[str]) -> Collection[str]:
+def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
     """Those of ``formats`` that need something of a session that the process's own was started without."""
     with _lock:
         if _started_for is None:
             return ()
         known = sorted(({*formats} - _started_for) & {*lake.formats.FORMATS})
-    needs = {name: lake.formats.load_format(name).session for name in known}
+    needs = {name: lake.formats.load_format(name).session_requirements for name in known}
     return [name for name in known if needs[name].packages or needs[name].settings]
 
 
@@ -253,10 +253,10 @@ def end_session() -> None:
     """
     if "pyspark" in sys.modules:
         with _lock:
-            _forget(alive=True)
+            _drop_session(alive=True)
 
 
-def _with_ours(options: str) -> str:
+def _with_own_options(options: str) -> str:
     """The JVM's ``options``, and what we add where they say nothing of it: a temporary directory, a log of errors only.
 
     A configuration of Log4j in ``$SPARK_CONF_DIR`` goes before ours, too.
@@ -264,7 +264,7 @@ def _with_ours(options: str) -> str:
     # Its standard output is dropped, and not what a JVM that crashes has to say.
     ours = ["-XX:+DisplayVMOutputToStderr"]
     if _TMPDIR not in options:
-        ours.append(shlex.quote(f"{_TMPDIR}{new_scratch()}"))
+        ours.append(shlex.quote(f"{_TMPDIR}{new_scratch_directory()}"))
     directory = os.environ.get("SPARK_CONF_DIR")
     if "-Dlog4j" not in options and not (directory and any(Path(directory).glob("log4j2.*"))):
         ours.append(shlex.quote(f"{_LOGGING}{Path(__file__).with_name('log4j2.properties')}"))
@@ -278,9 +278,9 @@ def drop_dead_session() -> bool:
     from pyspark import SparkContext
 
     with _lock:
-        if (SparkContext._active_spark_context or SparkContext._gateway) is None or _living() is not None:
+        if (SparkContext._active_spark_context or SparkContext._gateway) is None or _active_session() is not None:
             return False
-        return _forget()
+        return _drop_session()
 
 
 def jvm_process() -> "subprocess.Popen[bytes] | None":
@@ -292,7 +292,7 @@ def jvm_process() -> "subprocess.Popen[bytes] | None":
     return getattr(SparkContext._gateway, "proc", None)
 
 
-def _living() -> "SparkSession | None":
+def _active_session() -> "SparkSession | None":
     """The process's session, where there is one and its JVM answers that it was not stopped."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -310,7 +310,7 @@ def _is_dead(gateway: Any) -> bool:
     return process is not None and process.poll() is not None
 
 
-def _forget(*, alive: bool = False) -> bool:
+def _drop_session(*, alive: bool = False) -> bool:
     """Take leave of a session that is no more; with ``alive`` of one that may be, too. Whether there was anything.
 
     A JVM that is well but for its context, which stopped, is kept for the next one.
@@ -342,7 +342,7 @@ def _forget(*, alive: bool = False) -> bool:
     return True
 
 
-def _send_once(gateway: Any) -> None:
+def _disable_call_retries(gateway: Any) -> None:
     """Have py4j send no call to the JVM a second time.
 
     Where the connection breaks before the answer py4j repeats the call over a new one, and the JVM would execute it
@@ -359,7 +359,7 @@ def _send_once(gateway: Any) -> None:
 
 
 @contextmanager
-def _watched(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
+def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
     """Collect the JVMs that are started inside, and kill them where the block takes longer than a start may.
 
     PySpark waits without end for a JVM that it begun, and tells nobody which one that is.
@@ -373,14 +373,14 @@ def _watched(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
             begun.append(self)
 
     def give_up() -> None:
-        log.warning("Spark did not start within %g s: its JVM is ended", START_SECONDS)
+        log.warning("Spark did not start within %g s: its JVM is ended", START_TIMEOUT_SECONDS)
         for process in begun:
             process.kill()
 
     before = getattr(SparkContext._gateway, "proc", None)
     if before is not None:
         begun.append(before)
-    timer = threading.Timer(START_SECONDS, give_up)
+    timer = threading.Timer(START_TIMEOUT_SECONDS, give_up)
     timer.daemon = True
     timer.start()
     java_gateway.Popen = Known
@@ -391,7 +391,7 @@ def _watched(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
         timer.cancel()
 
 
-def _how_it_ended(begun: "list[subprocess.Popen[bytes]]") -> str | None:
+def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
     """How the JVM that was to start met its end; None where it lives, or gave up by itself and said why."""
     if not begun:
         return None
@@ -408,6 +408,6 @@ def _how_it_ended(begun: "list[subprocess.Popen[bytes]]") -> str | None:
     return None if code == 1 else f"ended with exit code {code}"
 
 
-def _head(error: Exception) -> str:
+def _error_head(error: Exception) -> str:
     """What a JVM's error says before the stack that follows."""
     return " ".join(str(error).partition("\n\tat ")[0].split())

@@ -6,59 +6,59 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from lake.model import TableRef
-from lake.optional import Changes, TellsChanges
-from lake.place_store import PlaceStore
+from lake.optional import ChangeDetector, DetectsChanges
+from lake.place_store import RelocationStore
 
 log = logging.getLogger(__name__)
 
-_IN_TURN = 50
+_MIN_ROTATION_SIZE = 50
 """How many partitions a sweep looks at, in turn, whatever they look like from outside."""
 
-_ROUND = 240
+_SWEEPS_PER_ROTATION = 240
 """In how many sweeps every partition of a large table has had its turn: an hour of them."""
 
 
 @dataclass(slots=True)
-class _Watched:
-    changes: Changes
+class _WatchedTable:
+    detector: ChangeDetector
     #: partitions that changed, of which no sweep has seen to all
     pending: set[str] = field(default_factory=set)
     #: those of the present turn's sweep
-    last: str = ""
+    last_partition: str = ""
     #: how many had their turn in this round, and in the last one
-    so_far: int = 0
-    count: int = 0
+    count_so_far: int = 0
+    last_count: int = 0
 
 
-class Watch:
+class PartitionWatch:
     """What one process remembers between its sweeps. Not thread-safe."""
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[str, str, str | None], _Watched] = {}
+        self._tables: dict[tuple[str, str, str | None], _WatchedTable] = {}
 
-    def partitions(self, table: TableRef, format_: object, store: PlaceStore) -> Collection[str] | None:
+    def choose_partitions(self, table: TableRef, format_: object, store: RelocationStore) -> Collection[str] | None:
         """The partitions to look at in this sweep: changed, waiting, or in turn; None for all. Raises Transient."""
-        if not isinstance(format_, TellsChanges):
+        if not isinstance(format_, DetectsChanges):
             return None
         key = table.name, table.location, table.identity
         known = self._tables.get(key)
         if known is None:
-            known = self._tables[key] = _Watched(format_.changes(table))
-        known.pending |= known.changes.look()
-        for partition, places in known.changes.again.items():
-            if store.again(table, partition, places):
+            known = self._tables[key] = _WatchedTable(format_.change_detector(table))
+        known.pending |= known.detector.find_changed_partitions()
+        for partition, places in known.detector.recreated_locations.items():
+            if store.add_recreated_locations(table, partition, places):
                 log.warning("table %s: %s was forgotten, and a writer is there again", table.name, min(places))
                 known.pending.add(partition)
-        some = max(_IN_TURN, -(-known.count // _ROUND))
-        turn = store.moved_after(table, known.last, some)
-        known.so_far += len(turn)
-        known.last = turn[-1] if turn and len(turn) == some else ""
-        if not known.last:
-            known.count, known.so_far = known.so_far, 0
-        return {*known.pending, *turn, *store.open_moves(table)}
+        some = max(_MIN_ROTATION_SIZE, -(-known.last_count // _SWEEPS_PER_ROTATION))
+        turn = store.next_relocated_partitions(table, known.last_partition, some)
+        known.count_so_far += len(turn)
+        known.last_partition = turn[-1] if turn and len(turn) == some else ""
+        if not known.last_partition:
+            known.last_count, known.count_so_far = known.count_so_far, 0
+        return {*known.pending, *turn, *store.unfinished_partitions(table)}
 
-    def looked(self, table: TableRef, held: Collection[str]) -> None:
+    def mark_swept(self, table: TableRef, deferred: Collection[str]) -> None:
         """The sweep has seen to all partitions that were chosen but to those ``held``."""
         known = self._tables.get((table.name, table.location, table.identity))
         if known is not None:
-            known.pending = set(held)
+            known.pending = set(deferred)

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from executors.observer import Observer
-from executors.outcome import Outcome, Result
-from executors.rescue import Formats, rescue_one, unservable
-from executors.run import HEARTBEAT, run_plan
+from executors.outcome import RunOutcome, RunResult
+from executors.rescue import FormatLoader, take_over_one, unserved_outcome
+from executors.run import HEARTBEAT_INTERVAL, run_plan
 from executors.spark import drop_dead_session
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.errors import Rejected, one_line
 from lake.formats import load_format
 from lake.identity import executor_name
-from lake.logfields import about
-from lake.place_store import PlaceStore
+from lake.logfields import claim_log_fields
+from lake.place_store import RelocationStore
 from lake.plan import Claim
 from lake.ports import SparkProvider
 
@@ -38,9 +38,9 @@ class WorkerSettings:
     """
 
     slots: int = 1
-    heartbeat: timedelta = HEARTBEAT
-    idle: timedelta = timedelta(seconds=5)
-    patience: timedelta = timedelta(seconds=120)
+    heartbeat: timedelta = HEARTBEAT_INTERVAL
+    poll_interval: timedelta = timedelta(seconds=5)
+    drain_timeout: timedelta = timedelta(seconds=120)
 
 
 class Worker:
@@ -49,15 +49,15 @@ class Worker:
     def __init__(
         self,
         *,
-        store: PlaceStore,
+        store: RelocationStore,
         spark: SparkProvider,
         executor: str | None = None,
-        formats: Formats = load_format,
+        formats: FormatLoader = load_format,
         observer: Observer | None = None,
         settings: WorkerSettings | None = None,
-        revive: Callable[[], object] = drop_dead_session,
-        usable: Callable[[], bool] = lambda: True,
-        engines: Sequence[Engine] = (),
+        drop_session: Callable[[], object] = drop_dead_session,
+        is_usable: Callable[[], bool] = lambda: True,
+        engines: Sequence[RewriteEngine] = (),
     ) -> None:
         """``usable`` says, and tries, whether Spark can be had: no plan is taken while it can't.
 
@@ -67,21 +67,21 @@ class Worker:
         self._store, self._spark, self._formats = store, spark, formats
         self._observer = observer or Observer()
         self._settings = settings or WorkerSettings()
-        self._revive, self._usable, self._engines = revive, usable, engines
+        self._drop_session, self._is_usable, self._engines = drop_session, is_usable, engines
         self._draining = threading.Event()
         self._aborting = threading.Event()
-        self._tally: Counter[Result] = Counter()
+        self._tally: Counter[RunResult] = Counter()
         self._tally_lock = threading.Lock()
         #: one slot at a time looks for work: a crowd of lookers would only race each other
-        self._looking = threading.Lock()
+        self._claim_lock = threading.Lock()
 
-    def run(self) -> Counter[Result]:
+    def run(self) -> Counter[RunResult]:
         """Work until ``drain`` or ``abort``; how many plans ended in which way."""
-        return self._work(once=False)
+        return self._run_slots(once=False)
 
-    def run_once(self) -> Counter[Result]:
+    def run_once(self) -> Counter[RunResult]:
         """Work until no plan of a served table is live, or none becomes due within ``patience``."""
-        return self._work(once=True)
+        return self._run_slots(once=True)
 
     def drain(self) -> None:
         """Claim nothing any more; ``run`` returns when the current plans have ended."""
@@ -92,16 +92,16 @@ class Worker:
         self._draining.set()
         self._aborting.set()
 
-    def _work(self, *, once: bool) -> Counter[Result]:
+    def _run_slots(self, *, once: bool) -> Counter[RunResult]:
         self._tally.clear()
         slots = [
-            threading.Thread(target=self._slot, args=(once,), name=f"slot {number}")
+            threading.Thread(target=self._slot_loop, args=(once,), name=f"slot {number}")
             for number in range(1, self._settings.slots)
         ]
         for slot in slots:
             slot.start()
         try:
-            self._slot(once)  # the first slot is this thread, so that signals reach it and one slot needs no other
+            self._slot_loop(once)  # the first slot is this thread, so that signals reach it and one slot needs no other
         except BaseException:
             self.abort()
             raise
@@ -110,38 +110,38 @@ class Worker:
                 slot.join()
         return Counter(self._tally)
 
-    def _slot(self, once: bool) -> None:
+    def _slot_loop(self, once: bool) -> None:
         busy_until = time.monotonic()
         failures = 0
         while not self._draining.is_set():
             try:
-                outcome = self._next()
+                outcome = self._run_next()
                 failures = 0
                 if outcome is not None:
-                    if outcome.result is not Result.INFLIGHT:  # a plan that nothing can be learned of is no progress
+                    if outcome.result is not RunResult.INFLIGHT:  # a plan that nothing can be learned of is no progress
                         busy_until = time.monotonic()
                     continue
-                wait = self._settings.idle.total_seconds()
+                wait = self._settings.poll_interval.total_seconds()
                 if once:
-                    due = self._store.due_in()
+                    due = self._store.time_until_due()
                     idle = time.monotonic() - busy_until
-                    if due is None or idle + due.total_seconds() > self._settings.patience.total_seconds():
+                    if due is None or idle + due.total_seconds() > self._settings.drain_timeout.total_seconds():
                         return
                     wait = min(wait, max(due.total_seconds(), 0.1))
             except Exception as error:
                 failures += 1
                 wait = min(_BACKOFF_MAX_SECONDS, _BACKOFF_SECONDS * 2 ** (failures - 1))
                 log.warning("no work for %.0f s: %s", wait, one_line(error))
-                if once and time.monotonic() - busy_until > self._settings.patience.total_seconds():
+                if once and time.monotonic() - busy_until > self._settings.drain_timeout.total_seconds():
                     raise
             self._draining.wait(wait)
 
-    def _next(self) -> Outcome | None:
+    def _run_next(self) -> RunOutcome | None:
         """Rescue or run one plan; how that ended, None when there was none."""
-        with self._looking:
-            if not self._usable():
+        with self._claim_lock:
+            if not self._is_usable():
                 return None
-            rescued = rescue_one(
+            rescued = take_over_one(
                 self.executor,
                 formats=self._formats,
                 store=self._store,
@@ -154,18 +154,18 @@ class Worker:
             claim = None if self._draining.is_set() else self._store.claim(self.executor)
         if claim is None:
             return None
-        with about(claim):
-            return self._counted(self._run(claim))
+        with claim_log_fields(claim):
+            return self._counted(self._run_claim(claim))
 
-    def _run(self, claim: Claim) -> Outcome:
+    def _run_claim(self, claim: Claim) -> RunOutcome:
         log.info("plan %s of %s claimed, attempt %d", claim.plan.plan_id, claim.plan.table.name, claim.attempt)
         try:
             format_ = self._formats(claim.plan.table.format)
         except Rejected as error:
             if claim.epoch > 1:
-                return unservable(claim, error)
+                return unserved_outcome(claim, error)
             self._store.fail(claim, one_line(error))
-            outcome = Outcome(result=Result.FAILED, reason="Rejected", error=one_line(error))
+            outcome = RunOutcome(result=RunResult.FAILED, reason="Rejected", error=one_line(error))
             self._observer.plan_finished(claim, outcome)
             return outcome
         return run_plan(
@@ -174,14 +174,14 @@ class Worker:
             store=self._store,
             spark=self._spark,
             observer=self._observer,
-            cancel=self._aborting,
+            abort=self._aborting,
             heartbeat=self._settings.heartbeat,
             engines=self._engines,
         )
 
-    def _counted(self, outcome: Outcome) -> Outcome:
+    def _counted(self, outcome: RunOutcome) -> RunOutcome:
         with self._tally_lock:
             self._tally[outcome.result] += 1
-        if outcome.result is not Result.COMPLETED:
-            self._revive()
+        if outcome.result is not RunResult.COMPLETED:
+            self._drop_session()
         return outcome

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-class Since:
+class Stopwatch:
     """A moment: that of its making, by several clocks.
 
     CLOCK_MONOTONIC stands still while a machine is suspended. What the clock on the wall says somebody may set, and a
@@ -13,9 +13,9 @@ class Since:
     """
 
     def __init__(self, *others: Callable[[], float]) -> None:
-        self._begun = [(clock, clock()) for clock in (time.monotonic, time.time, *others)]
+        self._started = [(clock, clock()) for clock in (time.monotonic, time.time, *others)]
 
     @property
-    def seconds(self) -> float:
+    def elapsed_seconds(self) -> float:
         """How long ago it was, in seconds, by the clock that says most: too much of it costs a look."""
-        return max(clock() - begun for clock, begun in self._begun)
+        return max(clock() - begun for clock, begun in self._started)

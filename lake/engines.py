@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lake.errors import Conflict, Rejected
-from lake.locations import file_at
+from lake.locations import resolve_path
 from lake.model import TableRef
-from lake.plan import AUTO, ClusteringGroup, LeftOut, Progress, RewriteOptions
+from lake.plan import AUTO, ClusteringGroup, RewriteOptions, RewriteProgress, SkippedGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class RewriteTask:
     """One group of a plan as an engine sees it: full paths of what to read and of what to write, in that order of rows.
 
     Nothing is at ``outputs`` yet. ``bytes`` is what is read. ``schema`` are the columns that data files of the table
@@ -36,9 +36,9 @@ class Task:
     schema: str | None = None
 
 
-def task_of(
-    table: TableRef, number: int, group: ClusteringGroup, outputs: Sequence[str], *, schema: str | None = None
-) -> Task:
+def build_task(
+    table: TableRef, index: int, group: ClusteringGroup, outputs: Sequence[str], *, schema: str | None = None
+) -> RewriteTask:
     """The task of a group, the ``number``-th of its plan. Raises Rejected where a slice of it is not one data file."""
     for item in group.slices:
         which = f"{table.name}: slice {item.file_id} of partition {item.partition!r}"
@@ -46,9 +46,9 @@ def task_of(
             raise Rejected(f"{which} has deltas ({', '.join(item.log_files)}), which engines do not read")
         if item.path is None:
             raise Rejected(f"{which} has no data file, which is all that engines read")
-    return Task(
-        group=number,
-        inputs=tuple(file_at(table.location, str(item.path)) for item in group.slices),
+    return RewriteTask(
+        group=index,
+        inputs=tuple(resolve_path(table.location, str(item.path)) for item in group.slices),
         outputs=tuple(outputs),
         bytes=group.bytes,
         schema=schema,
@@ -56,7 +56,7 @@ def task_of(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class EngineOutput:
     """A file that an engine wrote for a group."""
 
     group: int
@@ -65,45 +65,47 @@ class Written:
     rows: int
 
 
-class Engine(Protocol):
+class RewriteEngine(Protocol):
     """A way to rewrite data files. All engines write the same rows and types."""
 
     #: as the setting ``engine`` names it
     name: str
 
-    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """Why this engine can't rewrite the group, such as schemas that differ; None where it can."""
 
     def rewrite(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[RewriteTask],
         options: RewriteOptions,
-        report: Callable[[Progress], None],
+        report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
-    ) -> Iterator[Written]:
+    ) -> Iterator[EngineOutput]:
         """Write every output of ``tasks``; raises what a ``TableWriter.rewrite`` does. Stops once ``cancelled``.
 
-        A Conflict for an input that can't be read has ``LeftOut`` groups too, with paths as the tasks have them: the
+        A Conflict for an input that can't be read has ``SkippedGroup`` groups too, with paths as the tasks have them: the
         format puts the names of its own in their place, which are what the planner knows.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenEngine:
     """The engine of one group, and why it was taken."""
 
-    engine: Engine
+    engine: RewriteEngine
     reason: str
 
 
-def choose(tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOptions, table: str) -> dict[int, Choice]:
+def choose_engines(
+    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions, table: str
+) -> dict[int, ChosenEngine]:
     """The engine of each group: the one that ``options`` names, or of ``engines`` the first that can rewrite it.
 
     Raises Rejected where the setting names none of them, or one that can't; Conflict with the groups left out that no
     engine can rewrite, and with their inputs to be left alone, as ``Engine.rewrite`` does.
     """
     if options.engine == AUTO:
-        return _first_of_each(tasks, engines, options, table)
+        return _choose_automatically(tasks, engines, options, table)
     named = next((engine for engine in engines if engine.name == options.engine), None)
     if named is None:
         known = ", ".join([AUTO, *(engine.name for engine in engines)])
@@ -111,36 +113,38 @@ def choose(tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOpt
             f"{table}: engine = {options.engine} is not available for this table; set engine to one of {known}"
         )
     for task in tasks:
-        if (obstacle := named.obstacle(task, options)) is not None:
+        if (obstacle := named.unsupported_reason(task, options)) is not None:
             raise Rejected(
                 f"{table}: engine = {named.name} can't rewrite this plan: {obstacle}; or set engine = {AUTO}"
             )
-    return {task.group: Choice(engine=named, reason="as set") for task in tasks}
+    return {task.group: ChosenEngine(engine=named, reason="as set") for task in tasks}
 
 
-def _first_of_each(
-    tasks: Sequence[Task], engines: Sequence[Engine], options: RewriteOptions, table: str
-) -> dict[int, Choice]:
+def _choose_automatically(
+    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions, table: str
+) -> dict[int, ChosenEngine]:
     if not engines:
         raise Rejected(f"{table}: there is no engine to rewrite its files")
     chosen, left_out = {}, []
     for task in tasks:
         obstacles: list[str] = []
         for engine in engines:
-            obstacle = engine.obstacle(task, options)
+            obstacle = engine.unsupported_reason(task, options)
             if obstacle is None:
-                chosen[task.group] = Choice(engine=engine, reason="; ".join(obstacles) or "the fastest that there is")
+                chosen[task.group] = ChosenEngine(
+                    engine=engine, reason="; ".join(obstacles) or "the fastest that there is"
+                )
                 break
             obstacles.append(f"{engine.name} can't: {obstacle}")
         else:
             reason = f"no engine can rewrite its files ({'; '.join(obstacles)})"
-            left_out.append(LeftOut(group=task.group, reason=reason, quarantine=task.inputs))
+            left_out.append(SkippedGroup(group=task.group, reason=reason, quarantine=task.inputs))
     if left_out:
         raise Conflict(f"{table}: {left_out[0].reason}", tuple(left_out))
     return chosen
 
 
-def notes(choices: Mapping[int, Choice]) -> tuple[str, ...]:
+def engine_notes(choices: Mapping[int, ChosenEngine]) -> tuple[str, ...]:
     """One line for each engine and reason, with the number of groups, the most frequent first."""
     counted = Counter((choice.engine.name, choice.reason) for choice in choices.values())
     return tuple(

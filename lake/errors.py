@@ -7,7 +7,7 @@ the format adapter, so that the worker decides by type and never by message.
 
 from collections.abc import Sequence
 
-from lake.redaction import hide
+from lake.redaction import redact
 
 #: an error of a JVM can be a page; the head of it names the cause
 _MOST_CHARACTERS = 2000
@@ -80,10 +80,10 @@ def first_line(error: BaseException) -> str:
 def one_line(error: BaseException) -> str:
     """``error`` as one line without secrets; what nobody wrote for a person has its class before it."""
     if isinstance(error, OSError) and error.strerror:
-        return hide(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
+        return redact(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
     ours = isinstance(error, LakefoldError)
     # A Conflict carries the groups it leaves out as its second argument, which are not for a person.
-    text = hide(" ".join(str(error.args[0] if ours and error.args else error).split()))[:_MOST_CHARACTERS]
+    text = redact(" ".join(str(error.args[0] if ours and error.args else error).split()))[:_MOST_CHARACTERS]
     if ours:
         return text or type(error).__name__
     return f"{type(error).__name__}: {text}".removesuffix(": ")

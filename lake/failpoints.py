@@ -39,19 +39,19 @@ def failpoint(name: str) -> None:
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif action == "stop":
-        if _first(name):
+        if _is_first_hit(name):
             os.killpg(os.getpgrp(), signal.SIGSTOP)
     elif action == "hold":
-        if _first(name):
+        if _is_first_hit(name):
             threading.Event().wait()
     elif action == "error":
-        if _first(name):
+        if _is_first_hit(name):
             raise Transient(f"failpoint {name}")
     elif action.startswith("wait:"):
-        _wait(Path(action.removeprefix("wait:")))
+        _wait_for_file(Path(action.removeprefix("wait:")))
     elif action.startswith("hold:"):
-        if _first(name):
-            _wait(Path(action.removeprefix("hold:")))
+        if _is_first_hit(name):
+            _wait_for_file(Path(action.removeprefix("hold:")))
     else:
         raise ValueError(
             f"LAKEFOLD_FAILPOINTS: unknown action {action!r} for {name}; "
@@ -59,13 +59,13 @@ def failpoint(name: str) -> None:
         )
 
 
-def _wait(gate: Path) -> None:
+def _wait_for_file(gate: Path) -> None:
     gate.with_name(gate.name + ".reached").touch()
     while not gate.exists():
         time.sleep(0.05)
 
 
-def _first(name: str) -> bool:
+def _is_first_hit(name: str) -> bool:
     """Whether no thread of this process has asked for ``name`` before."""
     with _lock:
         if name in _fired:

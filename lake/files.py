@@ -11,16 +11,16 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FileEntry:
     """A file or a directory. ``modified_ns`` is when it was written, in nanoseconds since 1970.
 
-    ``came_ns`` is when it came under its name, which a file that was renamed did later; see ``Files.tells_arrivals``.
+    ``arrived_ns`` is when it came under its name, which a file that was renamed did later; see ``Files.has_arrival_times``.
     """
 
     path: str
     bytes: int
     modified_ns: int
-    came_ns: int
+    arrived_ns: int
     is_directory: bool = False
 
     @property
@@ -29,22 +29,22 @@ class Entry:
         return self.path.rpartition("/")[2]
 
 
-class Files(Protocol):
+class FileIO(Protocol):
     """One file system. Its methods raise OSError with a number, FileNotFoundError where nothing is at a path."""
 
-    #: whether ``Entry.came_ns`` is when a file came under its name, and not only when it was written
-    tells_arrivals: bool
+    #: whether ``Entry.arrived_ns`` is when a file came under its name, and not only when it was written
+    has_arrival_times: bool
 
-    def list(self, directory: str) -> Sequence[Entry]:
+    def list(self, directory: str) -> Sequence[FileEntry]:
         """What is directly in a directory."""
 
-    def status(self, path: str) -> Entry:
+    def status(self, path: str) -> FileEntry:
         """The file or directory at a path."""
 
     def exists(self, path: str) -> bool:
         """Whether anything is at a path."""
 
-    def end(self, path: str, count: int) -> bytes:
+    def read_tail(self, path: str, count: int) -> bytes:
         """The last bytes of a file, as far as others can read it by now."""
 
     def read(self, path: str) -> bytes:
@@ -62,22 +62,22 @@ class Files(Protocol):
     def rename(self, source: str, target: str) -> None:
         """Give a file another name in one step, which replaces a file of that name."""
 
-    def second_name(self, source: str, target: str) -> None:
+    def link_or_copy(self, source: str, target: str) -> None:
         """Have a file under another name, too; a copy where that can't be. Raises FileExistsError."""
 
     def sync(self, path: str) -> None:
         """Have a file, or the names in a directory, outlive a power cut."""
 
-    def delete(self, path: str) -> None:
+    def delete_data_file(self, path: str) -> None:
         """Delete a data file for good, or as far as whoever runs the file system lets it. One that is gone is fine."""
 
-    def remove(self, path: str) -> None:
+    def remove_own_file(self, path: str) -> None:
         """Remove a file of lakefold's own. One that is gone is fine."""
 
-    def remove_empty(self, directory: str) -> None:
+    def remove_empty_directory(self, directory: str) -> None:
         """Remove a directory. Raises OSError where anything is in it."""
 
-    def remove_tree(self, directory: str) -> None:
+    def remove_own_tree(self, directory: str) -> None:
         """Remove a directory of lakefold's own and all that is in it, as far as that is possible."""
 
     def check_owner(self, what: str, path: str) -> None:
@@ -86,7 +86,7 @@ class Files(Protocol):
         As far as that can be told without trying.
         """
 
-    def take_after(self, path: str, model: str) -> None:
+    def copy_permissions(self, path: str, reference: str) -> None:
         """Give a file or directory the owner, the group, the mode and the access lists that its ``model`` has.
 
         Raises Rejected where that is not allowed.

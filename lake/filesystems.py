@@ -5,10 +5,10 @@ from pyarrow import fs as pafs
 
 from lake import hdfs, s3
 from lake.errors import Rejected
-from lake.files import Files
-from lake.hdfs_files import HdfsFiles
-from lake.local_files import LocalFiles
-from lake.locations import bucket_and_key, canonical_location, file_at, is_hdfs, is_local, is_s3
+from lake.files import FileIO
+from lake.hdfs_files import HdfsFileIO
+from lake.local_files import LocalFileIO
+from lake.locations import bucket_and_key, canonical_location, is_hdfs, is_local, is_s3, resolve_path
 
 
 def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
@@ -23,25 +23,25 @@ def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
         return s3.access(bucket).filesystem(bucket), f"{bucket}/{key}".rstrip("/")
     if is_hdfs(location):
         canonical = canonical_location(location)
-        return hdfs.filesystem(canonical), hdfs.path_of(canonical)
+        return hdfs.filesystem(canonical), hdfs.hdfs_path(canonical)
     scheme = location.partition(":")[0]
     raise Rejected(
         f"{location}: scheme {scheme!r} is not served; give a local path, or a file://, hdfs:// or s3:// URI"
     )
 
 
-def file_of(location: str, path: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a file of the table at ``location``, and its path in it; ``path`` as ``file_at`` takes it.
+def filesystem_of_file(location: str, path: str) -> tuple[pafs.FileSystem, str]:
+    """The file system of a file of the table at ``location``, and its path in it; ``path`` as ``resolve_path`` takes it.
 
     Raises Rejected as ``filesystem_of`` does.
     """
-    return filesystem_of(file_at(location, path))
+    return filesystem_of(resolve_path(location, path))
 
 
-def files_of(location: str) -> Files:
+def file_io_of(location: str) -> FileIO:
     """The file system that a place is on, to move files on it. Raises Rejected where it is none for that."""
     if is_local(location):
-        return LocalFiles()
+        return LocalFileIO()
     if is_hdfs(location):
-        return HdfsFiles(location)
+        return HdfsFileIO(location)
     raise Rejected(f"{location}: such tables must be on HDFS, or on a local or mounted file system")

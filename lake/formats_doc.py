@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "formats.md"
 
 _TABLE = re.compile(r"(?<=<!-- generated: capabilities -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
-MEANINGS: Mapping[Capability, str] = MappingProxyType(
+CAPABILITY_DESCRIPTIONS: Mapping[Capability, str] = MappingProxyType(
     {
         Capability.COMPACTION: "updates and deletes that stand beside the data files are folded into them",
         Capability.ADOPTION: "rewrites that writers schedule are executed (`adopt_pending`)",
@@ -35,14 +35,16 @@ MEANINGS: Mapping[Capability, str] = MappingProxyType(
 """What each capability is good for, in a user's words."""
 
 
-def table() -> str:
+def capability_table() -> str:
     """The capabilities, each with the formats that have it. KeyError for one without a meaning."""
     formats = [load_format(name) for name in FORMATS]
     head = ["capability", "what it is good for", *(format_.name for format_ in formats)]
     rows = [f"| {' | '.join(head)} |\n", f"|{'---|' * len(head)}\n"]
     for capability in Capability:
         has = ["yes" if capability in format_.capabilities else "–" for format_ in formats]
-        rows.append(f"| {' | '.join([capability.value.replace('_', ' '), MEANINGS[capability], *has])} |\n")
+        rows.append(
+            f"| {' | '.join([capability.value.replace('_', ' '), CAPABILITY_DESCRIPTIONS[capability], *has])} |\n"
+        )
     return "".join(rows)
 
 
@@ -50,7 +52,7 @@ def render(page: str) -> str:
     """``page`` with the matrix renewed. ValueError unless it has one place for it."""
     if len(_TABLE.findall(page)) != 1:
         raise ValueError("the page has no place, or several, for the table of capabilities")
-    return _TABLE.sub(lambda place: f"\n{table()}\n", page)
+    return _TABLE.sub(lambda place: f"\n{capability_table()}\n", page)
 
 
 if __name__ == "__main__":

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 PREFIX = "spark.hadoop."
 """What Hadoop's settings begin with among Spark's."""
 
-_FILES = ("core-site.xml", "hdfs-site.xml")
+_CONFIGURATION_FILES = ("core-site.xml", "hdfs-site.xml")
 #: other settings of Spark's are not about HDFS, and may be secrets of other stores
-_OURS = ("dfs.", "hadoop.", "fs.defaultFS", "fs.trash.", "fs.viewfs.")
+_HDFS_PREFIXES = ("dfs.", "hadoop.", "fs.defaultFS", "fs.trash.", "fs.viewfs.")
 #: hdfs-native would try for minutes, ever longer apart; whoever asks tries again by himself
 _DEFAULTS = {"dfs.client.failover.max.attempts": "5", "dfs.client.failover.sleep.max.millis": "3000"}
 #: the class of Java that an error names, and what the error is called here
-_NUMBERS = {
+_ERRNO_BY_JAVA_EXCEPTION = {
     "AccessControlException": errno.EACCES,
     "AuthorizationException": errno.EACCES,
     "PathIsNotEmptyDirectoryException": errno.ENOTEMPTY,
@@ -46,34 +46,34 @@ _NUMBERS = {
     "FileNotFoundException": errno.ENOENT,
     "FileAlreadyExistsException": errno.EEXIST,
 }
-_REMOTE = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)"\)', re.DOTALL)
+_RPC_ERROR = re.compile(r'RPCError\("[\w.$]*?(\w+)", "(.*)"\)', re.DOTALL)
 
 _settings: Mapping[str, str] = {}
-_shipped: Mapping[str, str] | None = None
+_received: Mapping[str, str] | None = None
 
 
 def configure(spark_settings: Mapping[str, str]) -> None:
     """Take Hadoop's settings among Spark's for this process; they replace those of an earlier call."""
-    global _settings, _shipped
-    _shipped = None
+    global _settings, _received
+    _received = None
     named = {key.removeprefix(PREFIX): value for key, value in spark_settings.items() if key.startswith(PREFIX)}
-    _settings = {key: value for key, value in named.items() if key.startswith(_OURS)}
+    _settings = {key: value for key, value in named.items() if key.startswith(_HDFS_PREFIXES)}
     _client.cache_clear()
 
 
-def take(configuration: Mapping[str, str]) -> None:
+def use_configuration(configuration: Mapping[str, str]) -> None:
     """Take all of Hadoop's settings as another process was ``configured``, where no configuration directory is."""
-    global _shipped
-    if configuration != _shipped:
-        _shipped = dict(configuration)
+    global _received
+    if configuration != _received:
+        _received = dict(configuration)
         _client.cache_clear()
 
 
-def configured() -> dict[str, str]:
+def current_configuration() -> dict[str, str]:
     """What to tell ``take`` in another process: what the configuration directory says, and the settings over that."""
     found = dict(_DEFAULTS)
     directory = configuration_directory()
-    for name in _FILES if directory else ():
+    for name in _CONFIGURATION_FILES if directory else ():
         found |= _properties(Path(directory) / name)
     return found | dict(_settings)
 
@@ -108,9 +108,9 @@ def client(location: str) -> "Client":
 def _client(authority: str) -> "Client":
     from hdfs_native import Client
 
-    settings = configured() if _shipped is None else dict(_shipped)
+    settings = current_configuration() if _received is None else dict(_received)
     try:
-        with outcomes():
+        with errors_with_errno():
             return Client(f"hdfs://{authority}", settings)
     except OSError as error:
         raise Rejected(
@@ -119,29 +119,33 @@ def _client(authority: str) -> "Client":
         ) from error
 
 
-def path_of(location: str) -> str:
+def hdfs_path(location: str) -> str:
     """The path of a location in its name service."""
     return "/" + location.partition("://")[2].partition("/")[2]
 
 
 @contextmanager
-def outcomes() -> Iterator[None]:
+def errors_with_errno() -> Iterator[None]:
     """Turn what ``hdfs-native`` raises in the block into OSError with a number."""
     try:
         yield
     except OSError as error:
         text = first_line(error)
         number = error.errno or next(
-            (known for kind, known in _OF_PYTHON.items() if isinstance(error, kind)), errno.EIO
+            (known for kind, known in _ERRNO_BY_PYTHON_EXCEPTION.items() if isinstance(error, kind)), errno.EIO
         )
         raise OSError(number, text) from error
     except RuntimeError as error:
-        told = _REMOTE.match(str(error))
+        told = _RPC_ERROR.match(str(error))
         kind, text = (told[1], told[2].replace("\\n", "\n").replace('\\"', '"')) if told else ("", str(error))
-        raise OSError(_NUMBERS.get(kind, errno.EIO), (text.splitlines() or [kind])[0]) from error
+        raise OSError(_ERRNO_BY_JAVA_EXCEPTION.get(kind, errno.EIO), (text.splitlines() or [kind])[0]) from error
 
 
-_OF_PYTHON = {FileNotFoundError: errno.ENOENT, FileExistsError: errno.EEXIST, PermissionError: errno.EACCES}
+_ERRNO_BY_PYTHON_EXCEPTION = {
+    FileNotFoundError: errno.ENOENT,
+    FileExistsError: errno.EEXIST,
+    PermissionError: errno.EACCES,
+}
 
 
 def filesystem(location: str) -> pafs.FileSystem:
@@ -171,14 +175,14 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]
 
     def _info(self, path: str) -> pafs.FileInfo:
         try:
-            with outcomes():
+            with errors_with_errno():
                 return _info(self._files.get_file_info(path))
         except (FileNotFoundError, NotADirectoryError):
             return pafs.FileInfo(path, pafs.FileType.NotFound)
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
         try:
-            with outcomes():
+            with errors_with_errno():
                 found = list(self._files.list_status(selector.base_dir, selector.recursive))
         except FileNotFoundError:
             if selector.allow_not_found:
@@ -187,54 +191,54 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]
         return [_info(one) for one in found]
 
     def create_dir(self, path: str, recursive: bool) -> None:
-        with outcomes():
+        with errors_with_errno():
             self._files.mkdirs(path, create_parent=recursive)
 
     def delete_dir(self, path: str) -> None:
-        with outcomes():
+        with errors_with_errno():
             if not self._files.delete(path, True):
                 raise FileNotFoundError(path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool) -> None:
         selector = pafs.FileSelector(path, allow_not_found=missing_dir_ok)
         for one in self.get_file_info_selector(selector):
-            with outcomes():
+            with errors_with_errno():
                 self._files.delete(one.path, True)
 
     def delete_root_dir_contents(self) -> None:
         raise NotImplementedError("nobody empties a whole name service")
 
     def delete_file(self, path: str) -> None:
-        with outcomes():
+        with errors_with_errno():
             if not self._files.delete(path, False):
                 raise FileNotFoundError(path)
 
     def move(self, src: str, dest: str) -> None:
-        with outcomes():
+        with errors_with_errno():
             self._files.rename(src, dst=dest, overwrite=True)
 
     def copy_file(self, src: str, dest: str) -> None:
-        copy(self._files, src, dest)
+        copy_file(self._files, src, dest)
 
     def open_input_stream(self, path: str) -> pa.NativeFile:
         return self.open_input_file(path)
 
     def open_input_file(self, path: str) -> pa.NativeFile:
-        with outcomes():
-            return pa.PythonFile(_Translated(self._files.read(path)), mode="r")
+        with errors_with_errno():
+            return pa.PythonFile(_FileWithErrno(self._files.read(path)), mode="r")
 
     def open_output_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
         from hdfs_native import WriteOptions
 
-        with outcomes():
+        with errors_with_errno():
             opened = self._files.create(path, WriteOptions(overwrite=True, create_parent=False))
-        return pa.PythonFile(_Translated(opened), mode="w")
+        return pa.PythonFile(_FileWithErrno(opened), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
         raise NotImplementedError("nothing is appended to")
 
 
-class _Translated:
+class _FileWithErrno:
     """An open file whose errors have numbers."""
 
     def __init__(self, opened: Any) -> None:
@@ -245,17 +249,17 @@ class _Translated:
         return getattr(self._opened, name)
 
     def read(self, size: int = -1) -> bytes:
-        with outcomes():
+        with errors_with_errno():
             return bytes(self._opened.read(size))
 
     def write(self, data: Any) -> int:
-        with outcomes():
+        with errors_with_errno():
             return int(self._opened.write(bytes(data)))
 
     def close(self) -> None:
         if not self.closed:
             self.closed = True
-            with outcomes():
+            with errors_with_errno():
                 self._opened.close()
 
 
@@ -268,11 +272,11 @@ def _info(status: "FileStatus") -> pafs.FileInfo:
 _CHUNK_BYTES = 8 << 20
 
 
-def copy(files: "Client", source: str, target: str) -> None:
+def copy_file(files: "Client", source: str, target: str) -> None:
     """Copy a file to ``target``, where nothing is yet. Raises FileNotFoundError, FileExistsError, OSError."""
     from hdfs_native import WriteOptions
 
-    with outcomes():
+    with errors_with_errno():
         read, status = files.read(source), files.get_file_info(source)
         options = WriteOptions(block_size=status.blocksize, replication=status.replication, create_parent=False)
         with files.create(target, options) as written:

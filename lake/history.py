@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-Group = tuple[str, str]
+FileGroupKey = tuple[str, str]
 """A file group: partition and file id."""
 
-Check = Callable[[], None]
+CancellationCheck = Callable[[], None]
 """Called at each commit that is read or replayed; what it raises ends the reading."""
 
 
-def go_on() -> None:
+def no_check() -> None:
     """The check of whoever has time."""
 
 
-class Change(StrEnum):
+class ChangeKind(StrEnum):
     """What a commit did with rows, whatever the format calls it."""
 
     WRITE = "write"  #: rows were added, changed or removed
@@ -43,13 +43,13 @@ class FileWritten:
     oldest_log_at: datetime | None = None
 
     @property
-    def group(self) -> Group:
+    def group(self) -> FileGroupKey:
         """Which file group it is."""
         return self.partition, self.file_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PastCommit:
+class HistoricalCommit:
     """One commit: what it wrote, and the file groups that it took out.
 
     Of a ``REWRITE`` what it wrote in a partition has the rows of what it took out there. ``operation`` is the format's
@@ -57,16 +57,16 @@ class PastCommit:
     """
 
     at: datetime
-    change: Change
+    change: ChangeKind
     operation: str
-    wrote: tuple[FileWritten, ...]
-    took_out: tuple[Group, ...] = ()
+    written: tuple[FileWritten, ...]
+    removed_groups: tuple[FileGroupKey, ...] = ()
     plan_id: str | None = None
     application: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class TableHistory:
     """The file groups of a table at ``since``, and each commit from then until ``until``, oldest first.
 
     ``writer`` is what ``planner.writers`` calls the model of who writes such tables. ``notes`` say in a sentence each
@@ -76,18 +76,18 @@ class History:
     since: datetime
     until: datetime
     files: tuple[FileWritten, ...]
-    commits: tuple[PastCommit, ...]
-    writer: str
+    commits: tuple[HistoricalCommit, ...]
+    writer_model: str
     notes: tuple[str, ...] = ()
 
 
-def standing(commits: Sequence[PastCommit]) -> Iterator[FileWritten]:
+def file_groups_after(commits: Sequence[HistoricalCommit]) -> Iterator[FileWritten]:
     """The file groups that ``commits`` leave, as they stand."""
-    found: dict[Group, FileWritten] = {}
+    found: dict[FileGroupKey, FileWritten] = {}
     for commit in commits:
-        for group in commit.took_out:
+        for group in commit.removed_groups:
             found.pop(group, None)
-        for wrote in commit.wrote:
+        for wrote in commit.written:
             there = found.get(wrote.group)
             if wrote.bytes or there is None:
                 found[wrote.group] = replace(wrote, oldest_log_at=wrote.at if wrote.log_files else None)

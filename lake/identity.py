@@ -16,14 +16,14 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class KernelProcess:
+class ProcessStatus:
     """What the kernel tells of a process of this host. ``started_ticks`` counts from its boot."""
 
     ended: bool
     started_ticks: int
 
 
-def process_of(pid: int) -> KernelProcess | None:
+def read_process_status(pid: int) -> ProcessStatus | None:
     """The process ``pid``; None where there is none. Raises OSError where it may not be seen."""
     try:
         # The name before the last bracket may itself hold brackets and blanks.
@@ -35,7 +35,7 @@ def process_of(pid: int) -> KernelProcess | None:
             return None
         raise  # it is there: /proc is mounted with hidepid, or is not of this namespace
     # Z and X: ended, and only not yet waited for.
-    return KernelProcess(ended=state in "ZX", started_ticks=int(fields[18]))
+    return ProcessStatus(ended=state in "ZX", started_ticks=int(fields[18]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Process:
     @classmethod
     def of(cls, pid: int) -> "Process | None":
         """The process ``pid`` of this host; None where there is none, or where the kernel does not tell."""
-        found, here = process_of(pid), _here()
+        found, here = read_process_status(pid), _current_namespace()
         if found is None or here is None:
             return None
         return cls(host=here[0], boot=here[1], namespace=here[2], pid=pid, started=found.started_ticks)
@@ -63,7 +63,7 @@ class Process:
     @property
     def is_local(self) -> bool:
         """Whether this process can see if that one lives."""
-        return (self.host, self.boot, self.namespace) == _here()
+        return (self.host, self.boot, self.namespace) == _current_namespace()
 
     @property
     def is_dead(self) -> bool:
@@ -77,14 +77,14 @@ class Process:
 def _has_ended(pid: int, started: int) -> bool:
     """Whether the process of this namespace with this id and start time is proved to have ended."""
     try:
-        found = process_of(pid)
+        found = read_process_status(pid)
     except OSError:
         return False
     return found is None or found.ended or found.started_ticks != started
 
 
 @cache
-def _here() -> tuple[str, str, str] | None:
+def _current_namespace() -> tuple[str, str, str] | None:
     """Host, boot and process namespace of this process; None where the kernel does not tell (not a Linux)."""
     try:
         if os.readlink("/proc/self") != str(os.getpid()):
@@ -103,24 +103,24 @@ def executor_name() -> str:
     """
     name = f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
     process = Process.of(os.getpid())
-    return name if process is None else f"{name}/{_place(process.boot, process.namespace)}.{process.started}"
+    return name if process is None else f"{name}/{_namespace_digest(process.boot, process.namespace)}.{process.started}"
 
 
-def _place(boot: str, namespace: str) -> str:
+def _namespace_digest(boot: str, namespace: str) -> str:
     return sha256(f"{boot} {namespace}".encode()).hexdigest()[:12]
 
 
-def is_gone(executor: str) -> bool:
+def has_executor_ended(executor: str) -> bool:
     """Whether the process that called itself ``executor`` is known to have ended.
 
     False for a name without a place, as earlier releases made them, and for processes that can't be seen from here:
     another host's, another container's, those of another boot.
     """
-    here = _here()
+    here = _current_namespace()
     try:
         host, pid, _, mark = executor.split("/")
         place, started = mark.split(".")
         known = int(pid), int(started)
     except ValueError:
         return False
-    return here is not None and (host, place) == (here[0], _place(*here[1:])) and _has_ended(*known)
+    return here is not None and (host, place) == (here[0], _namespace_digest(*here[1:])) and _has_ended(*known)

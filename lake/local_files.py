@@ -10,17 +10,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from lake.errors import Rejected
-from lake.files import Entry
+from lake.files import FileEntry
 
-_ACCESS_LISTS = ("system.posix_acl_access", "system.posix_acl_default")
+_ACL_ATTRIBUTES = ("system.posix_acl_access", "system.posix_acl_default")
 
 
-class LocalFiles:
+class LocalFileIO:
     """See ``lake.files.Files``."""
 
-    tells_arrivals = True
+    has_arrival_times = True
 
-    def list(self, directory: str) -> Sequence[Entry]:
+    def list(self, directory: str) -> Sequence[FileEntry]:
         """See ``Files``."""
         found = []
         with os.scandir(directory) as entries:
@@ -30,7 +30,7 @@ class LocalFiles:
                     found.append(_entry(entry.path, entry.stat(), is_directory=entry.is_dir()))
         return found
 
-    def status(self, path: str) -> Entry:
+    def status(self, path: str) -> FileEntry:
         """See ``Files``."""
         return _entry(path, os.stat(path), is_directory=os.path.isdir(path))
 
@@ -38,7 +38,7 @@ class LocalFiles:
         """See ``Files``."""
         return os.path.exists(path)
 
-    def end(self, path: str, count: int) -> bytes:
+    def read_tail(self, path: str, count: int) -> bytes:
         """See ``Files``."""
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - count))
@@ -50,7 +50,7 @@ class LocalFiles:
 
     def write(self, path: str, content: bytes) -> None:
         """See ``Files``."""
-        scratch = _scratch(path)
+        scratch = _temporary_path(path)
         with scratch.open("wb") as file:
             file.write(content)
             file.flush()
@@ -70,7 +70,7 @@ class LocalFiles:
         """See ``Files``."""
         os.rename(source, target)
 
-    def second_name(self, source: str, target: str) -> None:
+    def link_or_copy(self, source: str, target: str) -> None:
         """See ``Files``."""
         try:
             os.link(source, target)
@@ -79,7 +79,7 @@ class LocalFiles:
         except OSError:
             if os.path.exists(target):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
-            scratch = _scratch(target)
+            scratch = _temporary_path(target)
             shutil.copy2(source, scratch)
             self.sync(str(scratch))
             scratch.rename(target)
@@ -88,23 +88,23 @@ class LocalFiles:
         """See ``Files``."""
         sync_path(path)
 
-    def delete(self, path: str) -> None:
+    def delete_data_file(self, path: str) -> None:
         """See ``Files``."""
-        self.remove(path)
+        self.remove_own_file(path)
         # What Hadoop writes beside every file of a local file system.
         directory, _, name = path.rpartition("/")
-        self.remove(f"{directory}/.{name}.crc")
+        self.remove_own_file(f"{directory}/.{name}.crc")
 
-    def remove(self, path: str) -> None:
+    def remove_own_file(self, path: str) -> None:
         """See ``Files``."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
-    def remove_empty(self, directory: str) -> None:
+    def remove_empty_directory(self, directory: str) -> None:
         """See ``Files``."""
         os.rmdir(directory)
 
-    def remove_tree(self, directory: str) -> None:
+    def remove_own_tree(self, directory: str) -> None:
         """See ``Files``."""
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -113,29 +113,29 @@ class LocalFiles:
         owner, me = os.stat(path).st_uid, os.geteuid()
         if me not in (0, owner):
             raise Rejected(
-                f"{what}: {path} belongs to {_name(owner)}, and lakefold runs as {_name(me)}: what it writes could not "
-                f"be overwritten by its owner; run lakefold's executors as {_name(owner)}"
+                f"{what}: {path} belongs to {_user_name(owner)}, and lakefold runs as {_user_name(me)}: what it writes could not "
+                f"be overwritten by its owner; run lakefold's executors as {_user_name(owner)}"
             )
         if not os.access(path, os.W_OK | os.X_OK):
-            raise Rejected(f"{what}: lakefold may not write to {path}; allow {_name(me)} to")
+            raise Rejected(f"{what}: lakefold may not write to {path}; allow {_user_name(me)} to")
 
-    def take_after(self, path: str, model: str) -> None:
+    def copy_permissions(self, path: str, reference: str) -> None:
         """See ``Files``."""
-        status, now = os.stat(model), os.stat(path)
+        status, now = os.stat(reference), os.stat(path)
         if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
             try:
                 os.chown(path, status.st_uid if os.geteuid() == 0 else -1, status.st_gid)
             except PermissionError as error:
                 raise Rejected(
-                    f"{path} can't be given the group of {model} ({status.st_gid}): make {_name(os.geteuid())} a member"
+                    f"{path} can't be given the group of {reference} ({status.st_gid}): make {_user_name(os.geteuid())} a member"
                 ) from error
-        for name in _ACCESS_LISTS:
+        for name in _ACL_ATTRIBUTES:
             try:
-                _take_list(path, name, _attribute(model, name))
+                _set_acl(path, name, _read_attribute(reference, name))
             except OSError as error:
                 raise Rejected(
-                    f"{path} can't be given the access list of {model} ({error.strerror}): run lakefold's executors as "
-                    f"{_name(status.st_uid)}"
+                    f"{path} can't be given the access list of {reference} ({error.strerror}): run lakefold's executors as "
+                    f"{_user_name(status.st_uid)}"
                 ) from error
         os.chmod(path, status.st_mode & 0o7777)
 
@@ -149,37 +149,37 @@ def sync_path(path: str) -> None:
         os.close(handle)
 
 
-def _entry(path: str, status: os.stat_result, *, is_directory: bool) -> Entry:
-    return Entry(
+def _entry(path: str, status: os.stat_result, *, is_directory: bool) -> FileEntry:
+    return FileEntry(
         path=path,
         bytes=status.st_size,
         modified_ns=status.st_mtime_ns,
-        came_ns=max(status.st_mtime_ns, status.st_ctime_ns),
+        arrived_ns=max(status.st_mtime_ns, status.st_ctime_ns),
         is_directory=is_directory,
     )
 
 
-def _scratch(path: str) -> Path:
+def _temporary_path(path: str) -> Path:
     target = Path(path)
     return target.with_name(f".{target.name}")
 
 
-def _take_list(path: str, name: str, wanted: bytes | None) -> None:
+def _set_acl(path: str, name: str, wanted: bytes | None) -> None:
     """Give it the access list; or none, where it has one of the directory that it was made in."""
     if wanted is not None:
         os.setxattr(path, name, wanted)
-    elif _attribute(path, name) is not None:
+    elif _read_attribute(path, name) is not None:
         os.removexattr(path, name)
 
 
-def _attribute(path: str, name: str) -> bytes | None:
+def _read_attribute(path: str, name: str) -> bytes | None:
     try:
         return os.getxattr(path, name)
     except OSError:  # it has none, or the file system knows none
         return None
 
 
-def _name(user: int) -> str:
+def _user_name(user: int) -> str:
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

@@ -31,12 +31,12 @@ def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str
     return _S3.sub("s3://", location, count=1).rstrip("/") if is_s3(location) else location.rstrip("/")
 
 
-def uri_of(location: str) -> str:
+def hadoop_uri(location: str) -> str:
     """A place in its canonical spelling as Hadoop takes it, whose default may be another file system than this one."""
     return f"file:{location}" if location.startswith("/") else location
 
 
-def file_at(location: str, path: str) -> str:
+def resolve_path(location: str, path: str) -> str:
     """Where a file of the table at ``location`` is, by the ``path`` that slices, outputs and superseded versions name.
 
     That is relative to the location for a file below it, and else absolute: a path of this machine or a URI, as where
@@ -45,12 +45,12 @@ def file_at(location: str, path: str) -> str:
     return path if _ABSOLUTE.match(path) else f"{location}/{path}".rstrip("/")
 
 
-def path_in(location: str, place: str) -> str:
-    """The ``path`` by which ``file_at`` finds a place."""
-    return "" if place == location else place.removeprefix(f"{location}/")
+def relative_path(location: str, path: str) -> str:
+    """The ``path`` by which ``resolve_path`` finds a place."""
+    return "" if path == location else path.removeprefix(f"{location}/")
 
 
-def place_of(location: str) -> Hashable:
+def location_identity(location: str) -> Hashable:
     """What is equal for all names of one place: the directory itself where it is a local one, else its spelling.
 
     Looks at the file system. Where nothing is there, or can't be looked at, two names are two places.
@@ -65,7 +65,7 @@ def place_of(location: str) -> Hashable:
     return status.st_dev, status.st_ino
 
 
-def file_system_of(location: str) -> str:
+def filesystem_key(location: str) -> str:
     """What places on one file system share: scheme and authority; '' for this machine's own and mounted ones."""
     if is_local(location):
         return ""

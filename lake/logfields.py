@@ -21,7 +21,7 @@ def log_fields(**fields: str | int) -> Iterator[None]:
         _fields.reset(token)
 
 
-def about(claim: Claim) -> AbstractContextManager[None]:
+def claim_log_fields(claim: Claim) -> AbstractContextManager[None]:
     """``log_fields`` of the work on one plan."""
     return log_fields(plan=claim.plan.plan_id, table=claim.plan.table.name, epoch=claim.epoch)
 

@@ -39,7 +39,7 @@ SLICES_SCHEMA = pa.schema(
 
 ``partition`` is the path relative to the table ('' when unpartitioned), a mere name where its files are elsewhere.
 ``file_id`` is unique within a partition and stays the same from one slice of a file group to the next.
-``path`` is the base file, relative to the table's location or, outside it, absolute (``lake.locations.file_at``); null
+``path`` is the base file, relative to the table's location or, outside it, absolute (``lake.locations.resolve_path``); null
 for a slice of logs only. ``bytes`` is its size, 0 without one. ``rows`` are its rows as they are stored, those that
 deltas change or delete included; null where the format does not know them without opening the file.
 
@@ -69,7 +69,7 @@ class DeltaKind(StrEnum):
     VECTOR = "deletion vector"  #: a slice has at most one
 
     @property
-    def conflicts(self) -> bool:
+    def is_conflicting(self) -> bool:
         """Whether a commit that adds one to a slice makes a rewrite of the slice void; one of a log file does not."""
         return self is not DeltaKind.LOG
 
@@ -125,14 +125,14 @@ class TableRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unsearched:
+class SearchFailure:
     """A directory or database of a source in which tables could not be looked for, and one line that says why."""
 
     location: str
     reason: str
 
 
-def words_of(partition: str) -> str:
+def partition_label(partition: str) -> str:
     """What sentences call a partition; '' is all of a table without partitions."""
     return f"partition {partition}" if partition else "the table"
 
@@ -148,17 +148,17 @@ class Fault(StrEnum):
     UNKNOWN = "unknown"  #: the file that says what the commit wrote can't be read
 
 
-_MENDED_BY = "put it back from a backup"
+_RESTORE_FROM_BACKUP = "put it back from a backup"
 _REMEDIES = {
-    Fault.MISSING: _MENDED_BY,
-    Fault.WRONG_SIZE: _MENDED_BY,
+    Fault.MISSING: _RESTORE_FROM_BACKUP,
+    Fault.WRONG_SIZE: _RESTORE_FROM_BACKUP,
     Fault.UNLISTED: (
         "the table's metadata table or its partition markers are wrong, have its own writer rebuild them; or its "
         "commit was archived after one that a savepoint keeps, delete that savepoint"
     ),
     Fault.RESURRECTED: "its rows are read again; lakefold tables repair takes it out",
     Fault.UNOWNED: "move it out of the table",
-    Fault.UNKNOWN: _MENDED_BY,
+    Fault.UNKNOWN: _RESTORE_FROM_BACKUP,
 }
 
 
@@ -199,7 +199,7 @@ class Damage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overlap:
+class OverlappingCommit:
     """A commit of another process that was under way while the plan ``plan_id`` of lakefold's was.
 
     ``instant`` names it on its table, ``action`` is the format's word for what it did.
@@ -235,7 +235,7 @@ class Snapshot:
     slices: pa.Table
     uncompacted_commits: int = 0
     damaged: tuple[Damage, ...] = ()
-    overlaps: tuple[Overlap, ...] = ()
+    overlaps: tuple[OverlappingCommit, ...] = ()
     foreign_files: tuple[str, ...] = ()
 
 

@@ -25,7 +25,7 @@ _LOCKS_OF_ONE_HOST = frozenset(
 _OF_ONE_HOST = frozenset({"nolock", "local_lock=all", "local_lock=posix", "localflock"})
 
 
-def locks_of_one_host(path: str) -> str | None:
+def mount_with_host_locks(path: str) -> str | None:
     """The kind and the option of a network mount whose locks other hosts don't see; None where that is not known."""
     kind, options = _mount_of(os.path.realpath(path))
     if kind.removeprefix("fuse.") in _LOCKS_OF_ONE_HOST:

@@ -12,15 +12,15 @@ from typing import Protocol, runtime_checkable
 import pyarrow as pa
 
 from lake.errors import Rejected
-from lake.history import Check, History, go_on
-from lake.model import Snapshot, TableRef, Unsearched
-from lake.moved import FoundMoves, Moved, PartitionSeen
-from lake.plan import ClusteringGroup, Commit, Move, PlacedFile, PlanKind, Staged, SupersededVersion
-from lake.ports import Capability, Prepared, TableFormat
+from lake.history import CancellationCheck, TableHistory, no_check
+from lake.model import SearchFailure, Snapshot, TableRef
+from lake.moved import FoundRelocations, PartitionState, RelocatedPartition
+from lake.plan import ClusteringGroup, Commit, LocatedFile, PlanKind, Relocation, StagedWork, SupersededVersion
+from lake.ports import Capability, PreparedPlan, TableFormat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unfinished:
+class PendingAction:
     """Something on a table's own timeline that was begun or only scheduled, and did not complete.
 
     ``action`` is the format's word for it. ``begun`` tells a plan somebody executes from one that only waits.
@@ -34,29 +34,29 @@ class Unfinished:
 
     instant: str
     action: str
-    begun: bool
+    is_begun: bool
     since: datetime
-    last_sign: datetime
-    alive: bool
+    last_activity: datetime
+    is_alive: bool
     plan_id: str | None = None
     kind: PlanKind | None = None
     groups: tuple[ClusteringGroup, ...] = ()
     sort_columns: tuple[str, ...] = ()
     refusal: str | None = None
-    stays: bool = False
-    attended: bool | None = None
+    must_execute: bool = False
+    has_live_owner: bool | None = None
 
     @property
-    def dead(self) -> bool:
+    def is_abandoned(self) -> bool:
         """Begun by somebody else who gives no sign of life any more."""
-        return self.begun and not self.alive and self.plan_id is None
+        return self.is_begun and not self.is_alive and self.plan_id is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resurrected:
     """A file group that readers see although a completed commit, ``instant``, took it out of the table.
 
-    ``files`` are all that is in storage of it, paths (``lake.locations.file_at``) with their bytes. ``rows`` are read
+    ``files`` are all that is in storage of it, paths (``lake.locations.resolve_path``) with their bytes. ``rows`` are read
     twice, None where nobody has counted them. ``refusal`` says why the group can't be taken out again now.
     """
 
@@ -84,7 +84,7 @@ class LikelyWriter:
 
 
 @runtime_checkable
-class RunsServices(Protocol):
+class RunsTableServices(Protocol):
     """What a ``TableWriter`` adds whose tables have services of their own (``Capability.TABLE_SERVICES``)."""
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
@@ -107,10 +107,10 @@ class RollsBack(Protocol):
 
 
 @runtime_checkable
-class TakesBack(Protocol):
+class AbortsAdopted(Protocol):
     """What a ``TableWriter`` adds where it executes what another process scheduled (``Capability.ADOPTION``)."""
 
-    def take_back(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
+    def abort_adopted(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
         """Take back what was begun of an adopted plan and remove its files; whether something was begun.
 
         The instant stays scheduled: it belongs to whoever scheduled it. ``epoch`` is the caller's. Idempotent; never
@@ -119,13 +119,13 @@ class TakesBack(Protocol):
 
 
 @runtime_checkable
-class MergedReads(Protocol):
+class ReadsMerged(Protocol):
     """What a ``TableWriter`` adds when its data files do not always tell the rows that a reader of the table sees.
 
     That is so where slices may hold logs, or where the table's columns may have changed since a file was written.
     """
 
-    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
+    def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
         """The rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
 
         The columns are those of the data files, meta columns included; with ``evolved`` those that the table has now,
@@ -147,7 +147,7 @@ class Fenced(Protocol):
 
 
 @runtime_checkable
-class Retains(Protocol):
+class UsesRetention(Protocol):
     """What a ``TableWriter`` adds whose deletions depend on the retention.
 
     ``retention`` is the one now in force. Where the table itself tells what rewrites of lakefold replaced, and when,
@@ -160,7 +160,7 @@ class Retains(Protocol):
 
 
 @runtime_checkable
-class Clocked(Protocol):
+class UsesDatabaseClock(Protocol):
     """What a ``TableWriter`` adds when it deletes without a lock: how long ago it looked goes by the database's clock.
 
     A machine may be paused between two files, for hours and with all its clocks. ``clock`` tells seconds.
@@ -170,10 +170,10 @@ class Clocked(Protocol):
 
 
 @runtime_checkable
-class TakesOut(Protocol):
+class RepairsResurrected(Protocol):
     """What a ``TableWriter`` adds where replaced file groups can become live again."""
 
-    def take_out(self) -> Sequence[Resurrected]:
+    def remove_resurrected(self) -> Sequence[Resurrected]:
         """Delete every resurrected file group that has no refusal, through the format; those that went."""
 
 
@@ -181,7 +181,7 @@ class TakesOut(Protocol):
 class FindsResurrected(Protocol):
     """What a ``TableFormat`` adds where replaced file groups can become live again."""
 
-    def resurrected(self, table: TableRef) -> Sequence[Resurrected]:
+    def find_resurrected(self, table: TableRef) -> Sequence[Resurrected]:
         """File groups that readers see although a completed commit took them out."""
 
 
@@ -193,15 +193,15 @@ class HasTimeline(Protocol):
     ``lake.optional``.
     """
 
-    def pending(self, table: TableRef) -> Mapping[str, str]:
+    def pending_instants(self, table: TableRef) -> Mapping[str, str]:
         """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
 
-    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
+    def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
         """Everything pending on the table's timeline, oldest first, whoever began or scheduled it."""
 
 
 @runtime_checkable
-class TakesSettings(Protocol):
+class UsesSparkSettings(Protocol):
     """What a ``TableFormat`` adds that can't open its tables without being told how, as behind a catalog's server."""
 
     def configure(self, settings: Mapping[str, str]) -> None:
@@ -213,35 +213,37 @@ class TakesSettings(Protocol):
 
 
 @runtime_checkable
-class FoundInMetastore(Protocol):
+class ListedInMetastore(Protocol):
     """What a ``TableFormat`` adds whose tables a Hive metastore lists; ``TableRef.catalog`` then says which one.
 
-    ``only_in_metastore``: no directory says that it is such a table, and ``discover`` finds none.
+    ``is_metastore_only``: no directory says that it is such a table, and ``discover`` finds none.
     """
 
-    only_in_metastore: bool
+    is_metastore_only: bool
 
-    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef | Unsearched]:
+    def discover_in_metastore(
+        self, uri: str, database_pattern: str, table_pattern: str
+    ) -> Iterator[TableRef | SearchFailure]:
         """The tables of the format in the metastore at ``uri``, called ``database.table``.
 
         ``databases`` and ``tables`` are shell patterns of their names. A database whose tables can't be listed is
-        yielded as ``Unsearched``. Raises Transient where the metastore can't be reached.
+        yielded as ``SearchFailure``. Raises Transient where the metastore can't be reached.
         """
 
 
 @runtime_checkable
-class SeenThroughCatalog(Protocol):
+class CatalogOnly(Protocol):
     """What a ``TableFormat`` adds whose commits only those see who ask a catalog where a table's files are.
 
-    Its tables are planned where a rule says ``access = "catalog"``. ``unseen_by_path`` says in a sentence why that has
+    Its tables are planned where a rule says ``access = "catalog"``. ``catalog_only_reason`` says in a sentence why that has
     to be said. How writers keep out of each other's way need not be: they share no lock.
     """
 
-    unseen_by_path: str
+    catalog_only_reason: str
 
 
 @runtime_checkable
-class TellsWriters(Protocol):
+class DetectsWriters(Protocol):
     """What a ``TableFormat`` adds whose tables show which tools wrote them."""
 
     def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
@@ -274,7 +276,7 @@ class FindsStaged(Protocol):
     host, may write after its attempt was withdrawn.
     """
 
-    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+    def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap.
 
         A table may have forgotten the commit that did. So a token is not left where one of its files is live, or kept
@@ -283,22 +285,22 @@ class FindsStaged(Protocol):
 
 
 @runtime_checkable
-class RemovesLateFiles(Protocol):
+class RemovesStragglers(Protocol):
     """What a ``TableWriter`` adds when files can be written for a plan after its withdrawal or commit."""
 
-    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
+    def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete what was written under ``instants`` when these were over already; the paths of what went."""
 
 
 @runtime_checkable
-class FindsLateFiles(Protocol):
+class FindsStragglers(Protocol):
     """What a ``TableFormat`` adds when files can be written for a plan after its withdrawal or commit.
 
     An executor that slept, a process that outlived its parent or a task on another host does so, and need not be there
     any more to delete them.
     """
 
-    def late_files(self, table: TableRef) -> Collection[str]:
+    def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
         """Instants of lakefold's, whichever database knows their plans, that are over and have files of no commit.
 
         Cheap, since it is asked at every sweep: looks at one instant grow rarer, and end.
@@ -315,8 +317,8 @@ class KeepsHistory(Protocol):
         since: datetime,
         until: datetime,
         superseded: Sequence[SupersededVersion],
-        check: Check = go_on,
-    ) -> History:
+        check: CancellationCheck = no_check,
+    ) -> TableHistory:
         """The files at ``since`` and the commits from then until ``until``, as far as the table tells.
 
         ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does, and what ``check`` raises.
@@ -324,37 +326,39 @@ class KeepsHistory(Protocol):
 
 
 @runtime_checkable
-class LeavesPlaces(Protocol):
-    """What a ``TableFormat`` adds whose commits move partitions (``Commit.moves``).
+class RelocatesPartitions(Protocol):
+    """What a ``TableFormat`` adds whose commits move partitions (``Commit.relocations``).
 
     A writer that began before a move ends where the partition was. So former places are looked at for as long as they
     are there, and what is found there is dealt with as ``lake.places.decide`` says.
     """
 
-    def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
+    def inspect_locations(
+        self, table: TableRef, relocated: Sequence[RelocatedPartition]
+    ) -> Mapping[str, PartitionState]:
         """Where these partitions are now, by name, and what is in each of their ``places``.
 
         Of files that are not recorded it tells whether they are still being written.
         """
 
-    def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+    def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         """The commits of those of ``staged`` that were made, as far as anybody can tell.
 
         A partition names them, or writers have written where only such a commit sends them, and somebody has undone it.
         """
 
 
-class Changes(Protocol):
+class ChangeDetector(Protocol):
     """What one process remembers of a table between looks at it."""
 
-    def look(self) -> frozenset[str]:
+    def find_changed_partitions(self) -> frozenset[str]:
         """The partitions that changed since the last look, in the catalog or in a directory; more than these at times.
 
         The first looks only remember. Where tables are large a look reads a part, and the next one goes on. Raises as
         ``TableFormat.snapshot`` does.
         """
 
-    def look_at(self, places: Collection[str]) -> frozenset[str]:
+    def find_changed_locations(self, locations: Collection[str]) -> frozenset[str]:
         """Those of ``places`` that changed since the last such look, or were in none; more than these at times.
 
         It costs what listing the directories above them does. Where these are large a look reads a part, and the next
@@ -362,22 +366,22 @@ class Changes(Protocol):
         """
 
     @property
-    def again(self) -> Mapping[str, Collection[str]]:
+    def recreated_locations(self) -> Mapping[str, Collection[str]]:
         """By partition, places that writers have made again, with files, after all that lakefold had there was gone."""
 
 
 @runtime_checkable
-class ForgetsMoves(Protocol):
+class PrunesRelocations(Protocol):
     """What a ``TableFormat`` adds whose tables tell of moves themselves until they are told to forget them."""
 
-    def gone(self, table: TableRef, places: Collection[str]) -> Collection[str]:
+    def missing_locations(self, table: TableRef, locations: Collection[str]) -> Collection[str]:
         """Those of ``places`` that are not there any more, nor what lakefold had put beside them.
 
-        Where a writer makes one again, ``Changes.again`` tells of it. None are gone of a table whose storage is not
+        Where a writer makes one again, ``ChangeDetector.recreated_locations`` tells of it. None are gone of a table whose storage is not
         there. Raises Transient.
         """
 
-    def forget_moves(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
+    def prune_relocations(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
         """Have the table tell of these moves no more; those of which it does not tell afterwards.
 
         A move is kept that a partition names as its last, or whose place, or the one that it left, may be there.
@@ -386,21 +390,21 @@ class ForgetsMoves(Protocol):
 
 
 @runtime_checkable
-class TellsChanges(Protocol):
+class DetectsChanges(Protocol):
     """What a ``TableFormat`` adds where it tells that a partition changed for less than it takes to look at it."""
 
-    def changes(self, table: TableRef) -> Changes:
+    def change_detector(self, table: TableRef) -> ChangeDetector:
         """What remembers nothing yet."""
 
 
 @runtime_checkable
-class TellsMoves(Protocol):
+class RecordsRelocations(Protocol):
     """What a ``TableFormat`` adds whose tables tell of all moves themselves, whatever a database remembers.
 
     A table may be called something else by now, or the database may have been lost, or be another lakefold's.
     """
 
-    def moves_told(self, table: TableRef, known: Collection[str]) -> Sequence[FoundMoves]:
+    def find_relocations(self, table: TableRef, known: Collection[str]) -> Sequence[FoundRelocations]:
         """The moves that were made in this very table and whose tokens are not among ``known``, oldest first.
 
         Of a table that was dropped and made again under the name, or at the place, of this one there are none. Raises
@@ -409,43 +413,49 @@ class TellsMoves(Protocol):
 
 
 @runtime_checkable
-class CarriesLateFiles(Protocol):
+class CopiesLateFiles(Protocol):
     """What a ``TableWriter`` adds whose commits move partitions.
 
     It calls ``fence`` right before each change: somebody else may hold the partition by then.
     """
 
-    def target_of(self, source: PlacedFile, place: str, nonce: str) -> str:
+    def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
         """Where ``source`` is copied to in ``place`` by the round of this ``nonce``: no other file is, by any round.
 
         Nor is this one by another round, which may have been stopped and go on when the copy is read by everybody.
         """
 
-    def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
+    def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
         """Copy each file, whole, to where nobody reads it yet; those gone, or changed."""
 
-    def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
+    def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
         """Give copies the names of their targets. Raises Conflict where one is gone."""
 
-    def replace(self, source: PlacedFile, copy: str, old: PlacedFile) -> PlacedFile:
+    def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
         """Have ``source`` be read at ``copy`` in place of ``old``, whose copy is there; what is there then. Idempotent.
 
         A reader sees all of one or of the other. Raises Conflict where something else is at either path.
         """
 
-    def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
+    def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         """Remove copies of files that readers are not to see there, ``shown`` or without a name yet. Idempotent.
 
         None gets its name afterwards. Raises Conflict where one that is not among ``shown`` has it already.
         """
 
-    def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
+    def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
         """Move files to where no reader looks; each of those that are there now, with its path. Idempotent.
 
         What has the name of one but is another file stays, or is back at once.
         """
 
-    def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
+    def update_catalog(
+        self,
+        latest: Relocation,
+        relocation: Relocation | None = None,
+        *,
+        reverted_to: tuple[str, str | None] | None = None,
+    ) -> None:
         """Have the catalog count the files where ``last`` has moved a partition; with ``move`` move it on first.
 
         One call. Raises Conflict where the partition is not as ``last`` left it, CommitUnknown where nobody can tell.
@@ -453,38 +463,38 @@ class CarriesLateFiles(Protocol):
         """
 
 
-def pending(format_: TableFormat, table: TableRef) -> Mapping[str, str]:
-    """``HasTimeline.pending``; of a table without a timeline nothing is known to be pending."""
-    return format_.pending(table) if isinstance(format_, HasTimeline) else {}
+def pending_instants(format_: TableFormat, table: TableRef) -> Mapping[str, str]:
+    """``HasTimeline.pending_instants``; of a table without a timeline nothing is known to be pending."""
+    return format_.pending_instants(table) if isinstance(format_, HasTimeline) else {}
 
 
-def unfinished(format_: TableFormat, table: TableRef) -> Sequence[Unfinished]:
-    """``HasTimeline.unfinished``; of a table without a timeline nothing is known to be unfinished."""
-    return format_.unfinished(table) if isinstance(format_, HasTimeline) else ()
+def pending_actions(format_: TableFormat, table: TableRef) -> Sequence[PendingAction]:
+    """``HasTimeline.pending_actions``; of a table without a timeline nothing is known to be unfinished."""
+    return format_.pending_actions(table) if isinstance(format_, HasTimeline) else ()
 
 
 def likely_writers(format_: TableFormat, snapshot: Snapshot) -> Sequence[LikelyWriter]:
-    """``TellsWriters.likely_writers``; of a format whose tables don't tell there are none."""
-    return format_.likely_writers(snapshot) if isinstance(format_, TellsWriters) else ()
+    """``DetectsWriters.likely_writers``; of a format whose tables don't tell there are none."""
+    return format_.likely_writers(snapshot) if isinstance(format_, DetectsWriters) else ()
 
 
-def identified(format_: TableFormat, table: TableRef) -> TableRef:
+def with_identity(format_: TableFormat, table: TableRef) -> TableRef:
     """``table`` with the identity of what is there now; of a format whose tables carry none it stays as it is."""
     return replace(table, identity=format_.identity(table)) if isinstance(format_, HasIdentity) else table
 
 
-ANEW = " was made anew"
+RECREATED = " was made anew"
 """What ``made_anew`` says of a table, after its name."""
 
 
-def made_anew(found: TableRef, identity: str | None) -> str | None:
+def recreated_reason(found: TableRef, identity: str | None) -> str | None:
     """Why ``found`` is not the table that had ``identity``; None where nothing says so."""
     if None in (found.identity, identity) or found.identity == identity:
         return None
-    return f"{found.name}{ANEW}: it is table {found.identity} now, not {identity} any more"
+    return f"{found.name}{RECREATED}: it is table {found.identity} now, not {identity} any more"
 
 
-def require(format_: TableFormat, table: TableRef, capability: Capability) -> None:
+def require_capability(format_: TableFormat, table: TableRef, capability: Capability) -> None:
     """Raise Rejected where tables of this format can't be asked for ``capability``."""
     if capability not in format_.capabilities:
         what = capability.value.replace("_", " ")

@@ -6,43 +6,53 @@ from datetime import timedelta
 from typing import Protocol, Self
 
 from lake.model import TableRef
-from lake.moved import Carry, Former, Left, Moved, Past, PastMove, Regrown
-from lake.plan import Keeper, Move, PlacedFile
+from lake.moved import (
+    LateCopy,
+    ModifiedFile,
+    PastRelocation,
+    PreviousLocation,
+    RelocatedPartition,
+    RelocationHistory,
+    VacatedLocation,
+)
+from lake.plan import LocatedFile, LockOwner, Relocation
 from lake.plan_store import PlanStore
 
 
-class PlaceStore(PlanStore, Protocol):
+class RelocationStore(PlanStore, Protocol):
     """What is known of partitions that were moved. Times are the database's."""
 
-    def within_hold(self, table: TableRef, partition: str, keeper: Keeper) -> Self:
+    def under_partition_lock(self, table: TableRef, partition: str, owner: LockOwner) -> Self:
         """The same store for a round of the sweep, whose writes below hold the partition on, in one transaction.
 
         They raise LeaseLost where ``keeper`` has not held it without a break: another round may have written by then
         what this one would undo.
         """
 
-    def open_moves(self, table: TableRef) -> Collection[str]:
+    def unfinished_partitions(self, table: TableRef) -> Collection[str]:
         """The moved partitions in which a move or a carry was begun and not ended, or that are waited for."""
 
-    def moved_after(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
+    def next_relocated_partitions(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
         """The names of the next moved partitions after one, sorted; fewer than ``count`` at the end."""
 
-    def left_lately(self, table: TableRef, within: timedelta, most: int) -> Sequence[Left]:
+    def recently_vacated(self, table: TableRef, within: timedelta, limit: int) -> Sequence[VacatedLocation]:
         """The places that moves begun ``within`` that time have left or leave: the ``most`` last ones, newest first."""
 
-    def moved_lately(self, table: TableRef, left: Sequence[Left]) -> Sequence[Moved]:
+    def recently_relocated(self, table: TableRef, vacated: Sequence[VacatedLocation]) -> Sequence[RelocatedPartition]:
         """The partitions of these moves, as far as they tell: what was left before is not in ``former``.
 
         Nor is what was carried and is done with. Of a partition that was moved by none of them there is nothing.
         """
 
-    def again(self, table: TableRef, partition: str, places: Collection[str]) -> int:
+    def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:
         """Have places be looked at that writers have made again after they were forgotten; how many were not known.
 
         Of a partition that was never moved none are.
         """
 
-    def pasts(self, table: TableRef, age: timedelta, after: str, most: int) -> tuple[Sequence[Past], str]:
+    def relocation_histories(
+        self, table: TableRef, age: timedelta, after: str, limit: int
+    ) -> tuple[Sequence[RelocationHistory], str]:
         """The moves of the next partitions after one that were moved often, and the name to go on after, or ''.
 
         A move is over where it was made longer than ``age`` ago and all that it, and those before it, replaced was
@@ -51,53 +61,63 @@ class PlaceStore(PlanStore, Protocol):
         another table's moves are known.
         """
 
-    def tokens_left(self, table: TableRef, without: Sequence[PastMove]) -> Collection[str]:
+    def tokens_used_elsewhere(self, table: TableRef, relocations: Sequence[PastRelocation]) -> Collection[str]:
         """The tokens of these moves that other moves of the table have, too: those of other partitions."""
 
-    def forget_places(self, table: TableRef, numbers: Collection[int]) -> int:
+    def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
         """Forget the moves of these numbers; how many there were. The last move of a partition stays."""
 
-    def begin_carries(
+    def begin_late_copies(
         self,
         table: TableRef,
         partition: str,
-        targets: Sequence[tuple[PlacedFile, str]],
-        came_ms: Mapping[PlacedFile, int],
+        targets: Sequence[tuple[LocatedFile, str]],
+        arrived_ms: Mapping[LocatedFile, int],
     ) -> None:
         """Record what is about to be copied, each source with its target; a source that has that target stays done.
 
-        ``came_ms`` is when sources came; what was recorded of one first stays.
+        ``arrived_ms`` is when sources came; what was recorded of one first stays.
         """
 
-    def end_carries(self, table: TableRef, carries: Sequence[tuple[Carry, Former | None]]) -> None:
+    def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record that these are done; each source waits for its deletion where it is of a former place that is given.
 
         A source without one is gone.
         """
 
-    def begin_move(self, table: TableRef, move: Move, plan_id: str, left: Sequence[PlacedFile]) -> None:
+    def begin_relocation(
+        self, table: TableRef, relocation: Relocation, plan_id: str, previous_files: Sequence[LocatedFile]
+    ) -> None:
         """Record a move, and the files that it leaves, before its catalog is called."""
 
-    def end_move(self, table: TableRef, move: Move) -> None:
+    def end_relocation(self, table: TableRef, relocation: Relocation) -> None:
         """Record that a move was made; what it left waits for its deletion under its plan."""
 
-    def forget_moves(self, table: TableRef, moves: Sequence[Move]) -> None:
+    def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
         """Forget moves that were begun and not made."""
 
-    def replaced(self, table: TableRef, last: Move, files: Sequence[tuple[Regrown, Former, PlacedFile]]) -> None:
+    def record_modified_files(
+        self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
+    ) -> None:
         """Record files that grew under their names: where each was, as what it waits for its deletion, and its copy."""
 
-    def set_aside(self, table: TableRef, partition: str, former: Former, files: Sequence[PlacedFile]) -> None:
+    def supersede_files(
+        self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
+    ) -> None:
         """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
 
-    def gone(self, table: TableRef, former: Former, files: Sequence[PlacedFile]) -> None:
+    def record_removed_files(self, table: TableRef, previous: PreviousLocation, files: Sequence[LocatedFile]) -> None:
         """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
 
-    def moved_aside(self, table: TableRef, partition: str, former: Former, paths: Mapping[PlacedFile, str]) -> None:
+    def record_archived_files(
+        self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
+    ) -> None:
         """Record that files which wait for their deletion are at other paths now, and tell of it."""
 
-    def name_stalled(self, table: TableRef, files: Collection[PlacedFile], places: Collection[str]) -> None:
+    def quarantine_stalled_files(
+        self, table: TableRef, files: Collection[LocatedFile], locations: Collection[str]
+    ) -> None:
         """Quarantine files that their writers have not finished, and no other file of these places for that reason."""
 
-    def unsettled(self, table: TableRef, moved: Moved, is_so: bool) -> timedelta:
+    def update_waiting(self, table: TableRef, relocated: RelocatedPartition, is_waiting: bool) -> timedelta:
         """Note whether what is there is to be waited for; for how long that has been so."""

@@ -37,13 +37,13 @@ LIVE_STATES = frozenset({PlanState.REQUESTED, PlanState.INFLIGHT})
 AUTO = "auto"
 """The engine of a plan for which the executor chooses, for each group."""
 
-WATCHED_FOR = timedelta(days=7)
+STAGED_WATCH_PERIOD = timedelta(days=7)
 """How long what an attempt may have left is looked for: whoever slept for longer is not waited for."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class KeeperKind(StrEnum):
+class LockOwnerKind(StrEnum):
     """Who besides a live plan may hold partitions for a while."""
 
     CLEANER = "cleaner"  #: deletes superseded files there
@@ -51,10 +51,10 @@ class KeeperKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeper:
+class LockOwner:
     """One round of the cleaner or the sweep, with a name that no other round has."""
 
-    kind: KeeperKind
+    kind: LockOwnerKind
     name: str
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class PlanKind(StrEnum):
     COMPACTION = "compaction"
 
 
-class Decision(StrEnum):
+class ProposalDecision(StrEnum):
     """What somebody said to a proposal."""
 
     APPROVED = "approved"  #: it may run
@@ -78,16 +78,16 @@ class Decision(StrEnum):
 class Step(StrEnum):
     """The numbered steps of one plan's run, in order; each is also a failpoint."""
 
-    ASK = "ask"  #: 1 did this plan already commit?
+    FIND_COMMIT = "ask"  #: 1 did this plan already commit?
     START = "start"  #: 2 what the table is changed with is there: Spark, started where it is not running
     PREPARE = "prepare"  #: 3 inputs still live and unchanged? make the plan known to the table
     REWRITE = "rewrite"  #: 4 write the new files, invisible to readers
-    RECEIPT = "receipt"  #: 5 prove that out equals in
+    VERIFY = "receipt"  #: 5 prove that out equals in
     COMMIT = "commit"  #: 6 check again, make the new files the table
     RECORD = "record"  #: 7 one database transaction: completed, figures, superseded versions
 
 
-class ReceiptLevel(StrEnum):
+class VerificationLevel(StrEnum):
     """How much is proved before a commit."""
 
     FOOTER = "footer"  #: rows, and per leaf column null count and min/max: of Parquet from footers, of ORC from values
@@ -103,7 +103,7 @@ class RewriteOptions:
     compression: str | None = None
     sort_columns: tuple[str, ...] = ()
     layout: str = "linear"
-    receipt: ReceiptLevel = ReceiptLevel.FOOTER
+    verification: VerificationLevel = VerificationLevel.FOOTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ class Plan:
     options: RewriteOptions
     snapshot_instant: str
     #: the pending instant of another process that this plan executes; None for a plan of our own making
-    adopted: str | None = None
+    adopted_instant: str | None = None
 
     @property
     def partitions(self) -> tuple[str, ...]:
@@ -170,19 +170,19 @@ class DeclinedPlan:
     """A proposal that somebody declined: its ``slices`` are not proposed again while they are what they were."""
 
     plan_id: str
-    by: str
+    declined_by: str
     #: that it was declined, and why
-    said: str
+    explanation: str
     slices: tuple[FileSlice, ...]
 
     @property
     def text(self) -> str:
         """Who said no, and what to do about it."""
-        return f"{self.said} (by {self.by}, plan {self.plan_id}); to rewrite it all the same: lakefold plans request"
+        return f"{self.explanation} (by {self.declined_by}, plan {self.plan_id}); to rewrite it all the same: lakefold plans request"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class SkippedGroup:
     """A group of a plan that the executor did not rewrite, and why."""
 
     group: int
@@ -226,20 +226,22 @@ class SupersededVersion:
     #: when the file was written; None where the format never uses a name twice, or where nobody recorded it
     modified_at: datetime | None = None
 
-    def differs(self, found_bytes: int, found_at: datetime | None = None) -> str | None:
+    def difference(self, found_bytes: int, found_modified_at: datetime | None = None) -> str | None:
         """Why the file that is at the path now is another one than was replaced; None where nothing says so."""
         if self.bytes and found_bytes != self.bytes:
             return f"another file is at its path: {found_bytes} bytes, the one that was replaced had {self.bytes}"
-        if self.modified_at is None or found_at is None:
+        if self.modified_at is None or found_modified_at is None:
             return None
         # To the millisecond, which is what the database keeps.
-        if abs(found_at - self.modified_at) < timedelta(milliseconds=1):
+        if abs(found_modified_at - self.modified_at) < timedelta(milliseconds=1):
             return None
-        return f"another file is at its path: of {found_at}, the one that was replaced was of {self.modified_at}"
+        return (
+            f"another file is at its path: of {found_modified_at}, the one that was replaced was of {self.modified_at}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlacedFile:
+class LocatedFile:
     """One data file, told from others that had its name: path, bytes, and when it was written in milliseconds.
 
     ``path`` is relative to the table's location, or absolute outside it.
@@ -266,12 +268,12 @@ class PlacedFile:
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """A moment as ``PlacedFile`` and the database have it."""
+    """A moment as ``LocatedFile`` and the database have it."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class Relocation:
     """A partition's move from ``left`` to ``place``, both directories, with the ``files`` that it had there.
 
     ``token`` is the name under which the catalog knows the move, which no other move of the partition has.
@@ -279,11 +281,11 @@ class Move:
 
     partition: str
     token: str
-    left: str
-    place: str
-    files: tuple[PlacedFile, ...]
+    previous_location: str
+    location: str
+    files: tuple[LocatedFile, ...]
     #: when the partition was made, in seconds, as the catalog says; one that is dropped and added again has another
-    made_at: int = 0
+    partition_created_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,8 +304,8 @@ class Commit:
     outputs: tuple[OutputFile, ...]
     superseded: tuple[SupersededVersion, ...]
     epoch: int | None = None
-    moves: tuple[Move, ...] = ()
-    left_out: tuple[LeftOut, ...] = ()
+    relocations: tuple[Relocation, ...] = ()
+    skipped: tuple[SkippedGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,14 +319,14 @@ class PartitionFigures:
     bytes_after: int
 
 
-def spent_on(figures: Sequence[PartitionFigures], steps: Mapping[str, int]) -> Sequence[int]:
+def partition_milliseconds(figures: Sequence[PartitionFigures], steps: Mapping[str, int]) -> Sequence[int]:
     """What each partition took of the time that a plan's ``steps`` took: its share of the bytes that were read."""
     spent, read = sum(steps.values()), sum(item.bytes_before for item in figures)
     return [round(spent * item.bytes_before / read) if read else 0 for item in figures]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RewriteProgress:
     """How far a rewrite is, and the address of the Spark UI that shows its jobs, where Spark has one.
 
     ``cpu_seconds`` is what its tasks have used so far; None where nobody counts it.
@@ -344,7 +346,7 @@ def sum_if_known(parts: Collection[float | None]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Staged:
+class StagedWork:
     """What an attempt at a plan is about to leave on its table, uncommitted, in words that only the format understands.
 
     ``token`` is a name that no other attempt has, such as an instant or a version's directory, but where attempts
@@ -368,11 +370,11 @@ class Claim:
     executor: str
     lease_until: datetime
     #: what earlier epochs of this plan staged, newest last
-    staged: tuple[Staged, ...] = ()
+    staged: tuple[StagedWork, ...] = ()
     milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     #: why an earlier executor of this attempt left the plan inflight
-    error: str | None = None
+    previous_error: str | None = None
     #: W3C trace context of the planning, where somebody traces
     traceparent: str | None = None
     #: why the plan is not to be run any more as its table is registered today; None where it is
-    obsolete: str | None = None
+    obsolete_reason: str | None = None

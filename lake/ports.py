@@ -13,15 +13,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from lake.engines import Engine
-from lake.model import Snapshot, TableRef, Unsearched
+from lake.engines import RewriteEngine
+from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import (
     Commit,
-    LeftOut,
     OutputFile,
     Plan,
-    Progress,
-    Staged,
+    RewriteProgress,
+    SkippedGroup,
+    StagedWork,
     SupersededVersion,
 )
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 SparkProvider = Callable[[], "SparkSession"]
 """Gives the process's one Spark session, starting it at the first call."""
 
-Report = Callable[[Progress], None]
+ProgressCallback = Callable[[RewriteProgress], None]
 """Called from time to time during a rewrite; must not raise. What its tasks used is what the last call says."""
 
-Journal = Callable[[Staged], None]
+StagingJournal = Callable[[StagedWork], None]
 """Writes to the database what an attempt is about to stage; raises where that is not certain, or may not happen."""
 
 
@@ -61,7 +61,7 @@ class Capability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionNeeds:
+class SessionRequirements:
     """What a Spark session must have for tables of one format: packages as Maven names them, and Spark's settings."""
 
     packages: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class SessionNeeds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedPlan:
     """A plan made known to its table, not yet executed.
 
     ``instant`` is the token of what is staged, of a table with a timeline the pending instant; ``groups`` the indices
@@ -83,28 +83,28 @@ class Prepared:
     plan: Plan
     epoch: int
     instant: str
-    groups: tuple[int, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    live_groups: tuple[int, ...]
+    skipped: tuple[SkippedGroup, ...] = ()
     notes: tuple[str, ...] = ()
-    evidence: object = None
-    volatile: frozenset[str] = frozenset()
+    preconditions: object = None
+    volatile_columns: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """New files, written and invisible to readers."""
 
-    prepared: Prepared
+    prepared: PreparedPlan
     outputs: tuple[OutputFile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class TableVerification:
     """What ``verify`` found. Empty tuples mean the table is as its last commits say.
 
     ``missing`` live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
-    slice, pending plan or superseded version. Paths are those of ``lake.locations.file_at``. ``rows`` is None unless
+    slice, pending plan or superseded version. Paths are those of ``lake.locations.resolve_path``. ``rows`` is None unless
     asked for, and so are ``contradictions``: commits whose rows do not follow from the commits before them, each in a
     sentence. ``rows_expected`` is None, too, where nothing but the files says how many rows there are.
     """
@@ -121,7 +121,7 @@ class Verification:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deletion:
+class DeletionResult:
     """What became of superseded versions that were to be deleted.
 
     ``left`` are those, by index, that stayed and are not lakefold's to delete any more, each with the reason: another
@@ -130,7 +130,7 @@ class Deletion:
     """
 
     bytes_freed: int = 0
-    left: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    retained: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
@@ -138,15 +138,15 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
 
     #: The longest time from the last look at whose plan it is until nothing of a commit can land any more, timeouts
     #: of a catalog included. Zero where a lock of the table keeps everybody else away until the commit has ended.
-    commit_takes: timedelta
+    max_commit_duration: timedelta
     #: Set by whoever runs a plan. ``prepare`` calls it, once for whatever it stages and before the first file of that
     #: exists: so everything that an attempt may have left is known, whenever it died.
-    journal: Journal
+    journal: StagingJournal
 
     def start(self) -> None:
         """Have what the table is changed with, such as a Spark session, started where there is none (step 2)."""
 
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """Check every slice against the table and make the plan known to it (step 3).
 
         What ``rewrite`` may write, and where, is settled here and told to ``journal``.
@@ -155,12 +155,12 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         group is left, Transient when the table's lock is taken, Rejected when the table can't be served.
         """
 
-    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+    def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """Write the new files, invisible to readers (step 4). Raises Transient, Rejected or Conflict.
 
         Each goes to where ``prepare`` said. A writer of the format's own that chooses names itself, under directories
         that others write to as well, can't be had for it: nobody could tell its files from theirs.
-        A Conflict with ``LeftOut`` groups in its ``args[1]`` names inputs that can't be read.
+        A Conflict with ``SkippedGroup`` groups in its ``args[1]`` names inputs that can't be read.
         """
 
     def commit(self, rewrite: Rewrite) -> Commit:
@@ -175,12 +175,12 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         lost is never Transient. Then nothing is deleted until the table has been asked.
         """
 
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         """Withdraw what ``instants`` of this plan left uncommitted; the number of instants for which that did anything.
@@ -195,10 +195,10 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         forgotten which commit made it so. Raises where something may have stayed; it is asked again then.
         """
 
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         """Delete superseded files through the format, in the order given; what became of them.
 
-        Files already gone count as deleted; one that ``SupersededVersion.differs``, asked right before its deletion,
+        Files already gone count as deleted; one that ``SupersededVersion.difference``, asked right before its deletion,
         stays. With ``Capability.OWN_EXPIRY`` the table is asked to expire what came before the commits that superseded
         them, no later state; what an older state that it keeps still has is left to it. Raises Conflict where a version
         is live, pending or kept by a savepoint, before anything of its commit is deleted; what another error leaves is
@@ -209,7 +209,7 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """Stop a running ``rewrite`` of this writer from another thread."""
 
 
-class Offers(Protocol):
+class FormatFeatures(Protocol):
     """What a table format says that it can do."""
 
     name: str
@@ -219,16 +219,16 @@ class Offers(Protocol):
     services: tuple[str, ...]
 
 
-class TableFormat(Offers, Protocol):
+class TableFormat(FormatFeatures, Protocol):
     """Observes tables of one format; needs no JVM."""
 
     #: what the Spark session of a process that changes such tables is started with
-    session: SessionNeeds
+    session_requirements: SessionRequirements
 
-    def discover(self, location: str) -> Iterator[TableRef | Unsearched]:
+    def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
         """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself.
 
-        A part of it that can't be searched is yielded as ``Unsearched`` and hides no table elsewhere. Yields nothing
+        A part of it that can't be searched is yielded as ``SearchFailure`` and hides no table elsewhere. Yields nothing
         where only a catalog tells of tables. Raises Rejected where there is no such directory, Rejected or Transient
         where ``location`` itself can't be read.
         """
@@ -246,7 +246,7 @@ class TableFormat(Offers, Protocol):
         Transient where it can't be reached, or where files go on vanishing while it is read.
         """
 
-    def committed(self, table: TableRef, plan_id: str) -> Commit | None:
+    def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
         """The completed commit that names ``plan_id``, however old; None where the table denies that there is one.
 
         With nothing of the plan left to commit a denial is the last word, so whoever can't ask says so: Transient or
@@ -254,26 +254,26 @@ class TableFormat(Offers, Protocol):
         (``lake.optional.FindsStaged``). Raises CommitLost where a commit names the plan and what it did is gone.
         """
 
-    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+    def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
         """Those of ``plan_ids`` that recent commits name, each with its commit; old ones may be missed.
 
         Asked at every sweep, so it is cheap. Raises as ``committed`` does.
         """
 
-    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """For each version's path: None when it may be deleted now, else the reason why not.
 
         No two of ``versions`` have one path. Raises as ``snapshot`` does.
         """
 
-    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+    def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """Those of ``versions``, by index, that are nobody's to delete any more, each with the reason.
 
         What replaced them was undone, or they are gone already. Says nothing of what only time would tell. Raises as
         ``snapshot`` does.
         """
 
-    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
         """Compare storage with the table's last commits; ``superseded`` are those of its versions that wait.
 
         Raises as ``snapshot`` does, and Rejected where ``rows`` can't be counted.
@@ -286,7 +286,7 @@ class TableFormat(Offers, Protocol):
         does.
         """
 
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> TableWriter:
         """What changes the table, once entered. ``engines`` rewrite files, unless the format brings its own.
 
         Made without looking at the table or calling ``spark``.

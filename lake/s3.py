@@ -40,7 +40,7 @@ _CHAIN = frozenset(
 _AWS = re.compile(r"s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(\.cn)?")
 _DEFAULT_REGION = "us-east-1"
 #: how long one conditional write may take, its repetitions included
-_PATIENCE = timedelta(seconds=15)
+_REQUEST_TIMEOUT = timedelta(seconds=15)
 
 _settings: Mapping[str, str] = {}
 
@@ -53,7 +53,7 @@ def configure(spark_settings: Mapping[str, str]) -> None:
     }
 
 
-def configured() -> dict[str, str]:
+def current_configuration() -> dict[str, str]:
     """What to tell ``configure`` in another process."""
     return {PREFIX + key: value for key, value in _settings.items()}
 
@@ -126,8 +126,8 @@ class S3Access:
         return S3Store(
             bucket,
             config=options,
-            client_options={"allow_http": allow_http, "timeout": _PATIENCE},
-            retry_config={"max_retries": 3, "retry_timeout": _PATIENCE},
+            client_options={"allow_http": allow_http, "timeout": _REQUEST_TIMEOUT},
+            retry_config={"max_retries": 3, "retry_timeout": _REQUEST_TIMEOUT},
         )
 
     def environment(self) -> dict[str, str]:

@@ -5,10 +5,10 @@ import contextlib
 from typing import Any
 
 #: how long Spark may take to count the last tasks of a job that has ended
-_COUNTED_MS = 5_000
+_LISTENER_TIMEOUT_MS = 5_000
 
 
-def stages_of(context: Any, tag: str) -> set[int]:
+def stage_ids(context: Any, tag: str) -> set[int]:
     """The stages of these jobs, each once: a job that needs what an earlier one shuffled names its stages, too."""
     tracker, found = context._jsc.sc().statusTracker(), set[int]()
     for job in tracker.getJobIdsForTag(tag):
@@ -24,8 +24,8 @@ def cpu_seconds(context: Any, tag: str) -> float | None:
     """
     with contextlib.suppress(Exception):  # as where it has forgotten a stage
         jvm = context._jsc.sc()
-        jvm.listenerBus().waitUntilEmpty(_COUNTED_MS)
+        jvm.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MS)
         store = jvm.statusStore()
-        nanoseconds: int = sum(store.lastStageAttempt(stage).executorCpuTime() for stage in stages_of(context, tag))
+        nanoseconds: int = sum(store.lastStageAttempt(stage).executorCpuTime() for stage in stage_ids(context, tag))
         return nanoseconds / 1e9
     return None

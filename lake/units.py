@@ -30,14 +30,14 @@ _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*")
 _NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]+)?\s*")
 
 
-def is_bare(value: object) -> bool:
+def is_unitless(value: object) -> bool:
     """Whether ``value`` is a number without a unit; 0 needs none."""
     return bool(_NUMBER.fullmatch(str(value))) and float(str(value)) > 0
 
 
 def parse_bytes(text: str | int) -> int:
     """``300MiB``, ``1.5 GB`` or 0 as an integer; ValueError otherwise, for a number without a unit too."""
-    if is_bare(text):
+    if is_unitless(text):
         number = str(text).strip()
         raise ValueError(f"{number} has no unit; write {number}B or {number}MiB, whichever is meant")
     match = _QUANTITY.fullmatch(str(text))
@@ -62,7 +62,7 @@ def parse_duration(text: str | int | float | timedelta) -> timedelta:
     """``15min``, ``7d``, ``30s`` or 0; ValueError otherwise, for a number without a unit too."""
     if isinstance(text, timedelta):
         return text
-    if is_bare(text):
+    if is_unitless(text):
         number = str(text).strip()
         raise ValueError(f"{number} has no unit; write {number}s or {number}min, whichever is meant")
     match = _QUANTITY.fullmatch(str(text))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.values import binary_bytes, mebibytes, read_flag, seconds, without_remark
+from planner.values import parse_binary_size, parse_bool, parse_mebibytes, parse_seconds, strip_comment
 
 DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 
@@ -20,12 +20,12 @@ DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 class Alias:
     """A foreign key that sets ``knob``. ``read`` turns its value into the knob's (None: as the knob itself does)."""
 
-    knob: str
-    read: Callable[[Any], Any] | None = None
+    field_name: str
+    parse: Callable[[Any], Any] | None = None
     note: str = ""
 
 
-def _filter_mode(value: Any) -> str:
+def _parse_filter_mode(value: Any) -> str:
     modes = {
         "none": "all",
         "recent_days": "recent_days",
@@ -38,57 +38,65 @@ def _filter_mode(value: Any) -> str:
     return mode
 
 
-def _layout(value: Any) -> str:
+def _parse_layout(value: Any) -> str:
     return re.sub(r"[-_]", "", str(value).strip().lower())
 
 
-_STRATEGY = {
-    "small.file.limit": Alias(knob="small_file_limit_bytes", read=binary_bytes),
-    "target.file.max.bytes": Alias(knob="target_file_max_bytes", read=binary_bytes),
-    "max.bytes.per.group": Alias(knob="max_bytes_per_group", read=binary_bytes),
-    "max.num.groups": Alias(knob="max_num_groups"),
-    "sort.columns": Alias(knob="sort_columns"),
-    "file.slices.sort.by": Alias(knob="file_slices_sort_by", note="used with strategy = hudi only"),
-    "daybased.lookback.partitions": Alias(knob="recent_partitions"),
-    "daybased.skipfromlatest.partitions": Alias(knob="skip_latest_partitions"),
-    "cluster.begin.partition": Alias(knob="partition_begin"),
-    "cluster.end.partition": Alias(knob="partition_end"),
-    "partition.selected": Alias(knob="partition_selected"),
-    "partition.regex.pattern": Alias(knob="partition_regex"),
+_STRATEGY_ALIASES = {
+    "small.file.limit": Alias(field_name="small_file_limit_bytes", parse=parse_binary_size),
+    "target.file.max.bytes": Alias(field_name="target_file_max_bytes", parse=parse_binary_size),
+    "max.bytes.per.group": Alias(field_name="max_bytes_per_group", parse=parse_binary_size),
+    "max.num.groups": Alias(field_name="max_num_groups"),
+    "sort.columns": Alias(field_name="sort_columns"),
+    "file.slices.sort.by": Alias(field_name="file_slices_sort_by", note="used with strategy = hudi only"),
+    "daybased.lookback.partitions": Alias(field_name="recent_partitions"),
+    "daybased.skipfromlatest.partitions": Alias(field_name="skip_latest_partitions"),
+    "cluster.begin.partition": Alias(field_name="partition_begin"),
+    "cluster.end.partition": Alias(field_name="partition_end"),
+    "partition.selected": Alias(field_name="partition_selected"),
+    "partition.regex.pattern": Alias(field_name="partition_regex"),
 }
-_ENOUGH = "enough by itself here, whatever starts compaction in Hudi"
-_OLDEST_LOG = "counted for each slice from its oldest log, not from the table's last compaction"
-_MISSING_BASE = "a write-time setting; only strategy = hudi reads it, as the size of a slice without a base file"
+_SUFFICIENT_NOTE = "enough by itself here, whatever starts compaction in Hudi"
+_OLDEST_LOG_NOTE = "counted for each slice from its oldest log, not from the table's last compaction"
+_MISSING_BASE_NOTE = "a write-time setting; only strategy = hudi reads it, as the size of a slice without a base file"
 
 ALIASES: Mapping[str, Alias] = MappingProxyType(
     {
-        **{f"hoodie.clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY.items()},
-        **{f"clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY.items()},
+        **{f"hoodie.clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY_ALIASES.items()},
+        **{f"clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY_ALIASES.items()},
         # the one key whose unit differs between the two: Flink's is a bare number of MiB
-        "clustering.plan.strategy.small.file.limit": Alias(knob="small_file_limit_bytes", read=mebibytes),
-        "hoodie.clustering.plan.partition.filter.mode": Alias(knob="partition_filter", read=_filter_mode),
-        "clustering.plan.partition.filter.mode": Alias(knob="partition_filter", read=_filter_mode),
-        "hoodie.layout.optimize.strategy": Alias(knob="layout", read=_layout),
-        "hoodie.parquet.compression.codec": Alias(knob="compression"),
-        "hoodie.parquet.max.file.size": Alias(knob="missing_base_bytes", read=binary_bytes, note=_MISSING_BASE),
-        "write.parquet.max.file.size": Alias(knob="missing_base_bytes", read=mebibytes, note=_MISSING_BASE),
-        "spark.hive.automerge.least.filenum": Alias(knob="min_input_files"),
-        "hoodie.compact.inline.max.delta.commits": Alias(knob="compact_delta_commits"),
-        "hoodie.compact.inline.max.delta.seconds": Alias(knob="compact_age", read=seconds, note=_OLDEST_LOG),
-        "compaction.delta_commits": Alias(knob="compact_delta_commits"),
-        "compaction.delta_seconds": Alias(knob="compact_age", read=seconds, note=_OLDEST_LOG),
-        "hoodie.compaction.logfile.num.threshold": Alias(knob="compact_log_files", note=_ENOUGH),
-        "hoodie.compaction.logfile.size.threshold": Alias(knob="compact_log_bytes", read=binary_bytes, note=_ENOUGH),
+        "clustering.plan.strategy.small.file.limit": Alias(field_name="small_file_limit_bytes", parse=parse_mebibytes),
+        "hoodie.clustering.plan.partition.filter.mode": Alias(field_name="partition_filter", parse=_parse_filter_mode),
+        "clustering.plan.partition.filter.mode": Alias(field_name="partition_filter", parse=_parse_filter_mode),
+        "hoodie.layout.optimize.strategy": Alias(field_name="layout", parse=_parse_layout),
+        "hoodie.parquet.compression.codec": Alias(field_name="compression"),
+        "hoodie.parquet.max.file.size": Alias(
+            field_name="missing_base_bytes", parse=parse_binary_size, note=_MISSING_BASE_NOTE
+        ),
+        "write.parquet.max.file.size": Alias(
+            field_name="missing_base_bytes", parse=parse_mebibytes, note=_MISSING_BASE_NOTE
+        ),
+        "spark.hive.automerge.least.filenum": Alias(field_name="min_input_files"),
+        "hoodie.compact.inline.max.delta.commits": Alias(field_name="compact_delta_commits"),
+        "hoodie.compact.inline.max.delta.seconds": Alias(
+            field_name="compact_age", parse=parse_seconds, note=_OLDEST_LOG_NOTE
+        ),
+        "compaction.delta_commits": Alias(field_name="compact_delta_commits"),
+        "compaction.delta_seconds": Alias(field_name="compact_age", parse=parse_seconds, note=_OLDEST_LOG_NOTE),
+        "hoodie.compaction.logfile.num.threshold": Alias(field_name="compact_log_files", note=_SUFFICIENT_NOTE),
+        "hoodie.compaction.logfile.size.threshold": Alias(
+            field_name="compact_log_bytes", parse=parse_binary_size, note=_SUFFICIENT_NOTE
+        ),
     }
 )
 """Foreign keys that set a knob."""
 
-_WRITE_TIME = "it sizes files while they are written; lakefold sizes them afterwards"
-_OWN_CLUSTERING = "lakefold schedules and runs clustering itself; turn this off at the writer or both will plan"
-_OWN_COMPACTION = "lakefold schedules and runs compaction itself; turn this off at the writer or both will plan"
-_EXECUTION = "lakefold chooses how a plan is executed; see engine and strategy"
+_WRITE_TIME_NOTE = "it sizes files while they are written; lakefold sizes them afterwards"
+_CLUSTERING_NOTE = "lakefold schedules and runs clustering itself; turn this off at the writer or both will plan"
+_COMPACTION_NOTE = "lakefold schedules and runs compaction itself; turn this off at the writer or both will plan"
+_EXECUTION_NOTE = "lakefold chooses how a plan is executed; see engine and strategy"
 
-IGNORED: Mapping[str, str] = MappingProxyType(
+IGNORED_KEYS: Mapping[str, str] = MappingProxyType(
     {
         **dict.fromkeys(
             [
@@ -109,7 +117,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
                 "write.log.max.size",
                 "write.log_block.size",
             ],
-            _WRITE_TIME,
+            _WRITE_TIME_NOTE,
         ),
         **dict.fromkeys(
             [
@@ -125,7 +133,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
                 "clustering.delta_commits",
                 "clustering.tasks",
             ],
-            _OWN_CLUSTERING,
+            _CLUSTERING_NOTE,
         ),
         **dict.fromkeys(
             [
@@ -135,7 +143,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
                 "compaction.schedule.enabled",
                 "compaction.async.enabled",
             ],
-            _OWN_COMPACTION,
+            _COMPACTION_NOTE,
         ),
         "hoodie.compaction.strategy": "lakefold chooses the slices itself; see compact_log_files and its neighbours",
         **dict.fromkeys(
@@ -151,7 +159,7 @@ IGNORED: Mapping[str, str] = MappingProxyType(
                 "hoodie.layout.optimize.curve.build.method",
                 "hoodie.layout.optimize.build.curve.sample.size",
             ],
-            _EXECUTION,
+            _EXECUTION_NOTE,
         ),
         "spark.hive.automerge.shuffle.enabled": "rows of a group are cut into its outputs evenly, without a shuffle",
         **dict.fromkeys(
@@ -177,10 +185,10 @@ IGNORED: Mapping[str, str] = MappingProxyType(
 )
 """Foreign keys that are accepted without effect, and why."""
 
-_NOT_SIZING = "it says nothing about file sizes"
+_NOT_SIZING_NOTE = "it says nothing about file sizes"
 IGNORED_PREFIXES: Mapping[str, str] = MappingProxyType(
     {
-        f"hoodie.{family}.": _NOT_SIZING
+        f"hoodie.{family}.": _NOT_SIZING_NOTE
         for family in (
             "archive", "bloom", "bulkinsert", "clean", "cleaner", "cleanup", "client", "commits", "compact",
             "compaction", "consistency", "database", "datasource", "deltastreamer", "embed", "fail", "finalize",
@@ -192,10 +200,10 @@ IGNORED_PREFIXES: Mapping[str, str] = MappingProxyType(
 """Families of Hudi keys that a pasted writer configuration brings along."""
 
 
-READ_TOGETHER = frozenset({"hoodie.compact.inline.trigger.strategy", "compaction.trigger.strategy"})
-"""Keys of an ignored family that ``translate_rest`` needs to tell what other keys mean."""
+TRIGGER_STRATEGY_KEYS = frozenset({"hoodie.compact.inline.trigger.strategy", "compaction.trigger.strategy"})
+"""Keys of an ignored family that ``translate_dependent_keys`` needs to tell what other keys mean."""
 #: which of Hudi's two compaction triggers its strategies look at: delta commits, time
-_TRIGGERS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
+_TRIGGERS_BY_STRATEGY: Mapping[str, tuple[bool, bool]] = MappingProxyType(
     {
         "num_commits": (True, False),
         "num_commits_after_last_request": (True, False),
@@ -207,28 +215,28 @@ _TRIGGERS: Mapping[str, tuple[bool, bool]] = MappingProxyType(
 
 
 #: the key of Spark's Hive auto-merge that sets no knob: false is the mode ``off``, true leaves the mode as it is
-SWITCH = "spark.hive.automerge.enabled"
+AUTOMERGE_ENABLED_KEY = "spark.hive.automerge.enabled"
 
 
-def switches_off(value: Any) -> bool:
-    """Whether the value of ``SWITCH`` turns a table off. Raises ValueError, with the key."""
+def is_disabled_by_automerge(value: Any) -> bool:
+    """Whether the value of ``AUTOMERGE_ENABLED_KEY`` turns a table off. Raises ValueError, with the key."""
     try:
-        return not read_flag(without_remark(value))
+        return not parse_bool(strip_comment(value))
     except ValueError as error:
-        raise ValueError(f"{SWITCH}: {error}") from None
+        raise ValueError(f"{AUTOMERGE_ENABLED_KEY}: {error}") from None
 
 
-def translate_rest(
-    rest: dict[str, Any], values: Mapping[str, Any], origins: Mapping[str, str], notes: list[str]
+def translate_dependent_keys(
+    remaining: dict[str, Any], values: Mapping[str, Any], origins: Mapping[str, str], notes: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
     """Settings that only make sense together: (knob, value, key) for each; takes what it knows out of ``rest``.
 
     ``values`` are the knobs set so far, ``origins`` the key each was set by; lines for a person go to ``notes``.
     Raises ValueError in one line.
     """
-    yield from _auto_merge(rest, origins, notes)
+    yield from _translate_automerge_keys(remaining, origins, notes)
     mode = values.get("partition_filter", "all")
-    commits, seconds = _compaction_triggers(rest, notes)
+    commits, seconds = _pop_compaction_triggers(remaining, notes)
     ineffective = {
         "skip_latest_partitions": (mode != "recent_days", 0, "filter mode RECENT_DAYS"),
         "partition_begin": (mode != "selected", None, "filter mode SELECTED_PARTITIONS"),
@@ -243,35 +251,39 @@ def translate_rest(
             yield knob, default, key
 
 
-def _compaction_triggers(rest: dict[str, Any], notes: list[str]) -> tuple[bool, bool]:
+def _pop_compaction_triggers(remaining: dict[str, Any], notes: list[str]) -> tuple[bool, bool]:
     """Whether Hudi's settings count delta commits, and time; a strategy we don't know counts both."""
     chosen = "num_commits"
-    for key in sorted(READ_TOGETHER & rest.keys()):
-        chosen = str(rest.pop(key)).strip().lower()
+    for key in sorted(TRIGGER_STRATEGY_KEYS & remaining.keys()):
+        chosen = str(remaining.pop(key)).strip().lower()
         if chosen == "num_and_time":
             notes.append(f"{key} = {chosen}: either of the two suffices here")
-        elif chosen not in _TRIGGERS:
-            notes.append(f"{key} = {chosen} is not used: it is none of {', '.join(_TRIGGERS)}")
-    return _TRIGGERS.get(chosen, (True, True))
+        elif chosen not in _TRIGGERS_BY_STRATEGY:
+            notes.append(f"{key} = {chosen} is not used: it is none of {', '.join(_TRIGGERS_BY_STRATEGY)}")
+    return _TRIGGERS_BY_STRATEGY.get(chosen, (True, True))
 
 
-def _auto_merge(rest: dict[str, Any], origins: Mapping[str, str], notes: list[str]) -> Iterator[tuple[str, Any, str]]:
+def _translate_automerge_keys(
+    remaining: dict[str, Any], origins: Mapping[str, str], notes: list[str]
+) -> Iterator[tuple[str, Any, str]]:
     """``spark.hive.automerge.*``: the ideal file is a share of a DFS block, and any smaller file is worth merging."""
     prefix = "spark.hive.automerge."
-    enabled = rest.pop(SWITCH, None)
-    if enabled is not None and switches_off(enabled):
-        notes.append(f"{SWITCH} = {enabled} turns tables off; a mode that is set later, or beside it, wins")
+    enabled = remaining.pop(AUTOMERGE_ENABLED_KEY, None)
+    if enabled is not None and is_disabled_by_automerge(enabled):
+        notes.append(
+            f"{AUTOMERGE_ENABLED_KEY} = {enabled} turns tables off; a mode that is set later, or beside it, wins"
+        )
     elif enabled is not None:
-        notes.append(f"{SWITCH} = {enabled} is not used: a table's mode, compact or observe, decides")
-    block = rest.pop("dfs.blocksize", None)
+        notes.append(f"{AUTOMERGE_ENABLED_KEY} = {enabled} is not used: a table's mode, compact or observe, decides")
+    block = remaining.pop("dfs.blocksize", None)
     percent_key = f"{prefix}block.percent"
-    if percent_key not in rest:
+    if percent_key not in remaining:
         if block is not None:
             notes.append(f"dfs.blocksize = {block} is not used: it only scales {percent_key}")
         return
-    percent = rest.pop(percent_key)
+    percent = remaining.pop(percent_key)
     try:
-        ideal = int(float(percent) * (DFS_BLOCK_BYTES if block is None else binary_bytes(block)))
+        ideal = int(float(percent) * (DFS_BLOCK_BYTES if block is None else parse_binary_size(block)))
     except (TypeError, ValueError):
         ideal = -1
     if ideal <= 0:

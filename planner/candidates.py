@@ -13,26 +13,26 @@ import pyarrow.compute as pc
 
 from lake.model import DeltaKind, Snapshot
 from lake.plan import DeclinedPlan, FailedPlan
-from planner.knobs import Sizing
+from planner.knobs import PlanningSettings
 from planner.partitions import select_partitions
-from planner.reasons import CODE, UNDECIDED, Reason
+from planner.reasons import REASON_CODES, UNDECIDED, Reason
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 Shares = npt.NDArray[np.float64]
 NEVER_US = np.iinfo(np.int64).max
-_CONFLICTING = tuple(kind for kind in DeltaKind if kind.conflicts)
+_CONFLICTING_DELTAS = tuple(kind for kind in DeltaKind if kind.is_conflicting)
 
 
-class Details(Protocol):
+class SliceDetails(Protocol):
     """What is asked of few slices, or under few policies; ``rows`` are places of slices in ``Candidates``."""
 
     @property
     def uncompacted_commits(self) -> int:
         """Commits that wrote deltas only since the table's last compaction."""
 
-    def without_base(self, rows: Ints) -> Mask | None:
+    def is_log_only(self, rows: Ints) -> Mask | None:
         """Which of ``rows`` have logs only; None where no slice of the table does."""
 
     def written_order(self, rows: Ints) -> Ints:
@@ -41,13 +41,13 @@ class Details(Protocol):
     def oldest_log_us(self, rows: Ints) -> Ints:
         """When the oldest log of each was committed; ``NEVER_US`` without one."""
 
-    def with_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
+    def has_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
         """Which of ``rows`` have deltas of one of ``kinds``; None where no slice of the table does."""
 
-    def deleted_share(self, rows: Ints) -> Shares | None:
+    def deleted_row_share(self, rows: Ints) -> Shares | None:
         """The share, 0 to 1, of its base file's rows that each one's deltas delete, NaN where unknown; None: of all."""
 
-    def by_file_id(self, run: Ints, rows: Ints) -> Ints:
+    def sort_by_file_id(self, run: Ints, rows: Ints) -> Ints:
         """Places of ``rows`` sorted by ``run``, then by file id."""
 
 
@@ -67,34 +67,34 @@ class Candidates:
     """
 
     partitions: list[str]
-    order: Ints
+    partition_order: Ints
     partition: npt.NDArray[np.int32]
-    cell: npt.NDArray[np.int32]
+    grouping_key: npt.NDArray[np.int32]
     bytes: Ints
     log_files: Ints
     log_bytes: Ints
     rewritable: Mask
     modified_us: Ints
-    codes: Codes
-    numbers: Ints
-    details: Details
+    reason_codes: Codes
+    reason_numbers: Ints
+    details: SliceDetails
 
-    def decide(self, rows: Mask | Ints, reason: Reason, numbers: Ints | int = 0) -> None:
+    def decide(self, rows: Mask | Ints, reason: Reason, reason_numbers: Ints | int = 0) -> None:
         """Give ``rows`` their reason and its number."""
-        self.codes[rows] = CODE[reason]
-        self.numbers[rows] = numbers
+        self.reason_codes[rows] = REASON_CODES[reason]
+        self.reason_numbers[rows] = reason_numbers
 
 
 def find_candidates(
     snapshot: Snapshot,
-    policy: Sizing,
+    policy: PlanningSettings,
     *,
     now: datetime,
     quarantined: Collection[str] = (),
     partitions: Collection[str] | None = None,
     failed: Sequence[FailedPlan] = (),
     declined: Sequence[DeclinedPlan] = (),
-    waiting: bool = True,
+    apply_waiting: bool = True,
 ) -> Candidates:
     """Decide every slice that needs no look at its neighbours; the others stay ``UNDECIDED``.
 
@@ -105,92 +105,92 @@ def find_candidates(
     less than ``quiet_period``, and small while its base file is less than ``small_file_limit_bytes``.
     """
     slices = snapshot.slices
-    names, partition = _partitions(slices["partition"])
-    sizes = _ints(slices["bytes"])
+    names, partition = _encode_partitions(slices["partition"])
+    sizes = _to_int64(slices["bytes"])
     found = Candidates(
         partitions=names,
-        order=np.empty(0, dtype=np.int64),
+        partition_order=np.empty(0, dtype=np.int64),
         partition=partition,
-        cell=_cells(partition, slices["group_key"]),
+        grouping_key=_grouping_keys(partition, slices["group_key"]),
         bytes=sizes,
         log_files=np.asarray(pc.list_value_length(slices["log_files"]).to_numpy(), dtype=np.int64),
-        log_bytes=_ints(slices["log_bytes"]),
+        log_bytes=_to_int64(slices["log_bytes"]),
         rewritable=np.ones(len(sizes), dtype=np.bool_),
-        modified_us=_ints(slices["modified_at"].cast(pa.int64())),
-        codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
-        numbers=np.zeros(len(sizes), dtype=np.int64),
-        details=_Listed(snapshot),
+        modified_us=_to_int64(slices["modified_at"].cast(pa.int64())),
+        reason_codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
+        reason_numbers=np.zeros(len(sizes), dtype=np.int64),
+        details=_SnapshotDetails(snapshot),
     )
     index = {name: place for place, name in enumerate(names)}
     if partitions is None:
         selected = select_partitions(names, policy, now=now)
     else:
         selected = sorted(set(names).intersection(path.strip("/") for path in partitions))
-    found.order = np.asarray([index[name] for name in selected], dtype=np.int64)
+    found.partition_order = np.asarray([index[name] for name in selected], dtype=np.int64)
 
     # last first: each decision overrides those that come after it in the order of Reason
-    if waiting:
+    if apply_waiting:
         _decide_waiting(snapshot, found, policy, now=now, failed=failed, declined=declined)
     if quarantined:
         wanted = pa.array(sorted(quarantined), type=pa.string())
-        found.decide(_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
+        found.decide(_to_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
     if len(selected) < len(names):
         left_out = np.ones(len(names), dtype=np.bool_)
-        left_out[found.order] = False
+        left_out[found.partition_order] = False
         found.decide(left_out[partition], Reason.FILTERED)
     decide_large(found, policy)
-    if not waiting:  # the logs of a slice are taken by whoever has begun on it
-        found.rewritable &= _mask(pc.is_null(slices["busy_reason"]))
+    if not apply_waiting:  # the logs of a slice are taken by whoever has begun on it
+        found.rewritable &= _to_mask(pc.is_null(slices["busy_reason"]))
     _decide_damaged(snapshot, found)
     return found
 
 
-def decide_recent(found: Candidates, policy: Sizing, now_us: int) -> None:
+def decide_recent(candidates: Candidates, policy: PlanningSettings, now_us: int) -> None:
     """Slices whose quiet period is not over; ``now_us`` are µs since 1970 in UTC."""
     if not policy.quiet_period:
         return
-    ages_us = now_us - found.modified_us
+    ages_us = now_us - candidates.modified_us
     recent = ages_us < int(policy.quiet_period.total_seconds() * 1_000_000)
     if recent.any():
-        found.decide(recent, Reason.RECENT, ages_us[recent] // 1_000_000)
+        candidates.decide(recent, Reason.RECENT, ages_us[recent] // 1_000_000)
 
 
-def decide_large(found: Candidates, policy: Sizing) -> None:
+def decide_large(candidates: Candidates, policy: PlanningSettings) -> None:
     """Slices that are no small files; tells what compaction may take of what is undecided or young.
 
     Writers go on appending to logs while a slice is compacted, so those wait for nothing. A rewrite is lost to the next
     delta of any other kind, so a slice has to come to rest before.
     """
-    found.rewritable = found.codes == UNDECIDED
-    young = np.flatnonzero(found.codes == CODE[Reason.RECENT])
-    lost = found.details.with_deltas(_CONFLICTING, young)
-    found.rewritable[young] = True if lost is None else ~lost
-    large = found.bytes >= policy.small_file_limit_bytes
+    candidates.rewritable = candidates.reason_codes == UNDECIDED
+    young = np.flatnonzero(candidates.reason_codes == REASON_CODES[Reason.RECENT])
+    lost = candidates.details.has_deltas(_CONFLICTING_DELTAS, young)
+    candidates.rewritable[young] = True if lost is None else ~lost
+    large = candidates.bytes >= policy.small_file_limit_bytes
     if policy.compaction:
-        large &= found.rewritable | (found.log_files == 0)
-    found.decide(large, Reason.ABOVE_LIMIT, found.bytes[large])
+        large &= candidates.rewritable | (candidates.log_files == 0)
+    candidates.decide(large, Reason.ABOVE_LIMIT, candidates.bytes[large])
 
 
 def _decide_waiting(
     snapshot: Snapshot,
-    found: Candidates,
-    policy: Sizing,
+    candidates: Candidates,
+    policy: PlanningSettings,
     *,
     now: datetime,
     failed: Sequence[FailedPlan],
     declined: Sequence[DeclinedPlan],
 ) -> None:
     """What waits for time, for what is pending on the table, or for what a person thinks of an earlier plan."""
-    decide_recent(found, policy, int(now.timestamp() * 1_000_000))
+    decide_recent(candidates, policy, int(now.timestamp() * 1_000_000))
     busy = snapshot.slices["busy_reason"]
     if busy.null_count < len(busy):
-        found.decide(_mask(pc.is_valid(busy)), Reason.BUSY)
-    _decide_as_before(snapshot, found, declined, Reason.DECLINED)
-    _decide_as_before(snapshot, found, failed, Reason.FAILED)
+        candidates.decide(_to_mask(pc.is_valid(busy)), Reason.BUSY)
+    _decide_previously_rejected(snapshot, candidates, declined, Reason.DECLINED)
+    _decide_previously_rejected(snapshot, candidates, failed, Reason.FAILED)
 
 
-def _decide_as_before(
-    snapshot: Snapshot, found: Candidates, plans: Sequence[FailedPlan | DeclinedPlan], reason: Reason
+def _decide_previously_rejected(
+    snapshot: Snapshot, candidates: Candidates, plans: Sequence[FailedPlan | DeclinedPlan], reason: Reason
 ) -> None:
     """What these plans had is left alone; a slice with another base file or other logs is another one."""
     known = {
@@ -202,30 +202,30 @@ def _decide_as_before(
         return
     slices = snapshot.slices
     file_ids = pa.array(sorted({file_id for _, file_id, _, _ in known}), type=pa.string())
-    for row in np.flatnonzero(_mask(pc.is_in(slices["file_id"], value_set=file_ids))).tolist():
+    for row in np.flatnonzero(_to_mask(pc.is_in(slices["file_id"], value_set=file_ids))).tolist():
         file_id, path, logs = (slices[name][row].as_py() for name in ("file_id", "path", "log_files"))
-        index = known.get((found.partitions[found.partition[row]], file_id, path, tuple(logs)))
+        index = known.get((candidates.partitions[candidates.partition[row]], file_id, path, tuple(logs)))
         if index is not None:
-            found.decide(np.asarray([row]), reason, index)
+            candidates.decide(np.asarray([row]), reason, index)
 
 
-def _decide_damaged(snapshot: Snapshot, found: Candidates) -> None:
+def _decide_damaged(snapshot: Snapshot, candidates: Candidates) -> None:
     """What is not as the commits say is left alone whatever else holds: a rewrite would make that permanent."""
     if not snapshot.damaged:
         return
     place = {(entry.partition, entry.file_id): index for index, entry in enumerate(snapshot.damaged)}
     slices = snapshot.slices
     file_ids = pa.array(sorted({entry.file_id for entry in snapshot.damaged}), type=pa.string())
-    for row in np.flatnonzero(_mask(pc.is_in(slices["file_id"], value_set=file_ids))).tolist():
-        index = place.get((found.partitions[found.partition[row]], slices["file_id"][row].as_py()))
+    for row in np.flatnonzero(_to_mask(pc.is_in(slices["file_id"], value_set=file_ids))).tolist():
+        index = place.get((candidates.partitions[candidates.partition[row]], slices["file_id"][row].as_py()))
         if index is not None:
-            found.decide(np.asarray([row]), Reason.DAMAGED, index)
-            found.rewritable[row] = False
+            candidates.decide(np.asarray([row]), Reason.DAMAGED, index)
+            candidates.rewritable[row] = False
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """``Details`` of a snapshot."""
+class _SnapshotDetails:
+    """``SliceDetails`` of a snapshot."""
 
     snapshot: Snapshot
 
@@ -233,24 +233,24 @@ class _Listed:
     def uncompacted_commits(self) -> int:
         return self.snapshot.uncompacted_commits
 
-    def without_base(self, rows: Ints) -> Mask | None:
+    def is_log_only(self, rows: Ints) -> Mask | None:
         path = self.snapshot.slices["path"]
-        return _mask(pc.is_null(path))[rows] if path.null_count else None
+        return _to_mask(pc.is_null(path))[rows] if path.null_count else None
 
     def written_order(self, rows: Ints) -> Ints:
-        return _ints(self.snapshot.slices["written_order"].take(pa.array(rows)).fill_null(0))
+        return _to_int64(self.snapshot.slices["written_order"].take(pa.array(rows)).fill_null(0))
 
     def oldest_log_us(self, rows: Ints) -> Ints:
         oldest = self.snapshot.slices["oldest_log_at"].take(pa.array(rows))
-        return _ints(oldest.cast(pa.int64()).fill_null(NEVER_US))
+        return _to_int64(oldest.cast(pa.int64()).fill_null(NEVER_US))
 
-    def with_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
+    def has_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
         column = self.snapshot.slices["delta_kind"]
         if not any(word in kinds for chunk in column.chunks for word in chunk.dictionary.to_pylist()):
             return None
-        return _mask(pc.is_in(column.take(pa.array(rows)).cast(pa.string()), value_set=pa.array(kinds, pa.string())))
+        return _to_mask(pc.is_in(column.take(pa.array(rows)).cast(pa.string()), value_set=pa.array(kinds, pa.string())))
 
-    def deleted_share(self, rows: Ints) -> Shares | None:
+    def deleted_row_share(self, rows: Ints) -> Shares | None:
         slices = self.snapshot.slices
         if slices["deleted_rows"].null_count == len(slices):
             return None
@@ -258,12 +258,12 @@ class _Listed:
         shares = pc.divide(deleted, pc.if_else(pc.greater(stored, 0), stored, None))
         return np.asarray(shares.fill_null(np.nan).to_numpy(), dtype=np.float64)
 
-    def by_file_id(self, run: Ints, rows: Ints) -> Ints:
+    def sort_by_file_id(self, run: Ints, rows: Ints) -> Ints:
         names = pa.table({"run": run, "file_id": self.snapshot.slices["file_id"].take(pa.array(rows))})
-        return _ints(pc.sort_indices(names, sort_keys=[("run", "ascending"), ("file_id", "ascending")]))
+        return _to_int64(pc.sort_indices(names, sort_keys=[("run", "ascending"), ("file_id", "ascending")]))
 
 
-def _partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
+def _encode_partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     """The distinct partitions in use, sorted, and each row's index among them."""
     encoded = column.unify_dictionaries().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):  # no chunk at all
@@ -277,20 +277,20 @@ def _partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     return names, places[codes] if len(words) else np.empty(0, dtype=np.int32)
 
 
-def _cells(partition: npt.NDArray[np.int32], keys: Any) -> npt.NDArray[np.int32]:
+def _grouping_keys(partition: npt.NDArray[np.int32], keys: Any) -> npt.NDArray[np.int32]:
     """Each row's partition and group key as one number; the partition's own where no row has a key."""
     if keys.null_count == len(keys):
         return partition
-    names, key = _partitions(keys.cast(pa.string()).fill_null("").dictionary_encode())
+    names, key = _encode_partitions(keys.cast(pa.string()).fill_null("").dictionary_encode())
     pairs = partition.astype(np.int64) * len(names) + key
     cells: npt.NDArray[np.int32] = np.unique(pairs, return_inverse=True)[1].astype(np.int32)
     return cells
 
 
-def _ints(column: Any) -> Ints:
+def _to_int64(column: Any) -> Ints:
     """An int64 column without nulls as an array; no copy where it is one chunk."""
     return np.asarray(column.to_numpy(), dtype=np.int64)
 
 
-def _mask(column: Any) -> Mask:
+def _to_mask(column: Any) -> Mask:
     return np.asarray(column.to_numpy(), dtype=np.bool_)

@@ -28,30 +28,32 @@ import numpy as np
 
 from lake.model import DeltaKind
 from planner.candidates import Candidates, Ints, Mask, Shares
-from planner.groups import Groups, first_that_fit, sorted_places
-from planner.knobs import Sizing
-from planner.reasons import CODE, Reason, any_of
+from planner.groups import Groups, first_fit, sorted_positions
+from planner.knobs import PlanningSettings
+from planner.reasons import REASON_CODES, Reason, reason_mask
 
 #: finest step in which ratios differ, and the largest that is told apart: both far beyond what matters
-_RATIO_STEPS, _RATIO_MOST = 1e6, 2.0**52
+_RATIO_STEPS, _RATIO_MAX = 1e6, 2.0**52
 #: a slice that clustering leaves for one of these reasons is told how far it is from compaction instead
-_LEFT_BY_CLUSTERING = any_of((Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN))
+_SKIPPED_BY_CLUSTERING = reason_mask(
+    (Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
+)
 
 
-def due_slices(found: Candidates, policy: Sizing, *, now: datetime) -> Ints:
+def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetime) -> Ints:
     """Rows of the slices that reach a trigger and may be rewritten, the best first; held partitions included.
 
     Decides those that no plan has room for.
     """
-    rows = np.flatnonzero(found.rewritable & (found.log_files > 0))
+    rows = np.flatnonzero(candidates.rewritable & (candidates.log_files > 0))
     if not policy.compaction or not len(rows):
         return rows[:0]
-    logs, base = found.log_bytes[rows], found.bytes[rows]
+    logs, base = candidates.log_bytes[rows], candidates.bytes[rows]
     due = np.zeros(len(rows), dtype=np.bool_)
-    shares = _deleted_shares(rows, found, policy)
+    shares = _deleted_row_shares(rows, candidates, policy)
     if policy.compact_log_files:
-        vectors = found.details.with_deltas([DeltaKind.VECTOR], rows)
-        many = found.log_files[rows] >= policy.compact_log_files
+        vectors = candidates.details.has_deltas([DeltaKind.VECTOR], rows)
+        many = candidates.log_files[rows] >= policy.compact_log_files
         due |= many if vectors is None else many & ~vectors
     if policy.compact_log_bytes:
         due |= logs >= policy.compact_log_bytes
@@ -61,43 +63,45 @@ def due_slices(found: Candidates, policy: Sizing, *, now: datetime) -> Ints:
         due |= shares >= policy.compact_delete_ratio
     if policy.compact_age:
         latest_us = int((now - policy.compact_age).timestamp() * 1_000_000)
-        due |= found.details.oldest_log_us(rows) <= latest_us
-    if policy.compact_delta_commits and found.details.uncompacted_commits >= policy.compact_delta_commits:
+        due |= candidates.details.oldest_log_us(rows) <= latest_us
+    if policy.compact_delta_commits and candidates.details.uncompacted_commits >= policy.compact_delta_commits:
         due[:] = True
     over = due & (logs + base > policy.max_bytes_per_plan)
-    found.decide(rows[over], Reason.OVER_PLAN, (logs + base)[over])
+    candidates.decide(rows[over], Reason.OVER_PLAN, (logs + base)[over])
     due &= ~over
     rows, logs, base = rows[due], logs[due], base[due]
     spared = logs / np.maximum(base, 1)
     if shares is not None:
         spared += np.nan_to_num(shares[due])
-    ratio = np.minimum(spared * _RATIO_STEPS, _RATIO_MOST).astype(np.int64)
-    keys = [-ratio, -logs, found.partition[rows].astype(np.int64)]
-    return rows[sorted_places(np.zeros(len(rows), dtype=np.int64), keys, found, rows)]
+    ratio = np.minimum(spared * _RATIO_STEPS, _RATIO_MAX).astype(np.int64)
+    keys = [-ratio, -logs, candidates.partition[rows].astype(np.int64)]
+    return rows[sorted_positions(np.zeros(len(rows), dtype=np.int64), keys, candidates, rows)]
 
 
-def choose_slices(due: Ints, found: Candidates, policy: Sizing, free: Mask) -> Ints:
+def choose_slices(due: Ints, candidates: Candidates, policy: PlanningSettings, free: Mask) -> Ints:
     """Rows of ``due`` for one plan, in their order; every other one is given its reason.
 
     ``free`` says of each partition whether no live plan holds it.
     """
     if not len(due):
         return due
-    sizes = found.bytes[due] + found.log_bytes[due]
-    available = free[found.partition[due]]
-    found.decide(due[~available], Reason.HELD)
+    sizes = candidates.bytes[due] + candidates.log_bytes[due]
+    available = free[candidates.partition[due]]
+    candidates.decide(due[~available], Reason.HELD)
     wanted = np.flatnonzero(available)
-    places, room = first_that_fit(sizes[wanted], policy.max_slices_per_compaction, policy.max_bytes_per_plan)
+    places, room = first_fit(sizes[wanted], policy.max_slices_per_compaction, policy.max_bytes_per_plan)
     waiting = sizes[wanted]
     full = (len(places) == policy.max_slices_per_compaction) & (waiting <= room)
-    found.codes[due[wanted]] = np.where(full, CODE[Reason.NEXT_PLAN_SLICES], CODE[Reason.NEXT_PLAN_BYTES])
-    found.numbers[due[wanted]] = waiting
+    candidates.reason_codes[due[wanted]] = np.where(
+        full, REASON_CODES[Reason.NEXT_PLAN_SLICES], REASON_CODES[Reason.NEXT_PLAN_BYTES]
+    )
+    candidates.reason_numbers[due[wanted]] = waiting
     chosen = due[wanted[places]]
-    found.decide(chosen, Reason.CHOSEN, np.arange(len(chosen)))
+    candidates.decide(chosen, Reason.CHOSEN, np.arange(len(chosen)))
     return chosen
 
 
-def one_group_each(rows: Ints, found: Candidates) -> Groups:
+def single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
     """Each of ``rows`` as a group of its own that becomes one file."""
     place = np.arange(len(rows), dtype=np.int64)
     ones = np.ones(len(rows), dtype=np.int64)
@@ -105,27 +109,27 @@ def one_group_each(rows: Ints, found: Candidates) -> Groups:
         rows=rows,
         start=place,
         end=place + 1,
-        partition=found.partition[rows].astype(np.int64),
-        bytes=found.bytes[rows] + found.log_bytes[rows],
+        partition=candidates.partition[rows].astype(np.int64),
+        bytes=candidates.bytes[rows] + candidates.log_bytes[rows],
         outputs=ones,
-        small_after=ones,
-        keep=ones.astype(np.bool_),
-        why_not=np.zeros(len(rows), dtype=np.int8),
+        small_outputs=ones,
+        worthwhile=ones.astype(np.bool_),
+        rejection_codes=np.zeros(len(rows), dtype=np.int8),
     )
 
 
-def explain_others(due: Ints, found: Candidates, policy: Sizing) -> None:
+def explain_not_due(due: Ints, candidates: Candidates, policy: PlanningSettings) -> None:
     """Tell slices with logs that neither kind takes up how many log files they have, or what share of deleted rows."""
-    left = found.rewritable & (found.log_files > 0) & _LEFT_BY_CLUSTERING[found.codes]
+    left = candidates.rewritable & (candidates.log_files > 0) & _SKIPPED_BY_CLUSTERING[candidates.reason_codes]
     left[due] = False
-    found.decide(left, Reason.FEW_LOGS, found.log_files[left])
+    candidates.decide(left, Reason.FEW_LOGS, candidates.log_files[left])
     rows = np.flatnonzero(left)
-    shares = _deleted_shares(rows, found, policy)
+    shares = _deleted_row_shares(rows, candidates, policy)
     if shares is not None:
         known = ~np.isnan(shares)
-        found.decide(rows[known], Reason.FEW_DELETED, np.floor(shares[known] * 1_000).astype(np.int64))
+        candidates.decide(rows[known], Reason.FEW_DELETED, np.floor(shares[known] * 1_000).astype(np.int64))
 
 
-def _deleted_shares(rows: Ints, found: Candidates, policy: Sizing) -> Shares | None:
+def _deleted_row_shares(rows: Ints, candidates: Candidates, policy: PlanningSettings) -> Shares | None:
     """The share of deleted rows of each of ``rows``, NaN where it is not known; None where that decides nothing."""
-    return found.details.deleted_share(rows) if policy.compact_delete_ratio else None
+    return candidates.details.deleted_row_share(rows) if policy.compact_delete_ratio else None

@@ -17,7 +17,7 @@ from lake.plan import Plan
 from lake.units import GIB, MIB, MONTH
 from planner.candidates import Ints, Mask
 from planner.groups import Groups
-from planner.knobs import Sizing
+from planner.knobs import PlanningSettings
 
 #: CPU seconds of a plan whatever its size: looking again, publishing, the receipt, the commit
 FIXED_SECONDS = 5.0
@@ -34,9 +34,9 @@ REQUESTS_PER_OPEN = 2
 #: bytes of logs per second that one core merges while it reads
 MERGED_BYTES_PER_SECOND = 25 * MIB
 #: how much the constants weigh against history: as much as one plan
-_PRIOR = 1.0
+_PRIOR_WEIGHT = 1.0
 #: no history makes a plan cheaper than by this factor: one that went wrong must not make work free
-_LEAST_FACTOR = 0.05
+_MIN_FACTOR = 0.05
 #: days that stand for "never" where a number is wanted
 NEVER_DAYS = 1_000_000
 
@@ -52,16 +52,16 @@ class Rates:
     seconds_per_byte: float = 1 / BYTES_PER_SECOND["auto"]
     plans: int = 0
 
-    def cpu_seconds(self, count: int) -> float:
+    def cpu_seconds(self, size_bytes: int) -> float:
         """CPU seconds of a plan that rewrites so many bytes."""
-        return self.fixed_seconds + count * self.seconds_per_byte
+        return self.fixed_seconds + size_bytes * self.seconds_per_byte
 
-    def most_bytes(self, cpu_seconds: float) -> int:
+    def max_bytes(self, cpu_seconds: float) -> int:
         """Bytes of the largest plan that takes no longer; 0 where none does."""
         return max(0, math.floor((cpu_seconds - self.fixed_seconds) / self.seconds_per_byte))
 
 
-def rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
+def fit_rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
     """The rates that agree best with ``history``: bytes and CPU seconds of plans that this engine rewrote.
 
     The fixed part and the part for each byte are the constants times a factor each. The factors are those of least
@@ -69,7 +69,7 @@ def rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
     large ones of the other, and what history says nothing of stays as it is.
     """
     per_byte = 1 / BYTES_PER_SECOND.get(engine, BYTES_PER_SECOND["auto"])
-    fixed_fixed = byte_byte = fixed_seen = byte_seen = _PRIOR
+    fixed_fixed = byte_byte = fixed_seen = byte_seen = _PRIOR_WEIGHT
     fixed_byte, plans = 0.0, 0
     for count, seconds in history:
         guess = FIXED_SECONDS + count * per_byte
@@ -84,8 +84,8 @@ def rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
     of_fixed = (fixed_seen * byte_byte - byte_seen * fixed_byte) / determinant
     of_byte = (byte_seen * fixed_fixed - fixed_seen * fixed_byte) / determinant
     return Rates(
-        fixed_seconds=FIXED_SECONDS * max(of_fixed, _LEAST_FACTOR),
-        seconds_per_byte=per_byte * max(of_byte, _LEAST_FACTOR),
+        fixed_seconds=FIXED_SECONDS * max(of_fixed, _MIN_FACTOR),
+        seconds_per_byte=per_byte * max(of_byte, _MIN_FACTOR),
         plans=plans,
     )
 
@@ -104,21 +104,21 @@ class Prices:
     currency: str = ""
 
     @property
-    def are_set(self) -> bool:
+    def is_set(self) -> bool:
         """Whether plans have a price."""
         return self.cpu_hour > 0
 
-    def of(
-        self, cpu_seconds: float, requests: float, stored_bytes: float = 0, stored: timedelta = timedelta()
+    def total_cost(
+        self, cpu_seconds: float, requests: float, stored_bytes: float = 0, stored_for: timedelta = timedelta()
     ) -> float:
         """Money for CPU seconds, requests, and ``stored_bytes`` that are kept for the time ``stored``."""
-        months = stored / MONTH
+        months = stored_for / MONTH
         used = cpu_seconds / 3600 * self.cpu_hour + requests / 1000 * self.request_1000
         return used + stored_bytes / GIB * months * self.gib_month
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class CostInputs:
     """What plans of a table are appraised by: rates, prices, and how long replaced files stay stored."""
 
     rates: Rates = field(default_factory=Rates)
@@ -127,7 +127,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worth:
+class Benefit:
     """What a plan is predicted to cost once and to save each day.
 
     Once: ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``; ``files_saved`` are
@@ -151,26 +151,26 @@ class Worth:
     history: int
 
     @property
-    def per_cost(self) -> float:
+    def benefit_cost_ratio(self) -> float:
         """What it saves per day for what it costs; the same in money as in CPU seconds where only CPU counts."""
         return 0.0 if self.payback_days is None else 1 / self.payback_days
 
 
-def appraise(plan: Plan, policy: Sizing, terms: Terms) -> Worth:
+def estimate_benefit(plan: Plan, policy: PlanningSettings, cost_inputs: CostInputs) -> Benefit:
     """What ``plan`` is predicted to cost and to save."""
     slices = [s for group in plan.groups for s in group.slices]
     opened = plan.input_files + sum(len(s.log_files) for s in slices)
     logs = sum(s.log_bytes for s in slices)
     outputs = sum(group.output_files for group in plan.groups)
     opens = policy.reads_per_day * max(0, opened - outputs)
-    cpu = terms.rates.cpu_seconds(plan.bytes)
+    cpu = cost_inputs.rates.cpu_seconds(plan.bytes)
     saved_cpu = opens * OPEN_SECONDS + policy.reads_per_day * logs / MERGED_BYTES_PER_SECOND
     cost, saved = cpu, saved_cpu
-    prices = terms.prices
-    if prices.are_set:
-        cost = prices.of(cpu, opened * REQUESTS_PER_OPEN + outputs, plan.bytes, terms.retention)
-        saved = prices.of(saved_cpu, opens * REQUESTS_PER_OPEN)
-    return Worth(
+    prices = cost_inputs.prices
+    if prices.is_set:
+        cost = prices.total_cost(cpu, opened * REQUESTS_PER_OPEN + outputs, plan.bytes, cost_inputs.retention)
+        saved = prices.total_cost(saved_cpu, opens * REQUESTS_PER_OPEN)
+    return Benefit(
         cpu_seconds=cpu,
         bytes=plan.bytes,
         files_saved=plan.input_files - outputs,
@@ -178,27 +178,27 @@ def appraise(plan: Plan, policy: Sizing, terms: Terms) -> Worth:
         bytes_saved_a_day=opens * FOOTER_BYTES + policy.reads_per_day * logs,
         cpu_seconds_saved_a_day=saved_cpu,
         payback_days=cost / saved if saved > 0 else None,
-        cost=cost if prices.are_set else None,
-        saved_a_day=saved if prices.are_set else None,
+        cost=cost if prices.is_set else None,
+        saved_a_day=saved if prices.is_set else None,
         currency=prices.currency,
         cpu_hour=prices.cpu_hour,
-        history=terms.rates.plans,
+        history=cost_inputs.rates.plans,
     )
 
 
-def payback_days(groups: Groups, logs: Ints, policy: Sizing, terms: Terms) -> Ints:
+def payback_days(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost_inputs: CostInputs) -> Ints:
     """Whole days after which each group has saved what it costs, the plan's fixed part left out.
 
     ``logs`` are the bytes of logs in each group. What saves nothing has ``NEVER_DAYS``.
     """
     opens = (groups.files - groups.outputs) * policy.reads_per_day
-    cpu = groups.bytes * terms.rates.seconds_per_byte
-    saved_cpu = opens * OPEN_SECONDS + logs * policy.reads_per_day / MERGED_BYTES_PER_SECOND
-    cost, saved, prices = cpu, saved_cpu, terms.prices
-    if prices.are_set:
+    cpu = groups.bytes * cost_inputs.rates.seconds_per_byte
+    saved_cpu = opens * OPEN_SECONDS + log_bytes * policy.reads_per_day / MERGED_BYTES_PER_SECOND
+    cost, saved, prices = cpu, saved_cpu, cost_inputs.prices
+    if prices.is_set:
         requests = groups.files * REQUESTS_PER_OPEN + groups.outputs
         hour, thousand = prices.cpu_hour / 3600, prices.request_1000 / 1000
-        stored = groups.bytes / GIB * (terms.retention / MONTH) * prices.gib_month
+        stored = groups.bytes / GIB * (cost_inputs.retention / MONTH) * prices.gib_month
         cost = cpu * hour + requests * thousand + stored
         saved = saved_cpu * hour + opens * REQUESTS_PER_OPEN * thousand
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -206,7 +206,7 @@ def payback_days(groups: Groups, logs: Ints, policy: Sizing, terms: Terms) -> In
     return np.minimum(days, NEVER_DAYS).astype(np.int64)
 
 
-def pays_back(days: Ints, policy: Sizing) -> Mask:
+def is_within_payback(days: Ints, policy: PlanningSettings) -> Mask:
     """Which groups have saved what they cost within the policy's ``payback``; all of them where that is 0."""
     if not policy.payback:
         return np.ones(len(days), dtype=np.bool_)

@@ -17,17 +17,17 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Literal
 
-Pace = Literal["fast", "slow"]
+BurnPace = Literal["fast", "slow"]
 
-_MINUTE = 60_000
-_HOUR, _DAY = 60 * _MINUTE, 24 * 60 * _MINUTE
-_STEP = 5 * _MINUTE
+_MINUTE_MS = 60_000
+_HOUR_MS, _DAY_MS = 60 * _MINUTE_MS, 24 * 60 * _MINUTE_MS
+_FINEST_STEP_MS = 5 * _MINUTE_MS
 #: buckets of one step become one of the next when all of the time that it covers is so long ago
-_COARSER = ((_STEP, _HOUR, _HOUR), (_HOUR, _DAY, 3 * _DAY))
+_COARSENING = ((_FINEST_STEP_MS, _HOUR_MS, _HOUR_MS), (_HOUR_MS, _DAY_MS, 3 * _DAY_MS))
 #: as long as the longest window that may be set
-_KEPT = 90 * _DAY
+_RETENTION_MS = 90 * _DAY_MS
 
-WINDOWS: Mapping[str, timedelta] = MappingProxyType(
+BURN_RATE_WINDOWS: Mapping[str, timedelta] = MappingProxyType(
     {
         "5m": timedelta(minutes=5),
         "30m": timedelta(minutes=30),
@@ -38,7 +38,7 @@ WINDOWS: Mapping[str, timedelta] = MappingProxyType(
 )
 """The times over which burn rates are told, by the name that Prometheus gives them: the Workbook's."""
 
-PACES: tuple[tuple[Pace, float, str, str], ...] = (
+BURN_RATE_ALERTS: tuple[tuple[BurnPace, float, str, str], ...] = (
     ("fast", 14.4, "1h", "5m"),
     ("fast", 6.0, "6h", "30m"),
     ("slow", 1.0, "3d", "6h"),
@@ -57,17 +57,17 @@ class Bucket:
     ``met`` and ``missed`` are ms.
     """
 
-    begin: int
-    step: int
-    met: int = 0
-    missed: int = 0
+    begin_ms: int
+    step_ms: int
+    met_ms: int = 0
+    missed_ms: int = 0
 
     @property
-    def end(self) -> int:
-        return self.begin + self.step
+    def end_ms(self) -> int:
+        return self.begin_ms + self.step_ms
 
     def __add__(self, other: "Bucket") -> "Bucket":
-        return replace(self, met=self.met + other.met, missed=self.missed + other.missed)
+        return replace(self, met_ms=self.met_ms + other.met_ms, missed_ms=self.missed_ms + other.missed_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,86 +78,89 @@ class Compliance:
     totals, which only grow; ``buckets`` are in the order of time.
     """
 
-    at: int
-    met: bool
-    holds: int
+    observed_at_ms: int
+    is_met: bool
+    valid_for_ms: int
     met_ms: int = 0
     missed_ms: int = 0
     buckets: tuple[Bucket, ...] = ()
 
-    def then(self, at: int, *, met: bool, holds: int) -> "Compliance":
+    def with_observation(self, at_ms: int, *, is_met: bool, valid_for_ms: int) -> "Compliance":
         """What follows when the objective is looked at again; a clock that went back counts as no time."""
-        known = min(max(0, at - self.at), self.holds)
-        spent = list(_split(self.at, self.at + known, met=self.met))
+        known = min(max(0, at_ms - self.observed_at_ms), self.valid_for_ms)
+        spent = list(_split_into_buckets(self.observed_at_ms, self.observed_at_ms + known, met=self.is_met))
         return Compliance(
-            at=max(at, self.at),
-            met=met,
-            holds=holds,
-            met_ms=self.met_ms + (known if self.met else 0),
-            missed_ms=self.missed_ms + (0 if self.met else known),
-            buckets=_thinned([*self.buckets, *spent], max(at, self.at)),
+            observed_at_ms=max(at_ms, self.observed_at_ms),
+            is_met=is_met,
+            valid_for_ms=valid_for_ms,
+            met_ms=self.met_ms + (known if self.is_met else 0),
+            missed_ms=self.missed_ms + (0 if self.is_met else known),
+            buckets=_coarsened([*self.buckets, *spent], max(at_ms, self.observed_at_ms)),
         )
 
-    def within(self, window: timedelta) -> tuple[float, float]:
+    def met_and_missed_ms(self, window: timedelta) -> tuple[float, float]:
         """Milliseconds met and missed in the ``window`` that ends with the last look.
 
         Of the bucket in which it begins as much counts as of its time, as if that had been spread evenly.
         """
-        since = self.at - window // timedelta(milliseconds=1)
+        since = self.observed_at_ms - window // timedelta(milliseconds=1)
         met = missed = 0.0
         for bucket in self.buckets:
-            end = min(bucket.end, self.at)
-            if end > since and end > bucket.begin:
-                share = (end - max(bucket.begin, since)) / (end - bucket.begin)
-                met, missed = met + share * bucket.met, missed + share * bucket.missed
+            end = min(bucket.end_ms, self.observed_at_ms)
+            if end > since and end > bucket.begin_ms:
+                share = (end - max(bucket.begin_ms, since)) / (end - bucket.begin_ms)
+                met, missed = met + share * bucket.met_ms, missed + share * bucket.missed_ms
         return met, missed
 
     def share_met(self, window: timedelta) -> float:
         """The share of the time of which anything is known in which the objective was met; 1 where nothing is."""
-        met, missed = self.within(window)
+        met, missed = self.met_and_missed_ms(window)
         return met / (met + missed) if met + missed else 1.0
 
-    def burn(self, window: timedelta, goal: float) -> float:
+    def burn_rate(self, window: timedelta, goal: float) -> float:
         """How many times as fast as it may the error budget is spent: 1 spends just all of it."""
-        return self.within(window)[1] / _milliseconds(window) / (1 - goal)
+        return self.met_and_missed_ms(window)[1] / _to_ms(window) / (1 - goal)
 
-    def burns(self, goal: float) -> dict[str, float]:
-        """``burn`` over each of ``WINDOWS``."""
-        return {name: self.burn(window, goal) for name, window in WINDOWS.items()}
+    def burn_rates(self, goal: float) -> dict[str, float]:
+        """``burn`` over each of ``BURN_RATE_WINDOWS``."""
+        return {name: self.burn_rate(window, goal) for name, window in BURN_RATE_WINDOWS.items()}
 
     def budget_left(self, window: timedelta, goal: float) -> float:
         """The share of the error budget that is left; below 0 where more was spent than there was."""
-        return 1 - self.burn(window, goal)
+        return 1 - self.burn_rate(window, goal)
 
 
-def pace(burns: Mapping[str, float]) -> Pace | None:
+def burn_pace(burn_rates: Mapping[str, float]) -> BurnPace | None:
     """How a budget with these burn rates burns; None where it lasts."""
-    return next((found for found, rate, long, short in PACES if min(burns[long], burns[short]) > rate), None)
+    return next(
+        (found for found, rate, long, short in BURN_RATE_ALERTS if min(burn_rates[long], burn_rates[short]) > rate),
+        None,
+    )
 
 
-def _milliseconds(span: timedelta) -> float:
+def _to_ms(span: timedelta) -> float:
     return span / timedelta(milliseconds=1)
 
 
-def _split(begin: int, end: int, *, met: bool) -> Iterator[Bucket]:
+def _split_into_buckets(begin: int, end: int, *, met: bool) -> Iterator[Bucket]:
     """The time from ``begin`` to ``end`` in buckets of the finest step."""
     while begin < end:
-        start = begin - begin % _STEP
-        spent = min(end, start + _STEP) - begin
-        yield Bucket(begin=start, step=_STEP, met=spent if met else 0, missed=0 if met else spent)
+        start = begin - begin % _FINEST_STEP_MS
+        spent = min(end, start + _FINEST_STEP_MS) - begin
+        yield Bucket(begin_ms=start, step_ms=_FINEST_STEP_MS, met_ms=spent if met else 0, missed_ms=0 if met else spent)
         begin += spent
 
 
-def _thinned(buckets: Iterable[Bucket], now: int) -> tuple[Bucket, ...]:
+def _coarsened(buckets: Iterable[Bucket], now: int) -> tuple[Bucket, ...]:
     """Buckets added up where they are of the same time, coarser with age, without what is past its time."""
     sums: dict[tuple[int, int], Bucket] = {}
     for bucket in buckets:
-        begin, step = bucket.begin, bucket.step
-        for fine, coarse, kept in _COARSER:
+        begin, step = bucket.begin_ms, bucket.step_ms
+        for fine, coarse, kept in _COARSENING:
             start = begin - begin % coarse
             if step == fine and start + coarse <= now - kept:
                 begin, step = start, coarse
-        into = Bucket(begin=begin, step=step, met=bucket.met, missed=bucket.missed)
-        if into.end > now - _KEPT:
+        into = Bucket(begin_ms=begin, step_ms=step, met_ms=bucket.met_ms, missed_ms=bucket.missed_ms)
+        if into.end_ms > now - _RETENTION_MS:
             sums[begin, step] = sums[begin, step] + into if (begin, step) in sums else into
     return tuple(sums[key] for key in sorted(sums))

@@ -9,41 +9,41 @@ from datetime import timedelta
 import pyarrow.compute as pc
 
 from lake.units import GIB
-from planner.knobs import Care
-from planner.objectives import Judgement, Objective
-from planner.planner import Planning
+from planner.knobs import TableSettings
+from planner.objectives import Objective, ObjectiveEvaluation
+from planner.planner import PlanningResult
 
 #: what a scan has found holds until the next one, but no longer than so many intervals, or this long
-_SCANS_MISSED = 3
-_HOLDS = timedelta(hours=1)
+_VALID_SCAN_INTERVALS = 3
+_MIN_VALIDITY = timedelta(hours=1)
 
 
-def judge(planning: Planning, care: Care) -> tuple[Judgement, ...]:
+def evaluate_objectives(planning: PlanningResult, settings: TableSettings) -> tuple[ObjectiveEvaluation, ...]:
     """The objectives that are set, each judged by the snapshot that was planned."""
-    if not care.has_objectives:
+    if not settings.has_objectives:
         return ()
     bounds = {
-        Objective.SMALL_FILE_SHARE: care.slo_small_file_share,
-        Objective.FILES_PER_GIB: care.slo_files_per_gib,
-        Objective.OLDEST_SMALL_FILE: care.slo_oldest_small_file.total_seconds(),
+        Objective.SMALL_FILE_SHARE: settings.slo_small_file_share,
+        Objective.FILES_PER_GIB: settings.slo_files_per_gib,
+        Objective.OLDEST_SMALL_FILE: settings.slo_oldest_small_file.total_seconds(),
     }
-    values = _values(planning)
-    holds = max(_HOLDS, _SCANS_MISSED * care.scan_interval)
+    values = _objective_values(planning)
+    holds = max(_MIN_VALIDITY, _VALID_SCAN_INTERVALS * settings.scan_interval)
     return tuple(
-        Judgement(
+        ObjectiveEvaluation(
             objective=objective,
             value=values[objective],
             bound=bound,
-            goal=care.slo_goal,
-            window=care.slo_window,
-            holds=holds,
+            goal=settings.slo_goal,
+            window=settings.slo_window,
+            valid_for=holds,
         )
         for objective, bound in bounds.items()
         if bound
     )
 
 
-def _values(planning: Planning) -> dict[Objective, float]:
+def _objective_values(planning: PlanningResult) -> dict[Objective, float]:
     decisions = planning.decisions
     is_file, sizes = pc.is_valid(decisions["path"]), decisions["bytes"]
     small = pc.and_(is_file, pc.less(sizes, planning.policy.small_file_limit_bytes))

@@ -8,13 +8,13 @@ value for the whole service. None of the three has slots, since a class has room
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
-from lake.plan import AUTO, ReceiptLevel, RewriteOptions
+from lake.plan import AUTO, RewriteOptions, VerificationLevel
 from lake.units import GIB, MIB
 from planner.choices import BALANCED, PartitionFilter, RewriteFirst
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sizing:
+class PlanningSettings:
     """Which files are rewritten, together with which others, and how; ``meaning`` is what docs/configuration.md says.
 
     The defaults are those of a table nobody configured.
@@ -119,13 +119,13 @@ class Sizing:
     layout: str = field(
         default="linear", metadata={"meaning": "how `sort_columns` order them: `linear`, `zorder`, `hilbert`"}
     )
-    receipt: ReceiptLevel = field(
-        default=ReceiptLevel.FOOTER,
+    receipt: VerificationLevel = field(
+        default=VerificationLevel.FOOTER,
         metadata={"meaning": "proof before a commit: rows, nulls, minima and maxima; `hash` adds every value"},
     )
 
     @property
-    def options(self) -> RewriteOptions:
+    def rewrite_options(self) -> RewriteOptions:
         """What an executor needs to know of it."""
         return RewriteOptions(
             target_file_max_bytes=self.target_file_max_bytes,
@@ -133,18 +133,18 @@ class Sizing:
             compression=self.compression,
             sort_columns=self.sort_columns,
             layout=self.layout,
-            receipt=self.receipt,
+            verification=self.receipt,
         )
 
     @property
-    def compares_partitions(self) -> bool:
+    def needs_all_partitions(self) -> bool:
         """Whether a partition is chosen by its place among all of them, and not by its own path alone."""
         by_place = (PartitionFilter.RECENT_DAYS, PartitionFilter.DAY_ROLLING)
         return self.skip_latest_partitions > 0 or self.partition_filter in by_place
 
 
 @dataclass(frozen=True, kw_only=True)
-class Care:
+class TableSettings:
     """What else is done for a table, and how often it is looked at."""
 
     adopt_pending: bool = field(
@@ -207,7 +207,7 @@ class Care:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ForAllTables:
+class GlobalSettings:
     """What has one value for the whole service, so that it can't be set for some tables or for a request."""
 
     sweep_interval: timedelta = field(
@@ -231,9 +231,9 @@ class ForAllTables:
     max_inflight_per_table: int = field(default=1, metadata={"meaning": "plans of one table that run at once"})
 
 
-FOR_ALL_TABLES = frozenset(knob.name for knob in fields(ForAllTables))
+GLOBAL_FIELDS = frozenset(knob.name for knob in fields(GlobalSettings))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knobs(ForAllTables, Care, Sizing):
+class PolicySettings(GlobalSettings, TableSettings, PlanningSettings):
     """All knobs."""

@@ -17,7 +17,7 @@ class Objective(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class ObjectiveEvaluation:
     """What a scan says of one objective: its value, and the most that is allowed.
 
     It is to be met for a share of the time, ``goal``, within any ``window`` that ends now. What was found holds until
@@ -29,25 +29,25 @@ class Judgement:
     bound: float
     goal: float
     window: timedelta
-    holds: timedelta
+    valid_for: timedelta
 
     @property
-    def met(self) -> bool:
+    def is_met(self) -> bool:
         """Whether the table is as it should be."""
         return self.value <= self.bound
 
     @property
     def text(self) -> str:
         """For a person: ``small_file_share is 61 % (at most 5 %)``."""
-        return sentence(self.objective, self.value, self.bound)
+        return describe_objective(self.objective, self.value, self.bound)
 
 
-def sentence(objective: Objective, value: float, bound: float) -> str:
+def describe_objective(objective: Objective, value: float, bound: float) -> str:
     """The value of an objective, and what it may be at most."""
-    return f"{objective} is {written(objective, value)} (at most {written(objective, bound)})"
+    return f"{objective} is {format_objective_value(objective, value)} (at most {format_objective_value(objective, bound)})"
 
 
-def written(objective: Objective, value: float) -> str:
+def format_objective_value(objective: Objective, value: float) -> str:
     """A value of an objective as a person reads it."""
     if objective is Objective.SMALL_FILE_SHARE:
         return f"{100 * value:.3g} %"

@@ -3,22 +3,22 @@
 
 from collections.abc import Iterator
 
-from lake.ports import Capability, Offers
+from lake.ports import Capability, FormatFeatures
 from planner.choices import BALANCED
 from planner.policy import SizingPolicy
 
 
-def not_offered(policy: SizingPolicy, offers: Offers) -> Iterator[str]:
+def unsupported_settings(policy: SizingPolicy, features: FormatFeatures) -> Iterator[str]:
     """One line for each setting that tables of this format can't honour: value, rule, and the setting to change."""
-    tables, can = f"{offers.name} tables", offers.capabilities
-    own = offers.name if Capability.NATIVE_GROUPS in can else None
+    tables, can = f"{features.name} tables", features.capabilities
+    own = features.name if Capability.NATIVE_GROUPS in can else None
     if policy.strategy not in (BALANCED, own):
         known = " or ".join(filter(None, (BALANCED, own)))
         yield f"strategy is {policy.strategy!r} but must be {known} for {tables}; set strategy"
     if policy.sort_columns and Capability.SORTING not in can:
         given = ",".join(policy.sort_columns)
         yield f"sort_columns is {given!r} but rewrites of {tables} can't order rows; unset sort_columns and layout"
-    services = offers.services if Capability.TABLE_SERVICES in can else ()
+    services = features.services if Capability.TABLE_SERVICES in can else ()
     if not set(policy.table_services) <= set(services):
         given = ",".join(policy.table_services)
         known = f"must list some of {', '.join(services)}" if services else "must be empty"

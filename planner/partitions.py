@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from planner.choices import PartitionFilter
-from planner.knobs import Sizing
+from planner.knobs import PlanningSettings
 
 _HOURS = 24
 
 
-def select_partitions(paths: Iterable[str], policy: Sizing, *, now: datetime) -> list[str]:
+def select_partitions(paths: Iterable[str], policy: PlanningSettings, *, now: datetime) -> list[str]:
     """The partitions among ``paths`` that ``policy`` plans, in the order of planning.
 
     A list of partitions (else a pattern, which must match the whole path) narrows the table first;

@@ -13,13 +13,13 @@ import pyarrow.compute as pc
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, DeclinedPlan, FailedPlan, Plan, PlanKind
 from planner.candidates import Candidates, Ints, Mask, find_candidates
-from planner.cost import Terms
+from planner.cost import CostInputs
 from planner.groups import Groups
-from planner.knobs import Sizing
-from planner.reasons import REASONS, WAITING, Reason, any_of, reason_text
-from planner.selection import CONSTANTS, select, worth_it
+from planner.knobs import PlanningSettings
+from planner.reasons import REASONS, TEMPORARY, Reason, reason_mask, reason_text
+from planner.selection import DEFAULT_COST_INPUTS, find_worthwhile, select_next_plan
 
-_WAITING = any_of(WAITING)
+_IS_TEMPORARY = reason_mask(TEMPORARY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planning:
+class PlanningResult:
     """The next plan of a table, or None, and the account of every slice.
 
     ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason
@@ -56,8 +56,8 @@ class Planning:
     """
 
     snapshot: Snapshot
-    policy: Sizing
-    held: Mapping[str, str]
+    policy: PlanningSettings
+    locked_partitions: Mapping[str, str]
     failed: Sequence[FailedPlan]
     declined: Sequence[DeclinedPlan]
     plan: Plan | None
@@ -78,7 +78,7 @@ class Planning:
         return int(pc.sum(pc.add(found["bytes"], found["log_bytes"]), min_count=0).as_py())
 
     @property
-    def spared(self) -> frozenset[str]:
+    def declines_in_effect(self) -> frozenset[str]:
         """The declined plans for which something is left alone."""
         if not self.declined:
             return frozenset()
@@ -96,7 +96,11 @@ class Planning:
         taken = self.decisions.select(["partition", "reason", "number"]).take(index)
         reasons, given = taken["reason"].to_pylist(), taken["number"].to_pylist() if numbers is None else numbers
         busy = self.snapshot.slices["busy_reason"].take(index).to_pylist()
-        held = [self.held.get(name, "") for name in taken["partition"].to_pylist()] if self.held else [""] * len(index)
+        held = (
+            [self.locked_partitions.get(name, "") for name in taken["partition"].to_pylist()]
+            if self.locked_partitions
+            else [""] * len(index)
+        )
         details = {Reason.BUSY.value: busy, Reason.HELD.value: held}
         for reason, column in ((Reason.ALONE, "group_key"), (Reason.FEW_LOGS, "delta_kind")):
             details[reason.value] = [word or "" for word in self.snapshot.slices[column].take(index).to_pylist()]
@@ -119,18 +123,18 @@ class Planning:
 
 def plan_table(
     snapshot: Snapshot,
-    policy: Sizing,
+    policy: PlanningSettings,
     *,
     now: datetime,
     plan_id: str,
-    held: Mapping[str, str] | None = None,
+    locked_partitions: Mapping[str, str] | None = None,
     quarantined: Collection[str] = (),
     partitions: Collection[str] | None = None,
     kinds: Collection[PlanKind] = tuple(PlanKind),
     failed: Sequence[FailedPlan] = (),
     declined: Sequence[DeclinedPlan] = (),
-    terms: Terms = CONSTANTS,
-) -> Planning:
+    cost_inputs: CostInputs = DEFAULT_COST_INPUTS,
+) -> PlanningResult:
     """The next plan for ``snapshot`` under ``policy``, with the reason of every slice that is not part of it.
 
     ``now`` is timezone-aware; ``plan_id`` names the plan if there is one. ``held`` are partitions with the id of
@@ -143,24 +147,24 @@ def plan_table(
     """
     if now.tzinfo is None:
         raise ValueError("now must be timezone-aware")
-    held = dict(held or {})
+    locked_partitions = dict(locked_partitions or {})
     found = find_candidates(
         snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, failed=failed, declined=declined
     )
-    before = _small_base_files(snapshot, found, policy)
+    before = _count_small_base_files(snapshot, found, policy)
     free = np.ones(len(found.partitions), dtype=np.bool_)
-    free[[place for place, name in enumerate(found.partitions) if name in held]] = False
+    free[[place for place, name in enumerate(found.partitions) if name in locked_partitions]] = False
 
-    waits = bool(_WAITING[found.codes].any())
-    taken = select(found, policy, terms, now=now, free=free, kinds=kinds)
+    waits = bool(_IS_TEMPORARY[found.reason_codes].any())
+    taken = select_next_plan(found, policy, cost_inputs, now=now, free=free, kinds=kinds)
     groups, picked = taken.groups, taken.picked
-    reducible = np.zeros(len(found.codes), dtype=np.bool_)
-    reducible[taken.clustered] = reducible[taken.due] = True
+    reducible = np.zeros(len(found.reason_codes), dtype=np.bool_)
+    reducible[taken.clustering_rows] = reducible[taken.compaction_rows] = True
     if waits:
         later = find_candidates(
-            snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, waiting=False
+            snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, apply_waiting=False
         )
-        for rows in worth_it(later, policy, terms, now=now, kinds=kinds)[1:]:
+        for rows in find_worthwhile(later, policy, cost_inputs, now=now, kinds=kinds)[1:]:
             reducible[rows] = True
     plan = None
     if len(picked):
@@ -168,19 +172,19 @@ def plan_table(
             plan_id=plan_id,
             table=snapshot.table,
             kind=taken.kind,
-            groups=_materialise(snapshot, found, groups, picked),
-            options=policy.options,
+            groups=_clustering_groups(snapshot, found, groups, picked),
+            options=policy.rewrite_options,
             snapshot_instant=snapshot.instant,
         )
-    return Planning(
+    return PlanningResult(
         snapshot=snapshot,
         policy=policy,
-        held=held,
+        locked_partitions=locked_partitions,
         failed=failed,
         declined=declined,
         plan=plan,
-        decisions=_account(snapshot, found, reducible),
-        estimate=_estimate(groups, picked, _base_files(snapshot, groups, picked), before),
+        decisions=_decision_table(snapshot, found, reducible),
+        estimate=_estimate(groups, picked, _count_base_files(snapshot, groups, picked), before),
     )
 
 
@@ -191,16 +195,16 @@ def _estimate(groups: Groups, picked: Ints, base_files: int, small_before: int) 
         output_files=int(groups.outputs[picked].sum()),
         bytes_to_move=int(groups.bytes[picked].sum()),
         small_files_before=small_before,
-        small_files_after=small_before - base_files + int(groups.small_after[picked].sum()),
+        small_files_after=small_before - base_files + int(groups.small_outputs[picked].sum()),
     )
 
 
-def _small_base_files(snapshot: Snapshot, found: Candidates, policy: Sizing) -> int:
-    small = int(np.count_nonzero(found.bytes < policy.small_file_limit_bytes))
+def _count_small_base_files(snapshot: Snapshot, candidates: Candidates, policy: PlanningSettings) -> int:
+    small = int(np.count_nonzero(candidates.bytes < policy.small_file_limit_bytes))
     return small - int(snapshot.slices["path"].null_count)  # a slice without a base file counts 0 bytes
 
 
-def _base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
+def _count_base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
     """Base files among the slices of the picked groups."""
     files = int(groups.files[picked].sum())
     if not snapshot.slices["path"].null_count:
@@ -208,7 +212,9 @@ def _base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
     return files - int(snapshot.slices["path"].take(pa.array(groups.rows_of(picked))).null_count)
 
 
-def _materialise(snapshot: Snapshot, found: Candidates, groups: Groups, picked: Ints) -> tuple[ClusteringGroup, ...]:
+def _clustering_groups(
+    snapshot: Snapshot, candidates: Candidates, groups: Groups, picked: Ints
+) -> tuple[ClusteringGroup, ...]:
     """The chosen groups as objects."""
     rows = groups.rows_of(picked)
     taken = snapshot.slices.select(["file_id", "path", "rows", "log_files"]).take(pa.array(rows))
@@ -218,11 +224,11 @@ def _materialise(snapshot: Snapshot, found: Candidates, groups: Groups, picked: 
     with_logs = np.flatnonzero(np.asarray(pc.list_value_length(taken["log_files"]).to_numpy()) > 0)
     for place, names in zip(with_logs.tolist(), taken["log_files"].take(pa.array(with_logs)).to_pylist(), strict=True):
         logs[place] = tuple(names)
-    sizes, log_sizes = found.bytes[rows].tolist(), found.log_bytes[rows].tolist()
+    sizes, log_sizes = candidates.bytes[rows].tolist(), candidates.log_bytes[rows].tolist()
     made = []
     at = 0
     for place in picked.tolist():
-        partition = found.partitions[groups.partition[place]]
+        partition = candidates.partitions[groups.partition[place]]
         upto = at + int(groups.files[place])
         slices = tuple(
             FileSlice(
@@ -246,11 +252,11 @@ def _strings(column: pa.ChunkedArray) -> list[str]:
     return values
 
 
-def _account(snapshot: Snapshot, found: Candidates, reducible: Mask) -> pa.Table:
+def _decision_table(snapshot: Snapshot, candidates: Candidates, reducible: Mask) -> pa.Table:
     slices = snapshot.slices
     words = pa.array([reason.value for reason in REASONS], type=pa.string())
     columns = {name: slices[name] for name in ("partition", "file_id", "path", "bytes", "log_bytes")}
-    columns["reason"] = pa.DictionaryArray.from_arrays(pa.array(found.codes), words)
-    columns["number"] = pa.array(found.numbers)
+    columns["reason"] = pa.DictionaryArray.from_arrays(pa.array(candidates.reason_codes), words)
+    columns["number"] = pa.array(candidates.reason_numbers)
     columns["reducible"] = pa.array(reducible)
     return pa.table(columns)

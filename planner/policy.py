@@ -12,30 +12,30 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Literal
 
-from lake.plan import ReceiptLevel
+from lake.plan import VerificationLevel
 from lake.units import GIB, MIB
-from planner.aliases import ALIASES, IGNORED, IGNORED_PREFIXES, READ_TOGETHER, translate_rest
+from planner.aliases import ALIASES, IGNORED_KEYS, IGNORED_PREFIXES, TRIGGER_STRATEGY_KEYS, translate_dependent_keys
 from planner.choices import BALANCED as BALANCED
 from planner.choices import PartitionFilter as PartitionFilter
 from planner.choices import RewriteFirst as RewriteFirst
-from planner.knobs import Knobs
-from planner.rules import problems
+from planner.knobs import PolicySettings
 from planner.rules import setting_name as setting_name
+from planner.rules import validation_errors
 from planner.values import (
-    flattened,
-    read_bytes,
-    read_count,
-    read_flag,
-    read_lower_words,
-    read_one_of,
-    read_ratio,
-    read_share,
-    read_size,
-    read_span,
-    read_text,
-    read_word,
-    read_words,
-    without_remark,
+    enum_parser,
+    flatten_settings,
+    parse_bool,
+    parse_byte_count,
+    parse_integer,
+    parse_list,
+    parse_lowercase,
+    parse_lowercase_list,
+    parse_number,
+    parse_optional_text,
+    parse_share,
+    parse_size,
+    parse_timedelta,
+    strip_comment,
 )
 
 Dialect = Literal["spark", "flink"]
@@ -46,7 +46,7 @@ class PolicyError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SizingPolicy(Knobs):
+class SizingPolicy(PolicySettings):
     """Knobs that agree with each other. Raises PolicyError when they contradict.
 
     ``notes`` are lines worth showing about the settings the policy was made from: keys that were accepted but have no
@@ -57,7 +57,7 @@ class SizingPolicy(Knobs):
 
     def __post_init__(self) -> None:
         """Raise PolicyError for the first rule that does not hold."""
-        for problem in problems(self):
+        for problem in validation_errors(self):
             raise PolicyError(problem)
 
     @classmethod
@@ -84,11 +84,11 @@ class SizingPolicy(Knobs):
             values["small_file_limit_bytes"] = 600 * MIB
         origins: dict[str, str] = {}
         leftover: dict[str, Any] = {}
-        for key, raw in flattened(settings):
-            value = without_remark(raw)
-            knob, parse = _resolve(key)
+        for key, raw in flatten_settings(settings):
+            value = strip_comment(raw)
+            knob, parse = _resolve_key(key)
             if knob is None:
-                note = _ignored(key)
+                note = _reason_ignored(key)
                 if note is None:
                     leftover[key] = value
                 else:
@@ -96,110 +96,110 @@ class SizingPolicy(Knobs):
                 continue
             if knob in origins:
                 notes.append(f"{key} = {value} overrides {origins[knob]}")
-            values[knob] = _parsed(key, value, parse)
+            values[knob] = _parse_value(key, value, parse)
             origins[knob] = key
             if (alias := ALIASES.get(key)) is not None and alias.note:
                 notes.append(f"{key} = {value}: {alias.note}")
         try:
-            together = list(translate_rest(leftover, values, origins, notes))
+            together = list(translate_dependent_keys(leftover, values, origins, notes))
         except ValueError as error:
             raise PolicyError(str(error)) from None
         for knob, value, origin in together:
-            values[knob] = _parsed(origin, value, KNOBS[knob])
+            values[knob] = _parse_value(origin, value, FIELD_PARSERS[knob])
         for key in leftover:
-            raise PolicyError(_unknown(key))
+            raise PolicyError(_unknown_key_text(key))
         return cls(**{**values, "notes": tuple(notes)})
 
-    def settings(self) -> dict[str, str]:
+    def to_settings(self) -> dict[str, str]:
         """Every knob under its own name with a value as a person writes it; ``from_settings`` reads it back."""
         return {
-            setting_name(f.name): _written(getattr(self, f.name))
-            if KNOBS[f.name] is not read_bytes
-            else _bytes_written(getattr(self, f.name))
+            setting_name(f.name): _format_value(getattr(self, f.name))
+            if FIELD_PARSERS[f.name] is not parse_byte_count
+            else _format_size(getattr(self, f.name))
             for f in fields(self)
-            if f.name in KNOBS and getattr(self, f.name) not in (None, ())
+            if f.name in FIELD_PARSERS and getattr(self, f.name) not in (None, ())
         }
 
 
 _PARSERS_BY_TYPE: Mapping[Any, Callable[[Any], Any]] = {
-    int: read_count,
-    float: read_ratio,
-    bool: read_flag,
-    timedelta: read_span,
-    str: read_word,
-    RewriteFirst: read_one_of(RewriteFirst),
-    PartitionFilter: read_one_of(PartitionFilter),
-    ReceiptLevel: read_one_of(ReceiptLevel),
-    str | None: read_text,
-    tuple[str, ...]: read_words,
+    int: parse_integer,
+    float: parse_number,
+    bool: parse_bool,
+    timedelta: parse_timedelta,
+    str: parse_lowercase,
+    RewriteFirst: enum_parser(RewriteFirst),
+    PartitionFilter: enum_parser(PartitionFilter),
+    VerificationLevel: enum_parser(VerificationLevel),
+    str | None: parse_optional_text,
+    tuple[str, ...]: parse_list,
 }
 _PARSERS_BY_NAME: Mapping[str, Callable[[Any], Any]] = {
-    "max_bytes_per_group": read_bytes,
-    "max_bytes_per_plan": read_bytes,
-    "compact_delete_ratio": read_share,
-    "compression": read_word,
-    "budget_bytes_per_hour": read_bytes,
-    "budget_bytes_per_day": read_bytes,
-    "run_time_zone": read_text,
-    "slo_small_file_share": read_share,
-    "slo_goal": read_share,
-    "file_slices_sort_by": read_lower_words,
-    "table_services": read_lower_words,
+    "max_bytes_per_group": parse_byte_count,
+    "max_bytes_per_plan": parse_byte_count,
+    "compact_delete_ratio": parse_share,
+    "compression": parse_lowercase,
+    "budget_bytes_per_hour": parse_byte_count,
+    "budget_bytes_per_day": parse_byte_count,
+    "run_time_zone": parse_optional_text,
+    "slo_small_file_share": parse_share,
+    "slo_goal": parse_share,
+    "file_slices_sort_by": parse_lowercase_list,
+    "table_services": parse_lowercase_list,
 }
 
 
-def _parsers() -> Iterator[tuple[str, Callable[[Any], Any]]]:
+def _field_parsers() -> Iterator[tuple[str, Callable[[Any], Any]]]:
     for knob in fields(SizingPolicy):
         if knob.name != "notes":
-            by_unit = read_bytes if knob.name.endswith("_bytes") else _PARSERS_BY_TYPE[knob.type]
+            by_unit = parse_byte_count if knob.name.endswith("_bytes") else _PARSERS_BY_TYPE[knob.type]
             yield knob.name, _PARSERS_BY_NAME.get(knob.name, by_unit)
 
 
-KNOBS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(dict(_parsers()))
+FIELD_PARSERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(dict(_field_parsers()))
 """Every knob (field of SizingPolicy) and how its value is read; a reader raises ValueError."""
 
 
-def own_name(key: str) -> str:
+def field_name_of_key(key: str) -> str:
     """The knob that a key of a nested table means: ``slo.goal`` is ``slo_goal``."""
     return key.replace(".", "_")
 
 
-def _resolve(key: str) -> tuple[str | None, Callable[[Any], Any]]:
+def _resolve_key(key: str) -> tuple[str | None, Callable[[Any], Any]]:
     """The knob that ``key`` sets and how its value is read; None for a key of another kind."""
     alias = ALIASES.get(key)
     if alias is not None:
-        return alias.knob, alias.read or KNOBS[alias.knob]
-    if key in KNOBS:
-        return key, KNOBS[key]
-    if (knob := f"{key}_bytes") in KNOBS:
-        return knob, read_size
-    knob = own_name(key)
-    return (knob, KNOBS[knob]) if knob in KNOBS else (None, read_text)
+        return alias.field_name, alias.parse or FIELD_PARSERS[alias.field_name]
+    if key in FIELD_PARSERS:
+        return key, FIELD_PARSERS[key]
+    if (knob := f"{key}_bytes") in FIELD_PARSERS:
+        return knob, parse_size
+    knob = field_name_of_key(key)
+    return (knob, FIELD_PARSERS[knob]) if knob in FIELD_PARSERS else (None, parse_optional_text)
 
 
-def _parsed(key: str, value: Any, parse: Callable[[Any], Any]) -> Any:
+def _parse_value(key: str, value: Any, parse: Callable[[Any], Any]) -> Any:
     try:
         return parse(value)
     except ValueError as error:
         raise PolicyError(f"{key}: {error}") from None
 
 
-def _ignored(key: str) -> str | None:
-    if key in READ_TOGETHER:
+def _reason_ignored(key: str) -> str | None:
+    if key in TRIGGER_STRATEGY_KEYS:
         return None
-    if key in IGNORED:
-        return IGNORED[key]
+    if key in IGNORED_KEYS:
+        return IGNORED_KEYS[key]
     return next((why for prefix, why in IGNORED_PREFIXES.items() if key.startswith(prefix)), None)
 
 
-def _unknown(key: str) -> str:
-    known = [*map(setting_name, KNOBS), *ALIASES, *IGNORED]
+def _unknown_key_text(key: str) -> str:
+    known = [*map(setting_name, FIELD_PARSERS), *ALIASES, *IGNORED_KEYS]
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
     hint = f"; did you mean {close[0]}?" if close else "; `lakefold config show` lists the settings"
     return f"{key} is not a setting{hint}"
 
 
-def _written(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, timedelta):
         return f"{value.total_seconds():.6f}".rstrip("0").rstrip(".") + "s"
     if isinstance(value, tuple):
@@ -207,11 +207,11 @@ def _written(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _bytes_written(count: int) -> str:
+def _format_size(size_bytes: int) -> str:
     for size, unit in ((GIB, "GiB"), (MIB, "MiB"), (1024, "KiB")):
-        if count and count % size == 0:
-            return f"{count // size}{unit}"
-    return f"{count}B"
+        if size_bytes and size_bytes % size == 0:
+            return f"{size_bytes // size}{unit}"
+    return f"{size_bytes}B"
 
 
 DEFAULTS: Mapping[str, Any] = MappingProxyType(

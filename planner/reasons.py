@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lake.model import DeltaKind
 from lake.units import format_bytes, format_duration
-from planner.knobs import Sizing
+from planner.knobs import PlanningSettings
 
 
 class Reason(StrEnum):
@@ -39,16 +39,16 @@ class Reason(StrEnum):
     CHOSEN = "chosen"  #: it is rewritten by this plan
 
     @property
-    def knob(self) -> str:
+    def setting(self) -> str:
         """The setting that decides, or the command that changes it; '' where nothing does."""
-        return _KNOBS.get(self, "")
+        return _SETTINGS.get(self, "")
 
 
 #: what a slice is that a plan of its kind takes or would take at a later turn
-READY = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
+PLANNABLE = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
 #: what a slice waits for that planning might take afterwards; a live plan (``HELD``) is known to planning itself
-WAITING = (Reason.FAILED, Reason.DECLINED, Reason.BUSY, Reason.RECENT)
-_KNOBS = {
+TEMPORARY = (Reason.FAILED, Reason.DECLINED, Reason.BUSY, Reason.RECENT)
+_SETTINGS = {
     Reason.DAMAGED: "lakefold verify",
     Reason.ABOVE_LIMIT: "small_file_limit",
     Reason.FILTERED: "partition_filter",
@@ -70,16 +70,16 @@ _KNOBS = {
     Reason.NEXT_PLAN_KIND: "rewrite_first",
 }
 REASONS: tuple[Reason, ...] = tuple(Reason)
-CODE: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
+REASON_CODES: dict[Reason, int] = {reason: code for code, reason in enumerate(REASONS)}
 UNDECIDED = -1
 
 
-def any_of(reasons: Collection[Reason]) -> npt.NDArray[np.bool_]:
+def reason_mask(reasons: Collection[Reason]) -> npt.NDArray[np.bool_]:
     """By a reason's code whether it is one of ``reasons``; ``UNDECIDED`` is none of them."""
     return np.asarray([*(reason in reasons for reason in REASONS), False])
 
 
-def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -> str:
+def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: str = "") -> str:
     """One reason as a person reads it.
 
     ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
@@ -106,7 +106,7 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
         case Reason.HELD:
             return f"live plan {detail}"
         case Reason.FEW_LOGS:
-            return _few_logs(number, policy, detail or DeltaKind.LOG)
+            return _few_logs_text(number, policy, detail or DeltaKind.LOG)
         case Reason.FEW_DELETED:
             share = f"{number / 10:g} %" if number else "less than 0.1 %"
             return f"{share} of its rows are deleted, {policy.compact_delete_ratio * 100:g} % needed"
@@ -136,7 +136,7 @@ def reason_text(reason: Reason, number: int, policy: Sizing, detail: str = "") -
             return f"chosen, group {number}"
 
 
-def _few_logs(number: int, policy: Sizing, kind: str) -> str:
+def _few_logs_text(number: int, policy: PlanningSettings, kind: str) -> str:
     if policy.compact_log_files and kind != DeltaKind.VECTOR:
         return f"{number} of {policy.compact_log_files} {kind}s"
     return f"{number} {kind}{'' if number == 1 else 's'}, below what compaction starts at"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
 from lake.formats import FORMATS
-from lake.plan import ReceiptLevel
+from lake.plan import VerificationLevel
 from lake.units import GIB, MIB, format_bytes, format_duration
 from planner.choices import (
     BALANCED,
@@ -19,19 +19,19 @@ from planner.choices import (
     PartitionFilter,
     RewriteFirst,
 )
-from planner.knobs import Knobs
-from planner.windows import Hours
+from planner.knobs import PolicySettings
+from planner.windows import RunSchedule
 
 #: knobs that bound bytes of something and say so, like ``max_bytes_per_plan``
-_NAMED_BY_UNIT = frozenset({"compact_log_bytes"})
+_UNIT_IN_NAME = frozenset({"compact_log_bytes"})
 
 
-def setting_name(knob: str) -> str:
+def setting_name(field_name: str) -> str:
     """The name under which a knob is set: its field's without the unit (``small_file_limit_bytes`` → ``…limit``)."""
-    return knob if knob in _NAMED_BY_UNIT else knob.removesuffix("_bytes")
+    return field_name if field_name in _UNIT_IN_NAME else field_name.removesuffix("_bytes")
 
 
-def problems(policy: Knobs) -> Iterator[str]:
+def validation_errors(policy: PolicySettings) -> Iterator[str]:
     """One line for each rule that does not hold: value, rule, and the setting to change."""
     for knob in ("small_file_limit_bytes", "target_file_max_bytes", "max_bytes_per_group", "max_bytes_per_plan"):
         if getattr(policy, knob) <= 0:
@@ -44,7 +44,7 @@ def problems(policy: Knobs) -> Iterator[str]:
         if getattr(policy, low) > getattr(policy, high):
             names = setting_name(low), setting_name(high)
             yield (
-                f"{names[0]} {_size(getattr(policy, low))} is above {names[1]} {_size(getattr(policy, high))} "
+                f"{names[0]} {_format_exact_size(getattr(policy, low))} is above {names[1]} {_format_exact_size(getattr(policy, high))} "
                 f"but must not be; lower {names[0]} or raise {names[1]}"
             )
     for knob, least in (
@@ -82,19 +82,19 @@ def problems(policy: Knobs) -> Iterator[str]:
         )
     if not policy.weight > 0:
         yield f"weight is {policy.weight:g} but must be above 0; set weight"
-    yield from _time_problems(policy)
-    yield from _objective_problems(policy)
-    yield from _word_problems(policy)
+    yield from _duration_errors(policy)
+    yield from _objective_errors(policy)
+    yield from _choice_errors(policy)
 
 
-def cautions(policy: Knobs) -> Iterator[str]:
+def validation_warnings(policy: PolicySettings) -> Iterator[str]:
     """One line for each value that is allowed and seldom meant: what comes of it."""
-    if policy.retention < _SHORT:
+    if policy.retention < _SHORT_RETENTION:
         yield (
             f"retention is {format_duration(policy.retention)}: a replaced file may be deleted while a query that "
             "began before still reads it"
         )
-    if policy.small_file_limit_bytes < _TINY_BYTES:
+    if policy.small_file_limit_bytes < _TINY_LIMIT_BYTES:
         yield f"small_file_limit is {format_bytes(policy.small_file_limit_bytes)}: larger files are left alone"
     least = GIB / policy.small_file_limit_bytes
     if 0 < policy.slo_files_per_gib < least:
@@ -105,10 +105,10 @@ def cautions(policy: Knobs) -> Iterator[str]:
 
 
 #: a retention that long queries outlast, and a limit that hardly any file is below
-_SHORT, _TINY_BYTES = timedelta(hours=1), MIB
+_SHORT_RETENTION, _TINY_LIMIT_BYTES = timedelta(hours=1), MIB
 #: of an objective; what is kept of it is forgotten after the longest one
-_WINDOWS = timedelta(days=1), timedelta(days=90)
-_ABOVE_ZERO = (
+_SLO_WINDOW_BOUNDS = timedelta(days=1), timedelta(days=90)
+_POSITIVE_DURATIONS = (
     "scan_interval",
     "sweep_interval",
     "table_services_interval",
@@ -119,15 +119,15 @@ _ABOVE_ZERO = (
 )
 
 
-def _time_problems(policy: Knobs) -> Iterator[str]:
+def _duration_errors(policy: PolicySettings) -> Iterator[str]:
     for knob in ("quiet_period", "retention", "compact_age", "payback", "slo_oldest_small_file"):
         if getattr(policy, knob) < timedelta(0):
             yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must not be negative; set {knob}"
     try:
-        Hours.parse(policy.run_windows, policy.run_time_zone)
+        RunSchedule.parse(policy.run_windows, policy.run_time_zone)
     except ValueError as error:
         yield f"{error}; set run_windows and run_time_zone"
-    for knob in _ABOVE_ZERO:
+    for knob in _POSITIVE_DURATIONS:
         if getattr(policy, knob) <= timedelta(0):
             yield f"{knob} is {getattr(policy, knob).total_seconds():g} s but must be above 0; set {knob}"
     if policy.heartbeat >= policy.lease:
@@ -142,7 +142,7 @@ def _time_problems(policy: Knobs) -> Iterator[str]:
         )
 
 
-def _objective_problems(policy: Knobs) -> Iterator[str]:
+def _objective_errors(policy: PolicySettings) -> Iterator[str]:
     for knob, low, high, words in (
         ("slo_small_file_share", 0, 1, "at least 0 and below 1 (5% is 0.05; 0: no objective)"),
         ("slo_files_per_gib", 0, math.inf, "a number from 0 (no objective)"),
@@ -156,17 +156,17 @@ def _objective_problems(policy: Knobs) -> Iterator[str]:
             f"{format_duration(policy.quiet_period)}, during which no file is touched; raise slo_oldest_small_file or "
             "lower quiet_period"
         )
-    if not _WINDOWS[0] <= policy.slo_window <= _WINDOWS[1]:
-        bounds = " and ".join(map(format_duration, _WINDOWS))
+    if not _SLO_WINDOW_BOUNDS[0] <= policy.slo_window <= _SLO_WINDOW_BOUNDS[1]:
+        bounds = " and ".join(map(format_duration, _SLO_WINDOW_BOUNDS))
         yield f"slo_window is {format_duration(policy.slo_window)} but must be between {bounds}; set slo_window"
 
 
-def _word_problems(policy: Knobs) -> Iterator[str]:
+def _choice_errors(policy: PolicySettings) -> Iterator[str]:
     kinds: Mapping[str, tuple[str, ...]] = {
         "strategy": (BALANCED, *FORMATS),
         "rewrite_first": tuple(RewriteFirst),
         "partition_filter": tuple(PartitionFilter),
-        "receipt": tuple(ReceiptLevel),
+        "receipt": tuple(VerificationLevel),
         "engine": ENGINES,
         "layout": LAYOUTS,
         "compression": COMPRESSIONS,
@@ -203,6 +203,6 @@ def _word_problems(policy: Knobs) -> Iterator[str]:
             yield f"partition_regex {policy.partition_regex!r} is not a regular expression ({error})"
 
 
-def _size(count: int) -> str:
+def _format_exact_size(count: int) -> str:
     """Readable, and exact where rounding would make two different sizes look alike."""
     return f"{format_bytes(count)} ({count} B)"

@@ -10,14 +10,14 @@ import numpy as np
 from lake.plan import PlanKind
 from planner.candidates import Candidates, Ints, Mask
 from planner.choices import BALANCED, RewriteFirst
-from planner.compaction import choose_slices, due_slices, explain_others, one_group_each
-from planner.cost import Terms, payback_days, pays_back
-from planner.groups import Groups, first_that_fit, form_groups
-from planner.knobs import Sizing
-from planner.reasons import CODE, READY, Reason, any_of
+from planner.compaction import choose_slices, due_slices, explain_not_due, single_slice_groups
+from planner.cost import CostInputs, is_within_payback, payback_days
+from planner.groups import Groups, first_fit, form_groups
+from planner.knobs import PlanningSettings
+from planner.reasons import PLANNABLE, REASON_CODES, Reason, reason_mask
 
-_READY = any_of(READY)
-CONSTANTS = Terms()
+_PLANNABLE = reason_mask(PLANNABLE)
+DEFAULT_COST_INPUTS = CostInputs()
 """Terms of an installation without a history."""
 
 
@@ -31,14 +31,14 @@ class Selection:
     kind: PlanKind
     groups: Groups
     picked: Ints
-    clustered: Ints
-    due: Ints
+    clustering_rows: Ints
+    compaction_rows: Ints
 
 
-def select(
-    found: Candidates,
-    policy: Sizing,
-    terms: Terms,
+def select_next_plan(
+    candidates: Candidates,
+    policy: PlanningSettings,
+    cost_inputs: CostInputs,
     *,
     now: datetime,
     free: Mask,
@@ -48,106 +48,125 @@ def select(
 
     ``free`` says of each partition whether no live plan holds it.
     """
-    clusters, clustered, due = worth_it(found, policy, terms, now=now, kinds=kinds)
-    grouped = _choose_groups(clusters, found, policy, terms, free)
-    compacted = choose_slices(due, found, policy, free)
-    if _compacting(policy, kinds):
-        explain_others(due, found, policy)
-    if len(compacted) and not (_clustering_first(policy, kinds) and len(grouped)):
-        kind, groups, picked = PlanKind.COMPACTION, one_group_each(compacted, found), np.arange(len(compacted))
-        _put_off(clustered, found)
+    clusters, clustered, due = find_worthwhile(candidates, policy, cost_inputs, now=now, kinds=kinds)
+    grouped = _choose_groups(clusters, candidates, policy, cost_inputs, free)
+    compacted = choose_slices(due, candidates, policy, free)
+    if _should_compact(policy, kinds):
+        explain_not_due(due, candidates, policy)
+    if len(compacted) and not (_is_clustering_first(policy, kinds) and len(grouped)):
+        kind, groups, picked = (
+            PlanKind.COMPACTION,
+            single_slice_groups(compacted, candidates),
+            np.arange(len(compacted)),
+        )
+        _defer_to_next_plan(clustered, candidates)
     else:
         kind, groups, picked = PlanKind.CLUSTERING, clusters, grouped
-        _put_off(due, found)
+        _defer_to_next_plan(due, candidates)
         if PlanKind.CLUSTERING not in kinds:
-            _put_off(clustered, found)
+            _defer_to_next_plan(clustered, candidates)
             picked = picked[:0]
-    return Selection(kind=kind, groups=groups, picked=picked, clustered=clustered, due=due)
+    return Selection(kind=kind, groups=groups, picked=picked, clustering_rows=clustered, compaction_rows=due)
 
 
-def worth_it(
-    found: Candidates, policy: Sizing, terms: Terms, *, now: datetime, kinds: Collection[PlanKind] = tuple(PlanKind)
+def find_worthwhile(
+    candidates: Candidates,
+    policy: PlanningSettings,
+    cost_inputs: CostInputs,
+    *,
+    now: datetime,
+    kinds: Collection[PlanKind] = tuple(PlanKind),
 ) -> tuple[Groups, Ints, Ints]:
     """The groups of what is undecided, the rows of those worth a rewrite, and the rows of slices to be compacted.
 
     It is all that is worth it, whatever a plan may hold and live plans hold. No row is in both; ``rewrite_first`` says
     which kind gets what both want.
     """
-    clustering_first = _clustering_first(policy, kinds)
-    due = due_slices(found, policy, now=now) if _compacting(policy, kinds) else np.empty(0, dtype=np.int64)
+    clustering_first = _is_clustering_first(policy, kinds)
+    due = due_slices(candidates, policy, now=now) if _should_compact(policy, kinds) else np.empty(0, dtype=np.int64)
     if not clustering_first:
-        found.decide(due, Reason.NEXT_PLAN_KIND)  # not for clustering to take
-    clusters = form_groups(found, policy)
-    if policy.payback and clusters.keep.any():
-        lost = clusters.keep & ~pays_back(_payback_days(clusters, found, policy, terms), policy)
-        why_not = np.where(lost, CODE[Reason.NO_PAYBACK], clusters.why_not).astype(np.int8)
-        clusters = replace(clusters, keep=clusters.keep & ~lost, why_not=why_not)
-    clustered = clusters.rows[np.repeat(clusters.keep, clusters.files)]
+        candidates.decide(due, Reason.NEXT_PLAN_KIND)  # not for clustering to take
+    clusters = form_groups(candidates, policy)
+    if policy.payback and clusters.worthwhile.any():
+        lost = clusters.worthwhile & ~is_within_payback(
+            _group_payback_days(clusters, candidates, policy, cost_inputs), policy
+        )
+        why_not = np.where(lost, REASON_CODES[Reason.NO_PAYBACK], clusters.rejection_codes).astype(np.int8)
+        clusters = replace(clusters, worthwhile=clusters.worthwhile & ~lost, rejection_codes=why_not)
+    clustered = clusters.rows[np.repeat(clusters.worthwhile, clusters.files)]
     if clustering_first:
         due = due[~np.isin(due, clustered)]
     return clusters, clustered, due
 
 
-def _payback_days(groups: Groups, found: Candidates, policy: Sizing, terms: Terms) -> Ints:
-    logs = np.add.reduceat(found.log_bytes[groups.rows], groups.start)
-    return payback_days(groups, logs, policy, terms)
+def _group_payback_days(
+    groups: Groups, candidates: Candidates, policy: PlanningSettings, cost_inputs: CostInputs
+) -> Ints:
+    logs = np.add.reduceat(candidates.log_bytes[groups.rows], groups.start)
+    return payback_days(groups, logs, policy, cost_inputs)
 
 
-def _compacting(policy: Sizing, kinds: Collection[PlanKind]) -> bool:
+def _should_compact(policy: PlanningSettings, kinds: Collection[PlanKind]) -> bool:
     return policy.compaction and PlanKind.COMPACTION in kinds
 
 
-def _clustering_first(policy: Sizing, kinds: Collection[PlanKind]) -> bool:
+def _is_clustering_first(policy: PlanningSettings, kinds: Collection[PlanKind]) -> bool:
     return PlanKind.CLUSTERING in kinds and policy.rewrite_first == RewriteFirst.CLUSTERING
 
 
-def _put_off(rows: Ints, found: Candidates) -> None:
+def _defer_to_next_plan(rows: Ints, candidates: Candidates) -> None:
     """Leave to a later plan what a plan of the other kind would have taken now."""
     if len(rows):
-        found.decide(rows[_READY[found.codes[rows]]], Reason.NEXT_PLAN_KIND)
+        candidates.decide(rows[_PLANNABLE[candidates.reason_codes[rows]]], Reason.NEXT_PLAN_KIND)
 
 
-def _choose_groups(groups: Groups, found: Candidates, policy: Sizing, terms: Terms, free: Mask) -> Ints:
+def _choose_groups(
+    groups: Groups, candidates: Candidates, policy: PlanningSettings, cost_inputs: CostInputs, free: Mask
+) -> Ints:
     """The groups of one plan; every slice of every group is given its reason."""
-    codes = groups.why_not.copy()
-    numbers = np.where(codes == CODE[Reason.NO_GAIN], groups.outputs, groups.files)
-    over = codes == CODE[Reason.OVER_PLAN]
+    codes = groups.rejection_codes.copy()
+    numbers = np.where(codes == REASON_CODES[Reason.NO_GAIN], groups.outputs, groups.files)
+    over = codes == REASON_CODES[Reason.OVER_PLAN]
     numbers[over] = groups.bytes[over]
-    lost = codes == CODE[Reason.NO_PAYBACK]
+    lost = codes == REASON_CODES[Reason.NO_PAYBACK]
     if lost.any():
-        numbers[lost] = _payback_days(groups, found, policy, terms)[lost]
-    codes[~free[groups.partition]] = CODE[Reason.HELD]
+        numbers[lost] = _group_payback_days(groups, candidates, policy, cost_inputs)[lost]
+    codes[~free[groups.partition]] = REASON_CODES[Reason.HELD]
 
-    wanted = np.flatnonzero(groups.keep & free[groups.partition])
+    wanted = np.flatnonzero(groups.worthwhile & free[groups.partition])
     taken = wanted  # in the order of partitions
     if len(wanted) > policy.max_num_groups or groups.bytes[wanted].sum() > policy.max_bytes_per_plan:
-        offered = wanted[_preference(groups, wanted, found, policy)]
-        places, room = first_that_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
+        offered = wanted[_order_of_preference(groups, wanted, candidates, policy)]
+        places, room = first_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
         taken = np.sort(offered[places])
         full = len(taken) == policy.max_num_groups
         waiting = groups.bytes[wanted]
-        later = np.where(full & (waiting <= room), CODE[Reason.NEXT_PLAN_GROUPS], CODE[Reason.NEXT_PLAN_BYTES])
+        later = np.where(
+            full & (waiting <= room), REASON_CODES[Reason.NEXT_PLAN_GROUPS], REASON_CODES[Reason.NEXT_PLAN_BYTES]
+        )
         codes[wanted], numbers[wanted] = later, waiting
-    codes[taken] = CODE[Reason.CHOSEN]
+    codes[taken] = REASON_CODES[Reason.CHOSEN]
     numbers[taken] = np.arange(len(taken))
 
     if not free.all():
-        found.decide((found.codes == CODE[Reason.OVERSIZED]) & ~free[found.partition], Reason.HELD)
-    found.codes[groups.rows] = np.repeat(codes, groups.files)
-    found.numbers[groups.rows] = np.repeat(numbers, groups.files)
+        candidates.decide(
+            (candidates.reason_codes == REASON_CODES[Reason.OVERSIZED]) & ~free[candidates.partition], Reason.HELD
+        )
+    candidates.reason_codes[groups.rows] = np.repeat(codes, groups.files)
+    candidates.reason_numbers[groups.rows] = np.repeat(numbers, groups.files)
     return taken
 
 
-def _preference(groups: Groups, wanted: Ints, found: Candidates, policy: Sizing) -> Ints:
+def _order_of_preference(groups: Groups, wanted: Ints, candidates: Candidates, policy: PlanningSettings) -> Ints:
     """The order in which ``wanted`` groups are offered to the plan.
 
     A format's own strategy goes by partition. Otherwise the most small files removed for the share of the plan used
     up, of its bytes and of its groups together: by bytes alone, pairs of tiny files would take every place there is.
     """
-    place = np.zeros(len(found.partitions), dtype=np.int64)
-    place[found.order] = np.arange(len(found.order))
+    place = np.zeros(len(candidates.partitions), dtype=np.int64)
+    place[candidates.partition_order] = np.arange(len(candidates.partition_order))
     if policy.strategy != BALANCED:
         return np.lexsort((groups.start[wanted], place[groups.partition[wanted]]))
     share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
-    gain = (groups.files - groups.small_after)[wanted] / share
+    gain = (groups.files - groups.small_outputs)[wanted] / share
     return np.lexsort((groups.start[wanted], groups.bytes[wanted], -gain))

@@ -12,23 +12,23 @@ from zoneinfo import ZoneInfo
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY_MINUTES = 24 * 60
 _LOOK_AHEAD_DAYS = 16
-_DAYS_OF = r"(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?"
-_TIMES_OF = r"(?P<begin>\d{2}:\d{2})-(?P<end>\d{2}:\d{2})"
-_WINDOW = re.compile(rf"(?:{_DAYS_OF})?\s*(?:{_TIMES_OF})?", re.IGNORECASE)
+_DAYS_PATTERN = r"(?P<first>[a-z]{3})(?:-(?P<last>[a-z]{3}))?"
+_TIMES_PATTERN = r"(?P<begin>\d{2}:\d{2})-(?P<end>\d{2}:\d{2})"
+_WINDOW_PATTERN = re.compile(rf"(?:{_DAYS_PATTERN})?\s*(?:{_TIMES_PATTERN})?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class RunWindow:
     """So many minutes from a minute of each of ``days`` on; Monday is 0. It may end on the next day."""
 
     days: frozenset[int]
-    begins: int
-    minutes: int
+    begin_minute: int
+    duration_minutes: int
 
     @classmethod
-    def parse(cls, text: str) -> "Window":
+    def parse(cls, text: str) -> "RunWindow":
         """``mon-fri 20:00-06:00``, ``sat-sun`` for whole days, ``22:00-06:00`` for each day. Raises ValueError."""
-        found = _WINDOW.fullmatch(text.strip())
+        found = _WINDOW_PATTERN.fullmatch(text.strip())
         if found is None or not text.strip():
             raise ValueError(f"{text!r} is no window; write mon-fri 20:00-06:00, sat-sun or 22:00-06:00")
         first, last = found["first"], found["last"] or found["first"]
@@ -40,49 +40,50 @@ class Window:
             start, stop = _DAYS.index(first.lower()), _DAYS.index(last.lower())
             days = frozenset((start + n) % 7 for n in range((stop - start) % 7 + 1))
         if found["begin"] is None:
-            return cls(days=days, begins=0, minutes=_DAY_MINUTES)
-        begins, ends = _minute(found["begin"]) % _DAY_MINUTES, _minute(found["end"])
-        return cls(days=days, begins=begins, minutes=(ends - begins) % _DAY_MINUTES or _DAY_MINUTES)
+            return cls(days=days, begin_minute=0, duration_minutes=_DAY_MINUTES)
+        begins, ends = _parse_time_of_day(found["begin"]) % _DAY_MINUTES, _parse_time_of_day(found["end"])
+        return cls(days=days, begin_minute=begins, duration_minutes=(ends - begins) % _DAY_MINUTES or _DAY_MINUTES)
 
-    def has(self, local: datetime) -> bool:
+    def is_open(self, local: datetime) -> bool:
         """Whether this moment of the zone's clock is in it."""
         minute = local.hour * 60 + local.minute
-        today = local.weekday() in self.days and 0 <= minute - self.begins < self.minutes
-        since_yesterday = minute + _DAY_MINUTES - self.begins
-        return today or ((local.weekday() - 1) % 7 in self.days and since_yesterday < self.minutes)
+        today = local.weekday() in self.days and 0 <= minute - self.begin_minute < self.duration_minutes
+        since_yesterday = minute + _DAY_MINUTES - self.begin_minute
+        return today or ((local.weekday() - 1) % 7 in self.days and since_yesterday < self.duration_minutes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hours:
+class RunSchedule:
     """When plans may start: in one of ``windows``, or at any time where there is none."""
 
-    windows: tuple[Window, ...] = ()
+    windows: tuple[RunWindow, ...] = ()
     zone: str = "UTC"
 
     @classmethod
-    def parse(cls, windows: Sequence[str], zone: str) -> "Hours":
+    def parse(cls, windows: Sequence[str], zone: str) -> "RunSchedule":
         """Hours from settings. Raises ValueError for what is no window, and for a zone that is not known here."""
         try:
             ZoneInfo(zone)
         except (OSError, ValueError, LookupError):
             raise ValueError(f"{zone!r} is no time zone known here, such as Europe/Berlin") from None
-        return cls(windows=tuple(map(Window.parse, windows)), zone=zone)
+        return cls(windows=tuple(map(RunWindow.parse, windows)), zone=zone)
 
-    def are_open(self, now: datetime) -> bool:
+    def is_open(self, now: datetime) -> bool:
         """Whether a plan may start now."""
         local = now.astimezone(ZoneInfo(self.zone))
-        return not self.windows or any(window.has(local) for window in self.windows)
+        return not self.windows or any(window.is_open(local) for window in self.windows)
 
-    def open_at(self, now: datetime) -> datetime:
+    def next_open_at(self, now: datetime) -> datetime:
         """When a plan may start, ``now`` or later."""
-        if self.are_open(now):
+        if self.is_open(now):
             return now
         moments = (
-            moment.astimezone(now.tzinfo) for moment in sorted(self._may_open(now.astimezone(ZoneInfo(self.zone))))
+            moment.astimezone(now.tzinfo)
+            for moment in sorted(self._opening_candidates(now.astimezone(ZoneInfo(self.zone))))
         )
-        return next(moment for moment in moments if moment > now and self.are_open(moment))
+        return next(moment for moment in moments if moment > now and self.is_open(moment))
 
-    def _may_open(self, now: datetime) -> Iterator[datetime]:
+    def _opening_candidates(self, now: datetime) -> Iterator[datetime]:
         """Moments from today on, one of which is the next at which it opens, in UTC.
 
         That is where a window begins, either time where its zone's clock is put back over it, or where the clock is
@@ -93,28 +94,28 @@ class Hours:
         for day in days:
             for window in self.windows:
                 if day.weekday() in window.days:
-                    begins = datetime.combine(day, time(*divmod(window.begins, 60)), zone)
+                    begins = datetime.combine(day, time(*divmod(window.begin_minute, 60)), zone)
                     yield from (begins.replace(fold=fold).astimezone(UTC) for fold in (0, 1))
         midnights = [datetime.combine(day, time(), zone).astimezone(UTC) for day in days]
         for before, after in pairwise(midnights):
-            if _offset(before, zone) != _offset(after, zone):
-                yield _changed(before, after, zone)
+            if _utc_offset(before, zone) != _utc_offset(after, zone):
+                yield _clock_change_at(before, after, zone)
 
 
-def _offset(moment: datetime, zone: ZoneInfo) -> timedelta | None:
+def _utc_offset(moment: datetime, zone: ZoneInfo) -> timedelta | None:
     return moment.astimezone(zone).utcoffset()
 
 
-def _changed(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
+def _clock_change_at(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
     """The minute between the two at which the clock of ``zone`` is changed."""
     minutes = range(round((after - before) / timedelta(minutes=1)) + 1)
     first = bisect_left(
-        minutes, True, key=lambda n: _offset(before + timedelta(minutes=n), zone) != _offset(before, zone)
+        minutes, True, key=lambda n: _utc_offset(before + timedelta(minutes=n), zone) != _utc_offset(before, zone)
     )
     return before + timedelta(minutes=first)
 
 
-def _minute(text: str) -> int:
+def _parse_time_of_day(text: str) -> int:
     hour, minute = int(text[:2]), int(text[3:])
     if hour > 24 or minute > 59 or (hour == 24 and minute):
         raise ValueError(f"{text!r} is no time of day")

@@ -16,15 +16,15 @@ from typer.exceptions import TyperException
 
 from service.commands import audit, init, notifications, operate, plans, settings, simulate, tables, tokens, upkeep
 from service.commands.common import remote_url
-from service.commands.output import Output
+from service.commands.output import CommandOutput
 from service.demo import entry as demo
-from service.problems import USAGE, CommandError, ExitCode, classify, exit_codes
+from service.problems import USAGE, ExitCode, ProblemError, classify, exit_codes_help
 
 app = typer.Typer(
     name="lakefold",
     help="Keeps the files of a data lake the right size after they are written.",
     epilog="Settings come from lakefold.toml, LAKEFOLD_… variables and the command line; every command has --json.\n\n"
-    + exit_codes(*ExitCode),
+    + exit_codes_help(*ExitCode),
     rich_markup_mode=None,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -75,7 +75,7 @@ tokens.add_to(app)
 
 
 @cache
-def command() -> TyperGroup:
+def root_command() -> TyperGroup:
     """Every command with its options, as ``app`` declares them."""
     made = typer.main.get_command(app)
     assert isinstance(made, TyperGroup)
@@ -85,23 +85,23 @@ def command() -> TyperGroup:
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Errors are on stderr afterwards, never raised."""
     before_dashes = list(arguments)[: arguments.index("--")] if "--" in arguments else list(arguments)
-    out = Output(json="--json" in before_dashes)
+    out = CommandOutput(json="--json" in before_dashes)
     try:
-        result: Any = command()(args=list(arguments), prog_name="lakefold", standalone_mode=False)
+        result: Any = root_command()(args=list(arguments), prog_name="lakefold", standalone_mode=False)
     except TyperException as error:
-        return _usage(out, error)
+        return _report_usage_error(out, error)
     except typer.Abort:
         return ExitCode.INTERRUPTED
     except (Exception, KeyboardInterrupt) as error:
         if os.environ.get("LAKEFOLD_DEBUG") == "1":
             raise
         problem = classify(error)
-        out.error(error, hint=f"Try: {_command_of(arguments)} --help\n" if problem.code == ExitCode.USAGE else "")
+        out.error(error, hint=f"Try: {_command_name(arguments)} --help\n" if problem.code == ExitCode.USAGE else "")
         return problem.code
     return result if isinstance(result, int) else ExitCode.OK
 
 
-def _command_of(arguments: Sequence[str]) -> str:
+def _command_name(arguments: Sequence[str]) -> str:
     """``lakefold plans list`` for whatever options and values surround it."""
     words = [
         word
@@ -112,14 +112,14 @@ def _command_of(arguments: Sequence[str]) -> str:
     return " ".join(["lakefold", *words[: 2 if words and words[0] in nouns else 1]])
 
 
-def _usage(out: Output, error: TyperException) -> int:
+def _report_usage_error(out: CommandOutput, error: TyperException) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "lakefold"
     message = error.format_message()
     if type(error).__name__ == "NoArgsIsHelpError":
         sys.stderr.write(f"{message}\n")
         return ExitCode.USAGE
-    out.error(CommandError(USAGE, message, hint=f"{path} --help"), hint=f"Try: {path} --help\n")
+    out.error(ProblemError(USAGE, message, hint=f"{path} --help"), hint=f"Try: {path} --help\n")
     return ExitCode.USAGE
 
 

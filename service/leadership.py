@@ -51,18 +51,18 @@ class Leadership:
         holder: str,
         roles: Iterable[str],
         ttl: timedelta,
-        able: Callable[[str], bool] = lambda role: True,
+        can_lead: Callable[[str], bool] = lambda role: True,
     ) -> None:
         self.roles = tuple(roles)
-        self._store, self._holder, self._ttl, self._able = store, holder, ttl, able
-        self._until: dict[str, float] = {}
-        self._known: dict[str, bool] = dict.fromkeys(self.roles, False)
+        self._store, self._holder, self._ttl, self._can_lead = store, holder, ttl, can_lead
+        self._expires_at: dict[str, float] = {}
+        self._last_logged: dict[str, bool] = dict.fromkeys(self.roles, False)
         self._lock = threading.Lock()
         self._released = False
 
-    def holds(self, role: str) -> bool:
+    def is_leader(self, role: str) -> bool:
         """Whether this process may run ``role`` now."""
-        return self._until.get(role, 0.0) > time.monotonic() and self._able(role)
+        return self._expires_at.get(role, 0.0) > time.monotonic() and self._can_lead(role)
 
     def renew(self) -> None:
         """Take or extend every wanted role. Raises what the store raises; roles not reached keep their expiry."""
@@ -71,15 +71,15 @@ class Leadership:
                 return
             try:
                 for role in self.roles:
-                    if not self._able(role):
-                        if self._until.pop(role, None) is not None:
+                    if not self._can_lead(role):
+                        if self._expires_at.pop(role, None) is not None:
                             self._store.release_leader(role, self._holder)
                         continue
                     asked = time.monotonic()
                     if self._store.acquire_leader(role, self._holder, self._ttl):
-                        self._until[role] = asked + self._ttl.total_seconds()
+                        self._expires_at[role] = asked + self._ttl.total_seconds()
                     else:
-                        self._until.pop(role, None)
+                        self._expires_at.pop(role, None)
             finally:
                 self._log_changes()
 
@@ -87,8 +87,8 @@ class Leadership:
         """Give up every held role for good, so that a successor need not wait for the expiry."""
         with self._lock:
             self._released = True
-            held = list(self._until)
-            self._until.clear()
+            held = list(self._expires_at)
+            self._expires_at.clear()
             try:
                 for role in held:
                     self._store.release_leader(role, self._holder)
@@ -97,14 +97,14 @@ class Leadership:
 
     def _log_changes(self) -> None:
         for role in self.roles:
-            now = self.holds(role)
-            if now != self._known[role]:
-                self._known[role] = now
+            now = self.is_leader(role)
+            if now != self._last_logged[role]:
+                self._last_logged[role] = now
                 logger.info("%s the leader of %s", "now" if now else "no longer", role)
 
 
 @contextmanager
-def holding(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
+def leader_lease(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
     """Hold the leader row ``role`` while the block runs, renewing it; False where a live process has it."""
     if not store.acquire_leader(role, holder, _COMMAND_TTL):
         yield False
@@ -118,11 +118,11 @@ def holding(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
             ):  # the row has two more thirds to live; what needs the database fails by itself
                 store.acquire_leader(role, holder, _COMMAND_TTL)
 
-    renewing = threading.Thread(target=renew, name=f"holding {role}", daemon=True)
-    renewing.start()
+    renewal = threading.Thread(target=renew, name=f"holding {role}", daemon=True)
+    renewal.start()
     try:
         yield True
     finally:
         done.set()
-        renewing.join()
+        renewal.join()
         store.release_leader(role, holder)

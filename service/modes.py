@@ -7,7 +7,7 @@ from typing import Literal, get_args
 Mode = Literal["observe", "propose", "compact", "off"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 #: those in which scans store plans
-PLANNED: tuple[Mode, ...] = ("propose", "compact")
+PLANNED_MODES: tuple[Mode, ...] = ("propose", "compact")
 
 
 class Role(StrEnum):

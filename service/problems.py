@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient, one_line
-from lake.redaction import hide
+from lake.redaction import redact
 
 
 class ExitCode(IntEnum):
@@ -26,7 +26,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-MEANING: Mapping[ExitCode, str] = {
+EXIT_CODE_MEANING: Mapping[ExitCode, str] = {
     ExitCode.OK: "done",
     ExitCode.ERROR: "error",
     ExitCode.USAGE: "wrong usage",
@@ -41,9 +41,9 @@ MEANING: Mapping[ExitCode, str] = {
 _ALWAYS = (ExitCode.OK, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INTERRUPTED)
 
 
-def exit_codes(*more: ExitCode) -> str:
+def exit_codes_help(*more: ExitCode) -> str:
     """The help text's last paragraph: the codes every command has and ``more``, with their meaning."""
-    lines = (f"{code.value:>5}  {MEANING[code]}" for code in sorted({*_ALWAYS, *more}))
+    lines = (f"{code.value:>5}  {EXIT_CODE_MEANING[code]}" for code in sorted({*_ALWAYS, *more}))
     return "\n".join(["\b", "Exit codes:", *lines])  # \b keeps the lines as they are
 
 
@@ -60,7 +60,7 @@ class Problem:
 ERROR = Problem("error", "The command failed", ExitCode.ERROR, 500)
 USAGE = Problem("usage", "The command line or the request is wrong", ExitCode.USAGE, 400)
 CONFIGURATION = Problem("configuration", "The configuration is wrong", ExitCode.ERROR, 500)
-SETTING = Problem("setting", "A setting of the request is wrong", ExitCode.USAGE, 422)
+BAD_SETTING = Problem("setting", "A setting of the request is wrong", ExitCode.USAGE, 422)
 NOT_FOUND = Problem("not-found", "Not found", ExitCode.NOT_FOUND, 404)
 LIVE_PLAN = Problem("live-plan", "A live plan holds the partitions", ExitCode.LIVE_PLAN, 409)
 NOT_SERVED = Problem("not-served", "The table is halted, paused or not set to be planned", ExitCode.HALTED, 409)
@@ -72,18 +72,18 @@ INTEGRITY = Problem("integrity", "What was written differs from what was read", 
 INTERRUPTED = Problem("interrupted", "Interrupted", ExitCode.INTERRUPTED, 499)
 UNAUTHENTICATED = Problem("unauthenticated", "A valid token is needed", ExitCode.ERROR, 401)
 FORBIDDEN = Problem("forbidden", "The token does not allow this", ExitCode.ERROR, 403)
-METHOD = Problem("method", "This path does not allow the method", ExitCode.USAGE, 405)
-TOO_SLOW = Problem("too-slow", "The body did not come in time", ExitCode.ERROR, 408)
-TOO_LARGE = Problem("too-large", "The body is too large", ExitCode.USAGE, 413)
-HOST = Problem("host", "The service does not answer to this name", ExitCode.USAGE, 421)
-INVALID = Problem("invalid", "A field of the request is wrong", ExitCode.USAGE, 422)
-TOO_MANY = Problem("too-many", "Too many requests", ExitCode.ERROR, 429)
+METHOD_NOT_ALLOWED = Problem("method", "This path does not allow the method", ExitCode.USAGE, 405)
+BODY_TIMEOUT = Problem("too-slow", "The body did not come in time", ExitCode.ERROR, 408)
+BODY_TOO_LARGE = Problem("too-large", "The body is too large", ExitCode.USAGE, 413)
+WRONG_HOST = Problem("host", "The service does not answer to this name", ExitCode.USAGE, 421)
+INVALID_FIELD = Problem("invalid", "A field of the request is wrong", ExitCode.USAGE, 422)
+TOO_MANY_REQUESTS = Problem("too-many", "Too many requests", ExitCode.ERROR, 429)
 UNREACHABLE = Problem("unreachable", "The service can't be reached", ExitCode.DATABASE, 502)
 PROBLEMS = (
     ERROR,
     USAGE,
     CONFIGURATION,
-    SETTING,
+    BAD_SETTING,
     NOT_FOUND,
     LIVE_PLAN,
     NOT_SERVED,
@@ -95,12 +95,12 @@ PROBLEMS = (
     INTERRUPTED,
     UNAUTHENTICATED,
     FORBIDDEN,
-    METHOD,
-    TOO_SLOW,
-    TOO_LARGE,
-    HOST,
-    INVALID,
-    TOO_MANY,
+    METHOD_NOT_ALLOWED,
+    BODY_TIMEOUT,
+    BODY_TOO_LARGE,
+    WRONG_HOST,
+    INVALID_FIELD,
+    TOO_MANY_REQUESTS,
     UNREACHABLE,
 )
 
@@ -114,7 +114,7 @@ class ServiceError(LakefoldError):
     facts: Mapping[str, Any] = MappingProxyType({})
 
 
-class CommandError(ServiceError):
+class ProblemError(ServiceError):
     """An error for the person at the terminal: one line, and the problem it is."""
 
     def __init__(self, problem: Problem, detail: str, **facts: Any) -> None:
@@ -135,20 +135,20 @@ def classify(error: BaseException) -> Problem:
     return ERROR
 
 
-def in_words(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What is said of ``error`` to whoever asked; a ValueError is about what they wrote, so its text is for them."""
     text = " ".join(str(error).split())
-    return hide(text) if text and isinstance(error, ValueError) else one_line(error)
+    return redact(text) if text and isinstance(error, ValueError) else one_line(error)
 
 
-def problem_object(error: BaseException) -> dict[str, Any]:
+def problem_document(error: BaseException) -> dict[str, Any]:
     """``error`` as an RFC 9457 object, with the exit code and the facts the error carries."""
     problem = classify(error)
     return {
         "type": PROBLEM_BASE + problem.slug,
         "title": problem.title,
         "status": problem.status,
-        "detail": in_words(error),
+        "detail": describe_error(error),
         "exit_code": problem.code.value,
         **(error.facts if isinstance(error, ServiceError) else {}),
     }

@@ -14,18 +14,18 @@ from typing import Any
 from lake.units import format_bytes, format_duration, parse_duration
 
 #: of times that people mean; a day more or less can be added to them
-_YEARS = (1971, 9000)
-_LONGEST_AGO = timedelta(days=18_000)
+_PLAUSIBLE_YEARS = (1971, 9000)
+_MAX_AGE = timedelta(days=18_000)
 #: what JSON holds as it is
-_PLAIN = frozenset({type(None), bool, int, float, str})
+_JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
 
-def plain(value: Any) -> Any:
+def to_jsonable(value: Any) -> Any:
     """``value`` as what JSON can hold: ISO timestamps, durations in seconds, enums by value, dataclasses as objects."""
-    if type(value) in _PLAIN:  # nearly all there is, and an answer may have ten thousand of them
+    if type(value) in _JSON_TYPES:  # nearly all there is, and an answer may have ten thousand of them
         return value
     if isinstance(value, Enum):
-        return plain(value.value)
+        return to_jsonable(value.value)
     if isinstance(value, (str, Path)):
         return str(value)
     if isinstance(value, (int, float)):
@@ -35,46 +35,46 @@ def plain(value: Any) -> Any:
     if isinstance(value, timedelta):
         return value.total_seconds()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: to_jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(plain(key)): plain(item) for key, item in value.items()}
+        return {str(to_jsonable(key)): to_jsonable(item) for key, item in value.items()}
     if isinstance(value, Iterable):
-        return [plain(item) for item in value]
+        return [to_jsonable(item) for item in value]
     return str(value)
 
 
 def to_json(value: Any) -> str:
     """One line of JSON."""
-    return json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(to_jsonable(value), ensure_ascii=False, separators=(",", ":"))
 
 
-def moment(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """The time that ``plain`` has written."""
     return datetime.fromisoformat(text)
 
 
-def point_in_time(text: str, now: datetime) -> datetime:
+def parse_time_or_age(text: str, now: datetime) -> datetime:
     """A date or time as ISO 8601 has it, in UTC unless it says otherwise, or how long ago: ``2d``. ValueError."""
     with suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(text)
         found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        if _YEARS[0] <= found.year <= _YEARS[1]:
+        if _PLAUSIBLE_YEARS[0] <= found.year <= _PLAUSIBLE_YEARS[1]:
             return found.astimezone(UTC)
     with suppress(ValueError, OverflowError):
-        return now - min(max(parse_duration(text), timedelta()), _LONGEST_AGO)
+        return now - min(max(parse_duration(text), timedelta()), _MAX_AGE)
     raise ValueError(f"{text!r} is not a time; write 2026-03-01, 2026-03-01T12:00Z, or how long ago: 90min, 2d")
 
 
-def age(then: datetime | None, now: datetime) -> str:
+def format_age(then: datetime | None, now: datetime) -> str:
     """How long ago, such as ``3 min ago``; ``never`` for None."""
     if then is None:
         return "never"
     return f"{format_duration(max(now - then, timedelta(0)))} ago"
 
 
-def size(count: int | None) -> str:
+def format_size(number: int | None) -> str:
     """Bytes for people; empty for None."""
-    return "" if count is None else format_bytes(count)
+    return "" if number is None else format_bytes(number)
 
 
 def plural(count: int, noun: str) -> str:
@@ -82,7 +82,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def percent(share: float | None) -> str:
+def format_percent(share: float | None) -> str:
     """A share as a whole percentage; what is neither none nor all never looks as if it were."""
     if share is None:
         return "–"
@@ -108,12 +108,12 @@ def short_id(plan_id: str) -> str:
     return plan_id[-8:]
 
 
-def process_name(name: str) -> str:
+def process_label(name: str) -> str:
     """How people see a process: host and process id, without what tells it from earlier ones."""
     return "/".join(name.split("/")[:2])
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """``; did you mean 'x'?`` for the known word most like ``word``, or nothing."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    close = get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""

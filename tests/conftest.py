@@ -187,7 +187,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def _files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test has just written is whole."""
-    monkeypatch.setattr(unfinished, "SETTLED_AFTER", timedelta())
+    monkeypatch.setattr(unfinished, "STABLE_AFTER", timedelta())
 
 
 @pytest.fixture(autouse=True)
@@ -262,7 +262,7 @@ def spark() -> Iterator["SparkSession"]:
     from pyspark import SparkContext
 
     from executors.spark import S3_EXCLUDES, S3_PACKAGES, spark_session
-    from lake.formats.hudi.jvm.class_cache import packages_of
+    from lake.formats.hudi.jvm.class_cache import cached_jvm
     from lake.formats.hudi.session import BUNDLE as HUDI
 
     session = spark_session(
@@ -276,7 +276,7 @@ def spark() -> Iterator["SparkSession"]:
         locations=["s3a://bucket/of-some-tests"],
     )
     # PySpark's own code asks for `functions` and the like at each call, in every package that it imports.
-    SparkContext._jvm = session._jvm = packages_of(session)
+    SparkContext._jvm = session._jvm = cached_jvm(session)
     yield session
     session.stop()
 

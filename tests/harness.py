@@ -153,7 +153,9 @@ class Installation:
     def work(self, spark: Any) -> None:
         """What ``lakefold worker --once`` does, in this process and its Spark session, which are there already."""
         config = open_config(self.config)
-        settings = WorkerSettings(heartbeat=default_policy(config).heartbeat, idle=config.daemon.claim_interval)
+        settings = WorkerSettings(
+            heartbeat=default_policy(config).heartbeat, poll_interval=config.daemon.claim_interval
+        )
         store = open_store(config)
         try:
             Worker(store=store, spark=lambda: spark, settings=settings).run_once()

@@ -19,11 +19,11 @@ from toys.cases import FILES, PARTITIONS, PARTS, ROWS_EACH, no_spark, with_other
 from toys.engine import CopyRows
 from toys.files import rows, told
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.formats.hive import FORMAT, HiveFormat
 from lake.formats.hive.writer import HiveWriter
-from lake.metastore import Metastore, Partition, Table, connected
-from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Items, Struct, string_map, strings
+from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable, pooled_connection
+from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Struct, ThriftList, string_list, string_map
 from lake.model import CatalogRef, TableRef
 from lake.ports import Capability
 
@@ -50,7 +50,7 @@ class CopyOrcRows(CopyRows):
         return orc.ORCFile(source).read()
 
 
-class Owner(Metastore):
+class Owner(MetastoreClient):
     """A client that makes, changes and drops, as the owner of tables does."""
 
     kind = "parquet"
@@ -67,13 +67,13 @@ class Owner(Metastore):
         before = self.table(DATABASE, name)
         if before is not None:
             self.drop_table(name)
-            while int(time.time()) <= before.made_at:
+            while int(time.time()) <= before.created_at:
                 time.sleep(0.05)
         raw: Struct = {
             1: (STRING, name),
             2: (STRING, DATABASE),
             7: (STRUCT, _storage(location, self.kind, noted)),
-            8: (LIST, Items(STRUCT, [_column("dt", "string")] * partitioned)),
+            8: (LIST, ThriftList(STRUCT, [_column("dt", "string")] * partitioned)),
             9: string_map(
                 ({} if managed else {"EXTERNAL": "TRUE"}) | ({"spark.sql.sources.provider": self.kind} if noted else {})
             ),
@@ -88,7 +88,7 @@ class Owner(Metastore):
     def add(self, name: str, value: str, location: AnyPath) -> None:
         """Add a partition at a directory."""
         raw: Struct = {
-            1: strings([value]),
+            1: string_list([value]),
             2: (STRING, DATABASE),
             3: (STRING, name),
             6: (STRUCT, _storage(location, self.kind)),
@@ -100,7 +100,7 @@ class Owner(Metastore):
         """Drop a partition; of an external table its files stay."""
         self._call(
             "drop_partition",
-            {1: (STRING, DATABASE), 2: (STRING, name), 3: strings([value]), 4: (BOOL, False)},
+            {1: (STRING, DATABASE), 2: (STRING, name), 3: string_list([value]), 4: (BOOL, False)},
         )
 
     def exchange(self, name: str, value: str, into: str) -> None:
@@ -126,7 +126,7 @@ class HiveCase:
     #: what the places of its tables begin with: nothing on this machine, or an HDFS
     root: str = ""
     format: HiveFormat = FORMAT
-    engines: Sequence[Engine] = ()
+    engines: Sequence[RewriteEngine] = ()
     lacks: Mapping[Capability, str] = field(default_factory=dict)
     parts: Sequence[str] = PARTS
     spark = staticmethod(no_spark)
@@ -138,7 +138,7 @@ class HiveCase:
     @staticmethod
     def takes_at_most(span: timedelta) -> None:
         """Say that commits take no longer."""
-        HiveWriter.commit_takes = min(HiveWriter.commit_takes, span)
+        HiveWriter.max_commit_duration = min(HiveWriter.max_commit_duration, span)
 
     def create(self, location: AnyPath, *, name: str) -> TableRef:
         location = place(str(location) if isinstance(location, HdfsPath) else f"{self.root}{location}")
@@ -169,9 +169,9 @@ class HiveCase:
             (location / f"dt={number}").mkdir(parents=True)
             owner.add(table, str(number), location / f"dt={number}")
 
-    def partitions(self, table: TableRef) -> Mapping[str, Partition | Table]:
+    def partitions(self, table: TableRef) -> Mapping[str, MetastorePartition | MetastoreTable]:
         """What the metastore says of the partitions."""
-        with connected(self.uri) as metastore:
+        with pooled_connection(self.uri) as metastore:
             name = table_name(table)
             return dict(metastore.partitions(DATABASE, name, metastore.partition_names(DATABASE, name)))
 
@@ -232,11 +232,11 @@ class WholeCase(HiveCase):
         location.mkdir(parents=True)
         owner.make_table(table, location, partitioned=False, noted=uri(location) if self.by_spark else None)
 
-    def partitions(self, table: TableRef) -> Mapping[str, Partition | Table]:
+    def partitions(self, table: TableRef) -> Mapping[str, MetastorePartition | MetastoreTable]:
         with Owner(self.uri) as owner:
             found = owner.table(DATABASE, table_name(table))
         assert found is not None
-        assert found.storage.noted in (None, found.storage.location)
+        assert found.storage.spark_path in (None, found.storage.location)
         return {"": found}
 
 
@@ -258,14 +258,14 @@ def uri(location: AnyPath) -> str:
 def _storage(location: AnyPath, kind: str, noted: str | None = None) -> Struct:
     reads, writes, makes_rows = (f"{_HIVE}.{name}" for name in _CLASSES[kind])
     return {
-        1: (LIST, Items(STRUCT, [_column("id", "bigint"), _column("value", "bigint")])),
+        1: (LIST, ThriftList(STRUCT, [_column("id", "bigint"), _column("value", "bigint")])),
         2: (STRING, uri(location)),
         3: (STRING, reads),
         4: (STRING, writes),
         5: (BOOL, False),
         6: (I32, -1),
         7: (STRUCT, {2: (STRING, makes_rows), 3: string_map({"path": noted} if noted else {})}),
-        8: strings([]),
-        9: (LIST, Items(STRUCT, [])),
+        8: string_list([]),
+        9: (LIST, ThriftList(STRUCT, [])),
         10: string_map({}),
     }

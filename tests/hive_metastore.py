@@ -15,8 +15,8 @@ from pathlib import Path
 from support import LOCAL_FILES, free_port
 
 from lake.errors import LakefoldError
-from lake.metastore import Metastore
-from service.demo.metastore import server
+from lake.metastore import MetastoreClient
+from service.demo.metastore import server_command
 
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
 
@@ -42,7 +42,7 @@ class MetastoreServer:
 
     def start(self) -> None:
         """Start it and wait until it answers."""
-        command = server(self.home, self.port, self.place / "warehouse")
+        command = server_command(self.home, self.port, self.place / "warehouse")
         if LOCAL_FILES.exists():  # else it runs a program for each directory that it makes
             classes = command.index("-cp") + 1
             command[classes] = f"{LOCAL_FILES}:{command[classes]}"
@@ -51,7 +51,7 @@ class MetastoreServer:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline and self._process.poll() is None:
             try:
-                with Metastore(self.uri) as metastore:
+                with MetastoreClient(self.uri) as metastore:
                     metastore.databases()
                 return
             except LakefoldError:

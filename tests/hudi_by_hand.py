@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import TableRef
 
@@ -141,7 +141,7 @@ class Written(ByHand):
 
 def without_java(table: ByHand) -> Any:
     """What a withdrawal needs of a client."""
-    storage = Storage(str(table.base))
+    storage = TableStorage(str(table.base))
     return SimpleNamespace(
         table=table.ref,
         storage=storage,

@@ -11,9 +11,9 @@ from lake.model import Snapshot
 from lake.plan import ClusteringGroup
 from planner.candidates import find_candidates
 from planner.groups import form_groups
-from planner.planner import _materialise
+from planner.planner import _clustering_groups
 from planner.policy import SizingPolicy
-from planner.selection import _preference
+from planner.selection import _order_of_preference
 
 
 def hudi_groups(
@@ -33,7 +33,7 @@ def hudi_groups(
     policy = replace(policy, strategy="hudi")
     found = find_candidates(snapshot, policy, now=now, partitions=partitions)
     groups = form_groups(found, policy)
-    offered = _preference(groups, np.arange(len(groups.start)), found, policy)
+    offered = _order_of_preference(groups, np.arange(len(groups.start)), found, policy)
     # Hudi stops cutting a partition at so many groups, then drops those not worth it, then limits the plan.
     partition = groups.partition[offered]
     first = np.flatnonzero(np.diff(partition, prepend=-1))
@@ -41,4 +41,4 @@ def hudi_groups(
     kept = offered[number < policy.max_num_groups]
     if not (single_groups or policy.sort_columns):
         kept = kept[(groups.files[kept] > 1) | (groups.outputs[kept] > 1)]
-    return _materialise(snapshot, found, groups, kept[: policy.max_num_groups])
+    return _clustering_groups(snapshot, found, groups, kept[: policy.max_num_groups])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,7 +114,7 @@ def run_service(spark: "SparkSession", procedure: str, base: Path, operation: st
 
 def _as_it_is(base: Path | str) -> dict[str, str]:
     """Settings with which a write neither adds a metadata table nor deletes the one that is there."""
-    kept = str(bool(Storage(str(base)).children(".hoodie/metadata"))).lower()
+    kept = str(bool(TableStorage(str(base)).children(".hoodie/metadata"))).lower()
     return {"hoodie.metadata.enable": kept, **dict.fromkeys(_COLUMNS, "false")}
 
 

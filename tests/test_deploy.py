@@ -15,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from service.config.loader import load
+from service.config.loader import load_config
 from service.config.tables import check_rules
 from service.demo.hudi import HudiLake
 from service.demo.settings import config_text
@@ -121,7 +121,7 @@ def test_the_configuration_of_the_chart_is_one_that_lakefold_takes(manifests, tm
     for variable in executor["spec"]["template"]["spec"]["containers"][0]["env"]:
         value = variable.get("value", "postgresql+psycopg://host/lakefold")
         monkeypatch.setenv(variable["name"], value.replace("$(POD_IP)", "10.0.0.7"))
-    settings = load(file)
+    settings = load_config(file)
     check_rules(settings)
     assert settings.http.address == "0.0.0.0"
     if settings.spark["spark.master"].startswith("k8s://"):
@@ -185,11 +185,11 @@ def test_compose_starts_what_exists_in_an_order_that_works(tmp_path, monkeypatch
         assert set(service.get("depends_on", {})) <= set(services)
     for variable, value in services["lakefold"]["environment"].items():
         monkeypatch.setenv(variable, value)
-    settings = load(DEPLOY / "compose" / "lakefold.toml")
+    settings = load_config(DEPLOY / "compose" / "lakefold.toml")
     check_rules(settings)
     demo = tmp_path / "lakefold.toml"
-    demo.write_text(config_text(HudiLake(tmp_path).source, tmp_path / "db", 9464, "1h"))
-    assert settings.tables[0].write_options == tomllib.loads(demo.read_text())["tables"][0]["write_options"]
+    demo.write_text(config_text(HudiLake(tmp_path).source_config, tmp_path / "db", 9464, "1h"))
+    assert settings.table_rules[0].write_options == tomllib.loads(demo.read_text())["tables"][0]["write_options"]
 
 
 def test_the_systemd_unit_is_valid_and_hardened(tmp_path):

@@ -7,31 +7,31 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.moved import Past, PastMove
+from lake.moved import PastRelocation, RelocationHistory
 
 HOME = "dt=1"
 
 
-def past(*places: str, young: Sequence[int] = (), back: Sequence[int] = ()) -> Past:
+def past(*places: str, young: Sequence[int] = (), back: Sequence[int] = ()) -> RelocationHistory:
     """A partition that was at these places, one after the other."""
     steps = list(itertools.pairwise(places))
     moves = [
-        PastMove(
-            number=index,
+        PastRelocation(
+            relocation_id=index,
             token=f"t{index}",
-            left=left,
-            place=place,
-            is_over=index not in young,
-            is_of_plan=index not in back,
+            previous_location=left,
+            location=place,
+            is_cleaned_up=index not in young,
+            is_by_plan=index not in back,
         )
         for index, (left, place) in enumerate(steps)
     ]
-    return Past(partition="dt=1", moves=tuple(moves))
+    return RelocationHistory(partition="dt=1", relocations=tuple(moves))
 
 
-def forgotten(one: Past, *there: str) -> list[int]:
-    gone = {move.left for move in one.moves} - {HOME, *there}
-    return [move.number for move in one.forgettable(gone)]
+def forgotten(one: RelocationHistory, *there: str) -> list[int]:
+    gone = {move.previous_location for move in one.relocations} - {HOME, *there}
+    return [move.relocation_id for move in one.prunable(gone)]
 
 
 def test_the_first_move_and_the_last_two_stay_and_of_those_between_the_last_one() -> None:
@@ -51,13 +51,15 @@ def test_a_move_stays_whose_former_place_is_there_or_that_is_not_over() -> None:
 def test_of_a_partition_that_went_home_and_out_again_the_last_way_out_stays() -> None:
     one = past(HOME, "v1", HOME, "v2", HOME, "v3", HOME, "v4", "v5", "v6")
     assert forgotten(one) == [1, 2, 3, 4]
-    assert one.moves[6].left == HOME, "what that one replaced at home is what is known to have been there"
+    assert one.relocations[6].previous_location == HOME, (
+        "what that one replaced at home is what is known to have been there"
+    )
 
 
 def test_a_move_that_no_plan_made_keeps_those_by_which_a_table_tells_of_it() -> None:
     cycles = past(HOME, "v1", HOME, "v2", HOME, "v3", HOME, "v4", HOME, back=[1, 3, 5, 7])
     assert forgotten(cycles) == [1, 2, 3]
-    assert cycles.moves[5].place == HOME, "it stays, and what led to it"
+    assert cycles.relocations[5].location == HOME, "it stays, and what led to it"
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4", "v5", "v6", "v7", back=[3])) == [1, 2, 3]
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", back=[3, 4]), "v4") == [1]
 
@@ -73,22 +75,24 @@ def test_every_former_place_that_may_be_there_is_known_with_what_was_last_replac
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))
     dropped = set(forgotten(one, *there))
-    kept = [move for move in one.moves if move.number not in dropped]
-    last_left = {move.left: move.number for move in one.moves}
+    kept = [move for move in one.relocations if move.relocation_id not in dropped]
+    last_left = {move.previous_location: move.relocation_id for move in one.relocations}
     for place, number in last_left.items():
         if place == HOME or place in there:
             assert number not in dropped
-    assert kept[0] == one.moves[0]
-    assert kept[-2:] == list(one.moves[-2:])
+    assert kept[0] == one.relocations[0]
+    assert kept[-2:] == list(one.relocations[-2:])
     assert not dropped & young
     for before, after in itertools.pairwise(kept):
-        joins = before.place == after.left
-        assert joins or after.left not in there, "a gap is before a place that is gone, or the own directory"
+        joins = before.location == after.previous_location
+        assert joins or after.previous_location not in there, (
+            "a gap is before a place that is gone, or the own directory"
+        )
 
 
 def test_what_is_kept_does_not_grow() -> None:
     one = past(HOME, *(f"v{number}" for number in range(1, 1000)))
-    assert len(one.moves) - len(forgotten(one)) == 4
+    assert len(one.relocations) - len(forgotten(one)) == 4
 
 
 @given(
@@ -102,11 +106,11 @@ def test_of_what_is_kept_a_table_tells_all_that_no_plan_made_in_its_order(
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))
     dropped = set(forgotten(one, *there))
-    kept = [move for move in one.moves if move.number not in dropped]
-    left = {move.left for move in kept}
+    kept = [move for move in one.relocations if move.relocation_id not in dropped]
+    left = {move.previous_location for move in kept}
     for before, after in itertools.pairwise(kept):
-        if not after.is_of_plan:
-            assert before.number == after.number - 1, "the move after which it came is known"
+        if not after.is_by_plan:
+            assert before.relocation_id == after.relocation_id - 1, "the move after which it came is known"
     for move in kept[:-1]:
-        if not move.is_of_plan:
-            assert move.place in left, "its place was left, so that it was made"
+        if not move.is_by_plan:
+            assert move.location in left, "its place was left, so that it was made"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lake.local_files import LocalFiles
+from lake.local_files import LocalFileIO
 
 
 def test_a_file_that_is_removed_while_its_directory_is_listed_leaves_the_others_in_the_list(
@@ -28,15 +28,15 @@ def test_a_file_that_is_removed_while_its_directory_is_listed_leaves_the_others_
         yield names
 
     monkeypatch.setattr(os, "scandir", read)
-    assert sorted(entry.name for entry in LocalFiles().list(str(tmp_path))) == ["a", "c"]
+    assert sorted(entry.name for entry in LocalFileIO().list(str(tmp_path))) == ["a", "c"]
 
 
 def test_a_link_that_leads_nowhere_is_no_file(tmp_path: Path):
     (tmp_path / "a").write_text("a")
     (tmp_path / "link").symlink_to("nowhere")
-    assert [entry.name for entry in LocalFiles().list(str(tmp_path))] == ["a"]
+    assert [entry.name for entry in LocalFileIO().list(str(tmp_path))] == ["a"]
 
 
 def test_a_directory_that_is_gone_is_not_an_empty_one(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
-        LocalFiles().list(str(tmp_path / "gone"))
+        LocalFileIO().list(str(tmp_path / "gone"))

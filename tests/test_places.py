@@ -8,9 +8,18 @@ from itertools import product
 
 import pytest
 
-from lake.moved import Carry, Former, Moved, PartitionSeen, PlaceSeen, Unready
-from lake.places import WRITER_GRACE, Action, Decision, Take, decide, go_home, left_behind, resolve
-from lake.plan import Move, PlacedFile
+from lake.moved import LateCopy, LocationState, PartitionState, PreviousLocation, RelocatedPartition, UnreadyReason
+from lake.places import (
+    WRITER_GRACE,
+    LocationChoice,
+    RelocationAction,
+    RelocationDecision,
+    decide,
+    decide_by_choice,
+    decide_restore_location,
+    orphaned_inputs,
+)
+from lake.plan import LocatedFile, Relocation
 
 TOKEN = "v2"
 NO_TIME = timedelta()
@@ -18,323 +27,413 @@ NO_TIME = timedelta()
 INPUTS, PUBLISHED, EARLY, LATE = 1, 10, 20, 30
 
 
-def file(path: str, at: int) -> PlacedFile:
-    return PlacedFile(path=path, bytes=8, modified_ms=at)
+def file(path: str, at: int) -> LocatedFile:
+    return LocatedFile(path=path, bytes=8, modified_ms=at)
 
 
-def seen(*files: PlacedFile) -> PlaceSeen:
-    return PlaceSeen(files={one: one.modified_ms for one in files})
+def seen(*files: LocatedFile) -> LocationState:
+    return LocationState(files={one: one.modified_ms for one in files})
 
 
-def files_of(place: str, at: int) -> tuple[PlacedFile, ...]:
+def files_of(place: str, at: int) -> tuple[LocatedFile, ...]:
     return file(f"{place}/0", at), file(f"{place}/1", at)
 
 
-def moved(*former: Former, carries: tuple[Carry, ...] = ()) -> Moved:
-    last = Move(partition="p", token=TOKEN, left="home", place="here", files=files_of("here", PUBLISHED))
-    return Moved(last=last, former=former, carries=carries)
+def moved(*former: PreviousLocation, carries: tuple[LateCopy, ...] = ()) -> RelocatedPartition:
+    last = Relocation(
+        partition="p", token=TOKEN, previous_location="home", location="here", files=files_of("here", PUBLISHED)
+    )
+    return RelocatedPartition(latest=last, previous_locations=former, late_copies=carries)
 
 
-def standing(place: str | None = "here", token: str | None = TOKEN, **places: PlaceSeen) -> PartitionSeen:
-    return PartitionSeen(place=place, token=token, places=places)
+def standing(place: str | None = "here", token: str | None = TOKEN, **places: LocationState) -> PartitionState:
+    return PartitionState(location=place, token=token, locations=places)
 
 
-HOME = Former(place="home", inputs=files_of("home", INPUTS))
+HOME = PreviousLocation(location="home", expected_files=files_of("home", INPUTS))
 WHOLE = seen(*files_of("here", PUBLISHED))
-QUIET = seen(*HOME.inputs)
+QUIET = seen(*HOME.expected_files)
 NEW = file("home/new", EARLY)
 
 
-def answer(home: PlaceSeen, here: PlaceSeen = WHOLE, former: Former = HOME, waited: timedelta = NO_TIME) -> Decision:
+def answer(
+    home: LocationState, here: LocationState = WHOLE, former: PreviousLocation = HOME, waited: timedelta = NO_TIME
+) -> RelocationDecision:
     return decide(moved(former), standing(home=home, here=here), waited)
 
 
 def test_rule_2_a_quiet_former_place_needs_nothing():
-    assert answer(QUIET).action is Action.NOTHING
+    assert answer(QUIET).action is RelocationAction.NOTHING
 
 
 def test_rule_2_files_added_beside_the_replaced_ones_are_carried():
-    decision = answer(seen(*HOME.inputs, NEW))
-    assert (decision.action, decision.files, decision.aside) == (Action.CARRY, (NEW,), ())
+    decision = answer(seen(*HOME.expected_files, NEW))
+    assert (decision.action, decision.files_to_copy, decision.superseded_files) == (
+        RelocationAction.COPY_LATE_FILES,
+        (NEW,),
+        (),
+    )
 
 
 def test_rule_2_an_overwrite_of_the_former_place_takes_the_partition_back():
     decision = answer(seen(NEW))
-    assert (decision.action, decision.place, decision.files, decision.aside) == (Action.MOVE_BACK, "home", (), ())
+    assert (decision.action, decision.target_location, decision.files_to_copy, decision.superseded_files) == (
+        RelocationAction.RELOCATE_BACK,
+        "home",
+        (),
+        (),
+    )
 
 
 def test_rule_2_a_name_that_is_used_again_is_another_file():
-    again = tuple(file(one.path, LATE) for one in HOME.inputs)
-    assert answer(seen(*again)).action is Action.MOVE_BACK
+    again = tuple(file(one.path, LATE) for one in HOME.expected_files)
+    assert answer(seen(*again)).action is RelocationAction.RELOCATE_BACK
 
 
 def test_rule_2_a_file_that_the_cleaner_has_come_to_is_neither_missed_nor_new():
-    former = Former(place="home", inputs=HOME.inputs[:1], released=HOME.inputs[1:], cleaning=True)
-    assert answer(QUIET, former=former).action is Action.NOTHING
-    assert answer(seen(HOME.inputs[0], NEW), former=former).files == (NEW,)
-    assert answer(seen(NEW), former=former).action is Action.HALT
+    former = PreviousLocation(
+        location="home",
+        expected_files=HOME.expected_files[:1],
+        possible_files=HOME.expected_files[1:],
+        is_cleaning_begun=True,
+    )
+    assert answer(QUIET, former=former).action is RelocationAction.NOTHING
+    assert answer(seen(HOME.expected_files[0], NEW), former=former).files_to_copy == (NEW,)
+    assert answer(seen(NEW), former=former).action is RelocationAction.HALT
 
 
 def test_rule_2_two_overwrites_are_ordered_where_one_had_ended_before_the_other_began_and_else_halt_the_table():
     ours, theirs = file("home/new", EARLY), file("here/new", LATE)
     decision = answer(seen(ours), seen(theirs))
-    assert (decision.action, decision.aside) == (Action.NOTHING, (ours,))
-    renamed_later = PlaceSeen(files={ours: LATE + 1})
-    assert answer(renamed_later, seen(theirs)).action is Action.HALT
-    assert answer(seen(file("home/new", LATE)), seen(file("here/new", EARLY))).action is Action.HALT
-    both = (HOME, Former(place="mid", inputs=files_of("mid", INPUTS)))
+    assert (decision.action, decision.superseded_files) == (RelocationAction.NOTHING, (ours,))
+    renamed_later = LocationState(files={ours: LATE + 1})
+    assert answer(renamed_later, seen(theirs)).action is RelocationAction.HALT
+    assert answer(seen(file("home/new", LATE)), seen(file("here/new", EARLY))).action is RelocationAction.HALT
+    both = (HOME, PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS)))
     two = standing(home=seen(NEW), mid=seen(file("mid/new", LATE)), here=WHOLE)
-    assert decide(moved(*both), two, NO_TIME).action is Action.HALT
+    assert decide(moved(*both), two, NO_TIME).action is RelocationAction.HALT
 
 
 def test_rule_2_what_was_added_before_an_overwrite_of_the_partition_is_set_aside_and_what_came_later_is_carried():
     overwrite = seen(file("here/new", LATE))
     early, late = file("home/early", EARLY), file("home/late", LATE)
-    decision = answer(seen(*HOME.inputs, early, late), overwrite)
-    assert (decision.action, decision.files, decision.aside) == (Action.CARRY, (late,), (early,))
+    decision = answer(seen(*HOME.expected_files, early, late), overwrite)
+    assert (decision.action, decision.files_to_copy, decision.superseded_files) == (
+        RelocationAction.COPY_LATE_FILES,
+        (late,),
+        (early,),
+    )
 
 
 def test_rule_3_what_was_added_to_the_new_place_goes_along_and_is_set_aside_where_it_is_older():
     older, newer = file("here/older", EARLY - 1), file("here/newer", LATE)
     decision = answer(seen(NEW), seen(*files_of("here", PUBLISHED), older, newer))
-    assert (decision.action, decision.files, decision.aside) == (Action.MOVE_BACK, (newer,), (older,))
+    assert (decision.action, decision.files_to_copy, decision.superseded_files) == (
+        RelocationAction.RELOCATE_BACK,
+        (newer,),
+        (older,),
+    )
 
 
 def test_rule_3_a_file_written_before_the_overwrite_and_committed_after_it_goes_along():
     older = file("here/older", EARLY - 1)
-    here = PlaceSeen(files={**WHOLE.files, older: LATE})
-    assert answer(seen(NEW), here).files == (older,)
+    here = LocationState(files={**WHOLE.files, older: LATE})
+    assert answer(seen(NEW), here).files_to_copy == (older,)
 
 
 def test_rule_3_where_no_arrivals_are_told_what_may_have_come_on_either_side_of_an_overwrite_halts_the_table():
     older, newer = file("here/older", EARLY - 1), file("here/newer", LATE)
     files = {**WHOLE.files, older: EARLY - 1, newer: LATE}
-    assert answer(seen(NEW), PlaceSeen(files=files, changed_ms=LATE)).action is Action.HALT
+    assert answer(seen(NEW), LocationState(files=files, directory_changed_ms=LATE)).action is RelocationAction.HALT
     del files[newer]
-    decision = answer(seen(NEW), PlaceSeen(files=files, changed_ms=EARLY - 1))
-    assert (decision.action, decision.aside) == (Action.MOVE_BACK, (older,)), "no file came later than that"
-    decision = answer(seen(NEW), PlaceSeen(files={**WHOLE.files, newer: LATE}, changed_ms=LATE + 1))
-    assert (decision.action, decision.files) == (Action.MOVE_BACK, (newer,)), "it was written later"
+    decision = answer(seen(NEW), LocationState(files=files, directory_changed_ms=EARLY - 1))
+    assert (decision.action, decision.superseded_files) == (RelocationAction.RELOCATE_BACK, (older,)), (
+        "no file came later than that"
+    )
+    decision = answer(seen(NEW), LocationState(files={**WHOLE.files, newer: LATE}, directory_changed_ms=LATE + 1))
+    assert (decision.action, decision.files_to_copy) == (RelocationAction.RELOCATE_BACK, (newer,)), (
+        "it was written later"
+    )
     early = file("home/early", EARLY)
     added = {**QUIET.files, early: EARLY}
     overwrite = seen(file("here/new", LATE))
-    assert answer(PlaceSeen(files=added, changed_ms=LATE), overwrite).action is Action.HALT
-    assert answer(PlaceSeen(files=added, changed_ms=EARLY), overwrite).aside == (early,)
-    assert answer(PlaceSeen(files={early: EARLY}, changed_ms=LATE), overwrite).action is Action.HALT
+    assert answer(LocationState(files=added, directory_changed_ms=LATE), overwrite).action is RelocationAction.HALT
+    assert answer(LocationState(files=added, directory_changed_ms=EARLY), overwrite).superseded_files == (early,)
+    assert (
+        answer(LocationState(files={early: EARLY}, directory_changed_ms=LATE), overwrite).action
+        is RelocationAction.HALT
+    )
 
 
 def test_rule_5_a_copy_does_not_go_along_to_where_its_source_still_is():
     source, copy = file("home/late", EARLY), file("here/copy", LATE)
-    carry = Carry(row_id=1, partition="p", source=source, target=copy.path, done=True)
+    carry = LateCopy(row_id=1, partition="p", source=source, target=copy.path, is_done=True)
     here = seen(*files_of("here", PUBLISHED), copy)
     overwrite = file("home/new", EARLY)
     decision = decide(moved(HOME, carries=(carry,)), standing(home=seen(overwrite, source), here=here), NO_TIME)
-    assert (decision.action, decision.files, decision.aside) == (Action.MOVE_BACK, (), (copy,))
+    assert (decision.action, decision.files_to_copy, decision.superseded_files) == (
+        RelocationAction.RELOCATE_BACK,
+        (),
+        (copy,),
+    )
     decision = decide(moved(HOME, carries=(carry,)), standing(home=seen(overwrite), here=here), NO_TIME)
-    assert (decision.action, decision.files) == (Action.MOVE_BACK, (copy,)), "readers have seen it, and it is newer"
+    assert (decision.action, decision.files_to_copy) == (RelocationAction.RELOCATE_BACK, (copy,)), (
+        "readers have seen it, and it is newer"
+    )
 
 
 def test_rule_4_some_or_all_files_gone_is_waited_for_and_halts_the_table_after_the_grace():
-    for home in (seen(), seen(HOME.inputs[0]), seen(HOME.inputs[0], NEW)):
-        assert answer(home).action is Action.WAIT
+    for home in (seen(), seen(HOME.expected_files[0]), seen(HOME.expected_files[0], NEW)):
+        assert answer(home).action is RelocationAction.WAIT
         halt = answer(home, waited=WRITER_GRACE)
-        assert halt.action is Action.HALT
+        assert halt.action is RelocationAction.HALT
         assert halt.reason.endswith(", for longer than 60 min")
 
 
 def test_rule_4_a_place_that_an_overwrite_of_another_one_has_emptied_is_not_waited_for():
     overwritten = seen(file("here/new", LATE))
     there = standing(home=seen(), here=overwritten)
-    assert (decide(moved(HOME), there, NO_TIME).action, decide(moved(HOME), there, NO_TIME).cleared) == (
-        Action.NOTHING,
+    assert (decide(moved(HOME), there, NO_TIME).action, decide(moved(HOME), there, NO_TIME).emptied_locations) == (
+        RelocationAction.NOTHING,
         ("home",),
     )
-    partly = standing(home=seen(HOME.inputs[0]), here=overwritten)
-    assert decide(moved(HOME), partly, NO_TIME).action is Action.WAIT, "it may be at work"
-    assert decide(moved(HOME), standing(home=seen(), here=seen()), NO_TIME).action is Action.WAIT
-    between = Former(place="v1", inputs=files_of("v1", INPUTS))
+    partly = standing(home=seen(HOME.expected_files[0]), here=overwritten)
+    assert decide(moved(HOME), partly, NO_TIME).action is RelocationAction.WAIT, "it may be at work"
+    assert decide(moved(HOME), standing(home=seen(), here=seen()), NO_TIME).action is RelocationAction.WAIT
+    between = PreviousLocation(location="v1", expected_files=files_of("v1", INPUTS))
     spanned = standing(home=seen(), v1=seen(file("v1/new", LATE)), here=WHOLE)
     decision = decide(moved(HOME, between), spanned, NO_TIME)
-    assert (decision.action, decision.place, decision.cleared) == (Action.MOVE_BACK, "v1", ("home",))
+    assert (decision.action, decision.target_location, decision.emptied_locations) == (
+        RelocationAction.RELOCATE_BACK,
+        "v1",
+        ("home",),
+    )
 
 
 def test_rule_4_an_overwrite_of_all_that_a_place_is_in_has_not_overwritten_that_place_as_well():
-    uprooted = PlaceSeen(is_uprooted=True)
-    assert decide(moved(HOME), standing(home=seen(), here=uprooted), NO_TIME).action is Action.WAIT
+    uprooted = LocationState(is_tree_removed=True)
+    assert decide(moved(HOME), standing(home=seen(), here=uprooted), NO_TIME).action is RelocationAction.WAIT
     decision = decide(moved(HOME), standing(home=seen(NEW), here=uprooted), NO_TIME)
-    assert (decision.action, decision.place, decision.files, decision.cleared) == (Action.MOVE_BACK, "home", (), ())
-    assert decide(moved(HOME), standing(home=seen(NEW), here=seen()), NO_TIME).action is Action.WAIT
-    written = PlaceSeen(files=seen(file("here/new", LATE)).files, is_uprooted=True)
-    assert decide(moved(HOME), standing(home=seen(NEW), here=written), NO_TIME).action is Action.HALT
-    assert decide(moved(HOME), standing(home=seen(), here=written), NO_TIME).cleared == ("home",)
+    assert (decision.action, decision.target_location, decision.files_to_copy, decision.emptied_locations) == (
+        RelocationAction.RELOCATE_BACK,
+        "home",
+        (),
+        (),
+    )
+    assert decide(moved(HOME), standing(home=seen(NEW), here=seen()), NO_TIME).action is RelocationAction.WAIT
+    written = LocationState(files=seen(file("here/new", LATE)).files, is_tree_removed=True)
+    assert decide(moved(HOME), standing(home=seen(NEW), here=written), NO_TIME).action is RelocationAction.HALT
+    assert decide(moved(HOME), standing(home=seen(), here=written), NO_TIME).emptied_locations == ("home",)
 
 
 def test_rule_4_a_file_that_is_being_written_is_waited_for():
-    for inputs in ((), HOME.inputs):
-        home = PlaceSeen(files=seen(*inputs, NEW).files, unready={NEW.path: Unready.WRITING})
-        assert answer(home).action is Action.WAIT
+    for inputs in ((), HOME.expected_files):
+        home = LocationState(files=seen(*inputs, NEW).files, unready={NEW.path: UnreadyReason.WRITING})
+        assert answer(home).action is RelocationAction.WAIT
 
 
 def test_rule_4_a_file_that_goes_on_being_written_is_waited_for_without_an_end():
-    for inputs in ((), HOME.inputs[:1], HOME.inputs):
-        home = PlaceSeen(files=seen(*inputs, NEW).files, unready={NEW.path: Unready.WRITING})
-        assert answer(home, waited=WRITER_GRACE * 3).action is Action.WAIT
-        nested = replace(home, unready={NEW.path: Unready.NESTED})
-        assert answer(nested, waited=WRITER_GRACE).action is Action.HALT
+    for inputs in ((), HOME.expected_files[:1], HOME.expected_files):
+        home = LocationState(files=seen(*inputs, NEW).files, unready={NEW.path: UnreadyReason.WRITING})
+        assert answer(home, waited=WRITER_GRACE * 3).action is RelocationAction.WAIT
+        nested = replace(home, unready={NEW.path: UnreadyReason.DIRECTORY})
+        assert answer(nested, waited=WRITER_GRACE).action is RelocationAction.HALT
 
 
 def test_rule_2_a_file_that_is_not_ready_holds_up_nothing_where_none_is_gone():
     other = file("home/other", LATE)
-    for why in (Unready.SETTLING, Unready.STALLED):
+    for why in (UnreadyReason.RECENT, UnreadyReason.STALLED):
         for here in (WHOLE, seen(file("here/new", EARLY))):
-            alone = PlaceSeen(files=seen(*HOME.inputs, NEW).files, unready={NEW.path: why})
-            assert answer(alone, here).action is Action.NOTHING
-        beside = PlaceSeen(files=seen(*HOME.inputs, NEW, other).files, unready={NEW.path: why})
-        assert answer(beside).files == (other,)
-        for gone in (HOME.inputs[:1], ()):
-            overwrite = PlaceSeen(files=seen(*gone, NEW).files, unready={NEW.path: why})
-            assert answer(overwrite).action is Action.WAIT
-            assert answer(overwrite, seen(file("here/new", EARLY))).action is Action.WAIT, "it is not cleared"
+            alone = LocationState(files=seen(*HOME.expected_files, NEW).files, unready={NEW.path: why})
+            assert answer(alone, here).action is RelocationAction.NOTHING
+        beside = LocationState(files=seen(*HOME.expected_files, NEW, other).files, unready={NEW.path: why})
+        assert answer(beside).files_to_copy == (other,)
+        for gone in (HOME.expected_files[:1], ()):
+            overwrite = LocationState(files=seen(*gone, NEW).files, unready={NEW.path: why})
+            assert answer(overwrite).action is RelocationAction.WAIT
+            assert answer(overwrite, seen(file("here/new", EARLY))).action is RelocationAction.WAIT, "it is not cleared"
 
 
-def regrown(one: PlacedFile, at: int = LATE) -> PlacedFile:
+def regrown(one: LocatedFile, at: int = LATE) -> LocatedFile:
     return replace(one, bytes=one.bytes * 2, modified_ms=at)
 
 
 def test_rule_7_a_file_that_came_along_and_grew_has_its_copy_replaced_and_nothing_else_is_done_before():
-    old, added = HOME.inputs[0], file("home/new", LATE)
+    old, added = HOME.expected_files[0], file("home/new", LATE)
     copy = replace(old, path=f"here/{old.name}")
     record = moved(HOME)
     made = file("here/made", PUBLISHED)
-    record = replace(record, last=replace(record.last, files=(copy, made)))
-    new, home = regrown(old), seen(regrown(old), HOME.inputs[1], added)
+    record = replace(record, latest=replace(record.latest, files=(copy, made)))
+    new, home = regrown(old), seen(regrown(old), HOME.expected_files[1], added)
     for there in (copy, regrown(copy)):  # a second name grows with it
         decision = decide(record, standing(home=home, here=seen(there, made)), NO_TIME)
-        assert (decision.action, decision.files) == (Action.REPLACE, ())
-        assert [(one.old, one.new, one.copy) for one in decision.regrown] == [(old, new, copy.path)]
+        assert (decision.action, decision.files_to_copy) == (RelocationAction.REPLACE_COPIES, ())
+        assert [(one.recorded, one.current, one.copy_path) for one in decision.modified_files] == [
+            (old, new, copy.path)
+        ]
     both = decide(record, standing(home=home, here=seen(replace(copy, bytes=5), made)), WRITER_GRACE)
-    assert both.action is Action.HALT
-    filling = replace(home, unready={new.path: Unready.WRITING})
-    assert decide(record, standing(home=filling, here=seen(copy, made)), WRITER_GRACE).action is Action.WAIT
+    assert both.action is RelocationAction.HALT
+    filling = replace(home, unready={new.path: UnreadyReason.WRITING})
+    assert decide(record, standing(home=filling, here=seen(copy, made)), WRITER_GRACE).action is RelocationAction.WAIT
 
 
 def test_rule_7_a_file_that_grew_before_the_partition_was_overwritten_is_nobodys_and_one_that_did_later_is_carried():
-    new = regrown(HOME.inputs[0], EARLY)
-    home = seen(new, HOME.inputs[1])
-    assert answer(home, seen(file("here/new", LATE))).aside == (new,)
-    assert answer(home, seen(file("here/new", EARLY - 1))).files == (new,)
+    new = regrown(HOME.expected_files[0], EARLY)
+    home = seen(new, HOME.expected_files[1])
+    assert answer(home, seen(file("here/new", LATE))).superseded_files == (new,)
+    assert answer(home, seen(file("here/new", EARLY - 1))).files_to_copy == (new,)
 
 
 def test_rule_7_a_file_that_a_rewrite_took_and_that_grew_takes_the_partition_back_with_what_was_added_since():
     taken = file("home/a", INPUTS), file("home/b", INPUTS)
     home, added = seen(regrown(taken[0]), taken[1]), file("here/new", EARLY - 1)
-    former = Former(place="home", inputs=taken, token=TOKEN)
+    former = PreviousLocation(location="home", expected_files=taken, token=TOKEN)
     decision = answer(home, seen(*files_of("here", PUBLISHED), added), former)
-    assert (decision.action, decision.place, decision.files, decision.aside) == (Action.MOVE_BACK, "home", (added,), ())
-    assert answer(home, former=replace(former, token="v1")).action is Action.HALT, "it was moved again since"
-    deleted = replace(former, released=(file("home/deleted", INPUTS),))
-    assert answer(home, former=deleted).action is Action.HALT
+    assert (decision.action, decision.target_location, decision.files_to_copy, decision.superseded_files) == (
+        RelocationAction.RELOCATE_BACK,
+        "home",
+        (added,),
+        (),
+    )
+    assert answer(home, former=replace(former, token="v1")).action is RelocationAction.HALT, "it was moved again since"
+    deleted = replace(former, possible_files=(file("home/deleted", INPUTS),))
+    assert answer(home, former=deleted).action is RelocationAction.HALT
 
 
 def test_rule_7_a_source_that_was_gone_before_it_was_copied_is_no_file_that_grew():
-    carry = Carry(row_id=1, partition="p", source=file(NEW.path, INPUTS), target="here/carried-1", done=True)
+    carry = LateCopy(row_id=1, partition="p", source=file(NEW.path, INPUTS), target="here/carried-1", is_done=True)
     record = moved(HOME, carries=(carry,))
-    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=WHOLE), NO_TIME).files == (NEW,)
+    assert decide(record, standing(home=seen(*HOME.expected_files, NEW), here=WHOLE), NO_TIME).files_to_copy == (NEW,)
     copied = seen(*WHOLE.files, file("here/carried-1", INPUTS))
-    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=copied), NO_TIME).action is Action.REPLACE
+    assert (
+        decide(record, standing(home=seen(*HOME.expected_files, NEW), here=copied), NO_TIME).action
+        is RelocationAction.REPLACE_COPIES
+    )
 
 
 def test_rule_5_a_carried_file_is_not_carried_again_and_a_sleepers_copy_of_one_is_nobodys_rows():
-    carry = Carry(row_id=1, partition="p", source=NEW, target="mid/carried-1", done=True)
-    mid = Former(place="mid", inputs=files_of("mid", INPUTS))
+    carry = LateCopy(row_id=1, partition="p", source=NEW, target="mid/carried-1", is_done=True)
+    mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))
     record = moved(HOME, mid, carries=(carry,))
     copy = file("mid/carried-1", LATE)
-    now = standing(home=seen(*HOME.inputs, NEW), mid=seen(*mid.inputs, copy), here=WHOLE)
-    assert decide(record, now, NO_TIME).action is Action.NOTHING
+    now = standing(home=seen(*HOME.expected_files, NEW), mid=seen(*mid.expected_files, copy), here=WHOLE)
+    assert decide(record, now, NO_TIME).action is RelocationAction.NOTHING
 
 
 def test_rule_1_a_partition_that_names_a_move_which_nobody_recorded_halts_the_table():
     for token in ("v1", None):
         decision = decide(moved(HOME), standing(token=token, home=QUIET, here=WHOLE), NO_TIME)
-        assert decision.action is Action.HALT
+        assert decision.action is RelocationAction.HALT
         assert (token or "no move") in decision.reason
 
 
 def test_rule_5_a_file_that_was_recorded_and_not_copied_is_decided_anew():
-    carry = Carry(row_id=1, partition="p", source=NEW, target="here/carried-1")
+    carry = LateCopy(row_id=1, partition="p", source=NEW, target="here/carried-1")
     record = moved(HOME, carries=(carry,))
-    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=WHOLE), NO_TIME).files == (NEW,)
-    overwritten = standing(home=seen(*HOME.inputs, NEW), here=seen(file("here/new", LATE)))
-    assert decide(record, overwritten, NO_TIME).aside == (NEW,)
+    assert decide(record, standing(home=seen(*HOME.expected_files, NEW), here=WHOLE), NO_TIME).files_to_copy == (NEW,)
+    overwritten = standing(home=seen(*HOME.expected_files, NEW), here=seen(file("here/new", LATE)))
+    assert decide(record, overwritten, NO_TIME).superseded_files == (NEW,)
 
 
 def test_rule_6_a_partition_that_was_made_anew_where_it_was_is_left_alone_whatever_a_person_says():
-    anew = replace(standing(token=None, home=seen(NEW), here=seen()), made_at=7)
-    record = replace(moved(HOME), home="here")
-    answers = [decide(record, anew, NO_TIME), *(resolve(record, anew, take) for take in Take), go_home(record, anew)]
-    assert {(one.action, one.reason) for one in answers} == {(Action.NOTHING, "partition p was made anew")}
+    anew = replace(standing(token=None, home=seen(NEW), here=seen()), created_at=7)
+    record = replace(moved(HOME), original_location="here")
+    answers = [
+        decide(record, anew, NO_TIME),
+        *(decide_by_choice(record, anew, take) for take in LocationChoice),
+        decide_restore_location(record, anew),
+    ]
+    assert {(one.action, one.reason) for one in answers} == {(RelocationAction.NOTHING, "partition p was made anew")}
 
 
 def test_rule_6_what_was_late_in_a_place_of_a_partition_that_was_dropped_is_not_the_next_one_s():
-    record, anew = moved(replace(HOME, made_at=7)), 9
-    record = replace(record, last=replace(record.last, made_at=anew))
+    record, anew = moved(replace(HOME, partition_created_at=7)), 9
+    record = replace(record, latest=replace(record.latest, partition_created_at=anew))
     later = file("home/later", anew * 1000)
     for changed, files in ((0, (later,)), (anew * 1000, (later, NEW))):
-        home = PlaceSeen(files=seen(*HOME.inputs, NEW, later).files, changed_ms=changed)
-        assert decide(record, standing(home=home, here=WHOLE), NO_TIME).files == files
-    assert decide(record, standing(home=seen(*HOME.inputs, NEW), here=WHOLE), NO_TIME).action is Action.NOTHING
+        home = LocationState(files=seen(*HOME.expected_files, NEW, later).files, directory_changed_ms=changed)
+        assert decide(record, standing(home=home, here=WHOLE), NO_TIME).files_to_copy == files
+    assert (
+        decide(record, standing(home=seen(*HOME.expected_files, NEW), here=WHOLE), NO_TIME).action
+        is RelocationAction.NOTHING
+    )
     replaced = decide(record, standing(home=seen(NEW), here=WHOLE), NO_TIME)
-    assert replaced.action is Action.WAIT, "somebody removed what is still to be there"
+    assert replaced.action is RelocationAction.WAIT, "somebody removed what is still to be there"
 
 
 @pytest.mark.parametrize(("place", "token"), [(None, None), ("elsewhere", None), ("elsewhere", TOKEN)])
 def test_a_partition_that_its_owner_dropped_made_anew_or_moved_is_left_alone(place: str | None, token: str | None):
     now = standing(place, token, home=seen(NEW), here=WHOLE, elsewhere=seen())
-    assert decide(moved(HOME), now, NO_TIME).action is Action.NOTHING
+    assert decide(moved(HOME), now, NO_TIME).action is RelocationAction.NOTHING
 
 
 def test_rule_11_a_partition_that_was_written_back_as_it_was_before_a_move_is_decided_as_if_it_were_not():
-    record = replace(moved(HOME), earlier=frozenset({("home", "v1"), ("mid", None)}))
-    at_home = PartitionSeen(place="home", token="v1", places={"home": QUIET, "here": WHOLE})
-    assert decide(record, at_home, NO_TIME).action is Action.RESTORE
-    added = replace(at_home, places={"home": seen(*HOME.inputs, NEW), "here": WHOLE})
-    assert (decide(record, added, NO_TIME).action, decide(record, added, NO_TIME).files) == (Action.CARRY, (NEW,))
-    overwritten = replace(at_home, places={"home": seen(NEW), "here": WHOLE})
-    assert (decide(record, overwritten, NO_TIME).action, decide(record, overwritten, NO_TIME).place) == (
-        Action.MOVE_BACK,
+    record = replace(moved(HOME), earlier_locations=frozenset({("home", "v1"), ("mid", None)}))
+    at_home = PartitionState(location="home", token="v1", locations={"home": QUIET, "here": WHOLE})
+    assert decide(record, at_home, NO_TIME).action is RelocationAction.REAPPLY
+    added = replace(at_home, locations={"home": seen(*HOME.expected_files, NEW), "here": WHOLE})
+    assert (decide(record, added, NO_TIME).action, decide(record, added, NO_TIME).files_to_copy) == (
+        RelocationAction.COPY_LATE_FILES,
+        (NEW,),
+    )
+    overwritten = replace(at_home, locations={"home": seen(NEW), "here": WHOLE})
+    assert (decide(record, overwritten, NO_TIME).action, decide(record, overwritten, NO_TIME).target_location) == (
+        RelocationAction.RELOCATE_BACK,
         "home",
     )
-    assert resolve(record, replace(at_home, places={"home": seen(), "here": WHOLE}), Take.OLD).place == "home"
+    assert (
+        decide_by_choice(
+            record, replace(at_home, locations={"home": seen(), "here": WHOLE}), LocationChoice.PREVIOUS
+        ).target_location
+        == "home"
+    )
     for here in (seen(), seen(files_of("here", PUBLISHED)[0])):
-        gone = replace(at_home, places={"home": QUIET, "here": here})
-        assert decide(record, gone, NO_TIME).action is Action.WAIT
-        assert decide(record, gone, WRITER_GRACE).action is Action.HALT
-    assert decide(record, replace(at_home, made_at=7), NO_TIME).action is Action.HALT, "it was made anew"
-    assert decide(record, replace(at_home, token="v0"), NO_TIME).action is Action.HALT, "nobody knows this move"
-    places = {**at_home.places, "mid": seen()}
-    assert decide(record, replace(at_home, place="mid", token=None, places=places), NO_TIME).action is Action.RESTORE
+        gone = replace(at_home, locations={"home": QUIET, "here": here})
+        assert decide(record, gone, NO_TIME).action is RelocationAction.WAIT
+        assert decide(record, gone, WRITER_GRACE).action is RelocationAction.HALT
+    assert decide(record, replace(at_home, created_at=7), NO_TIME).action is RelocationAction.HALT, "it was made anew"
+    assert decide(record, replace(at_home, token="v0"), NO_TIME).action is RelocationAction.HALT, (
+        "nobody knows this move"
+    )
+    places = {**at_home.locations, "mid": seen()}
+    assert (
+        decide(record, replace(at_home, location="mid", token=None, locations=places), NO_TIME).action
+        is RelocationAction.REAPPLY
+    )
 
 
 def test_rule_4_a_person_says_which_place_holds_the_rows_and_the_other_ones_files_are_kept_aside():
     added = file("here/new", LATE)
-    for home in (seen(), seen(HOME.inputs[0]), seen(HOME.inputs[0], NEW), seen(NEW)):
+    for home in (seen(), seen(HOME.expected_files[0]), seen(HOME.expected_files[0], NEW), seen(NEW)):
         now = standing(home=home, here=seen(*files_of("here", PUBLISHED), added))
-        old, new = (resolve(moved(HOME), now, take) for take in (Take.OLD, Take.NEW))
-        assert (old.action, old.place, old.files, old.aside) == (Action.MOVE_BACK, "home", (), (added,))
-        assert (new.action, new.files, set(new.aside)) == (Action.NOTHING, (), late_of(HOME, home))
+        old, new = (
+            decide_by_choice(moved(HOME), now, take) for take in (LocationChoice.PREVIOUS, LocationChoice.CURRENT)
+        )
+        assert (old.action, old.target_location, old.files_to_copy, old.superseded_files) == (
+            RelocationAction.RELOCATE_BACK,
+            "home",
+            (),
+            (added,),
+        )
+        assert (new.action, new.files_to_copy, set(new.superseded_files)) == (
+            RelocationAction.NOTHING,
+            (),
+            late_of(HOME, home),
+        )
     quiet = standing(home=QUIET, here=WHOLE)
-    assert {resolve(moved(HOME), quiet, take).action for take in Take} == {Action.NOTHING}
-    assert {resolve(moved(HOME), standing(token="v1", home=seen(), here=WHOLE), take).action for take in Take} == {
-        Action.HALT
-    }
+    assert {decide_by_choice(moved(HOME), quiet, take).action for take in LocationChoice} == {RelocationAction.NOTHING}
+    assert {
+        decide_by_choice(moved(HOME), standing(token="v1", home=seen(), here=WHOLE), take).action
+        for take in LocationChoice
+    } == {RelocationAction.HALT}
 
 
 def test_rule_4_where_writers_changed_two_old_places_the_answer_to_old_says_what_to_do_instead():
-    mid = Former(place="mid", inputs=files_of("mid", INPUTS))
+    mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))
     now = standing(home=seen(NEW), mid=seen(file("mid/new", LATE)), here=WHOLE)
-    halt = resolve(moved(HOME, mid), now, Take.OLD)
+    halt = decide_by_choice(moved(HOME, mid), now, LocationChoice.PREVIOUS)
     assert (halt.action, halt.reason) == (
-        Action.HALT,
+        RelocationAction.HALT,
         "writers changed both home and mid, and --take old can't take two: put the files that should be read into "
         "here, then --take new",
     )
@@ -342,11 +441,11 @@ def test_rule_4_where_writers_changed_two_old_places_the_answer_to_old_says_what
 
 def test_rule_5_a_file_that_was_to_be_carried_stays_as_old_as_it_was():
     late, overwritten = file("home/late", EARLY), seen(file("here/new", EARLY + 1))
-    linked = standing(home=PlaceSeen(files={**QUIET.files, late: LATE}), here=overwritten)
-    begun = Carry(row_id=1, partition="p", source=late, target="here/carried-1")
-    for came, action in ((None, Action.CARRY), (EARLY, Action.NOTHING)):
-        decision = decide(moved(HOME, carries=(replace(begun, came_ms=came),)), linked, NO_TIME)
-        assert (decision.action, decision.aside) == (action, () if came is None else (late,))
+    linked = standing(home=LocationState(files={**QUIET.files, late: LATE}), here=overwritten)
+    begun = LateCopy(row_id=1, partition="p", source=late, target="here/carried-1")
+    for came, action in ((None, RelocationAction.COPY_LATE_FILES), (EARLY, RelocationAction.NOTHING)):
+        decision = decide(moved(HOME, carries=(replace(begun, arrived_ms=came),)), linked, NO_TIME)
+        assert (decision.action, decision.superseded_files) == (action, () if came is None else (late,))
 
 
 def test_rule_5_a_copy_that_an_overwrite_has_not_met_is_revoked_unless_its_source_is_younger():
@@ -354,57 +453,81 @@ def test_rule_5_a_copy_that_an_overwrite_has_not_met_is_revoked_unless_its_sourc
     overwritten = seen(file("here/new", LATE), copy)
     for came, revoked in ((EARLY, (copy.path,)), (LATE, ())):
         late = file("home/late", EARLY)
-        home = PlaceSeen(files={**QUIET.files, late: came})
-        carry = Carry(row_id=1, partition="p", source=late, target=copy.path, came_ms=came)
+        home = LocationState(files={**QUIET.files, late: came})
+        carry = LateCopy(row_id=1, partition="p", source=late, target=copy.path, arrived_ms=came)
         decision = decide(moved(HOME, carries=(carry,)), standing(home=home, here=overwritten), NO_TIME)
-        assert (decision.revoked, decision.aside) == (revoked, (late,) if revoked else ())
-        done = decide(moved(HOME, carries=(replace(carry, done=True),)), standing(home=home, here=overwritten), NO_TIME)
-        assert done.revoked == (), "readers have seen it, and somebody may have left it there"
+        assert (decision.copies_to_remove, decision.superseded_files) == (revoked, (late,) if revoked else ())
+        done = decide(
+            moved(HOME, late_copies=(replace(carry, is_done=True),)), standing(home=home, here=overwritten), NO_TIME
+        )
+        assert done.copies_to_remove == (), "readers have seen it, and somebody may have left it there"
 
 
 def test_rule_6_a_partition_does_not_go_home_while_what_was_carried_there_once_waits_for_its_deletion():
     carried = file("home/carried-1", EARLY)
-    carry = Carry(row_id=1, partition="p", source=file("mid/late", EARLY), target=carried.path, done=True)
-    record = replace(moved(Former(place="home", inputs=(carried,)), carries=(carry,)), home="home")
-    assert go_home(record, standing(home=seen(carried), here=WHOLE)).action is Action.WAIT
-    begun = replace(record, carries=(replace(carry, done=False),), former=(Former(place="home", inputs=()),))
-    assert go_home(begun, standing(home=seen(carried), here=WHOLE)).action is Action.MOVE_BACK
+    carry = LateCopy(row_id=1, partition="p", source=file("mid/late", EARLY), target=carried.path, is_done=True)
+    record = replace(
+        moved(PreviousLocation(location="original_location", expected_files=(carried,)), carries=(carry,)),
+        original_location="original_location",
+    )
+    assert decide_restore_location(record, standing(home=seen(carried), here=WHOLE)).action is RelocationAction.WAIT
+    begun = replace(
+        record,
+        late_copies=(replace(carry, is_done=False),),
+        previous_locations=(PreviousLocation(location="home", expected_files=()),),
+    )
+    assert (
+        decide_restore_location(begun, standing(home=seen(carried), here=WHOLE)).action
+        is RelocationAction.RELOCATE_BACK
+    )
 
 
 def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_is_empty():
     added = file("here/new", LATE)
     here = seen(*files_of("here", PUBLISHED), added)
-    cleaned = Former(place="home", inputs=(), released=HOME.inputs, cleaning=True)
-    record = replace(moved(cleaned), home="home")
-    decision = go_home(record, standing(home=seen(), here=here))
-    assert (decision.action, decision.place, set(decision.files)) == (Action.MOVE_BACK, "home", set(here.files))
-    waiting = replace(moved(HOME), home="home")
-    assert go_home(waiting, standing(home=QUIET, here=here)).action is Action.WAIT
-    assert go_home(waiting, standing(home=seen(*HOME.inputs, NEW), here=here)).action is Action.CARRY
-    assert go_home(record, standing(home=seen(NEW), here=here)).action is Action.HALT
-    being_written = PlaceSeen(files=here.files, unready={added.path: Unready.WRITING})
-    assert go_home(record, standing(home=seen(), here=being_written)).action is Action.WAIT
-    assert go_home(record, standing("elsewhere", home=seen(), here=here, elsewhere=seen())).action is Action.NOTHING
+    cleaned = PreviousLocation(
+        location="home", expected_files=(), possible_files=HOME.expected_files, is_cleaning_begun=True
+    )
+    record = replace(moved(cleaned), original_location="original_location")
+    decision = decide_restore_location(record, standing(home=seen(), here=here))
+    assert (decision.action, decision.target_location, set(decision.files_to_copy)) == (
+        RelocationAction.RELOCATE_BACK,
+        "home",
+        set(here.files),
+    )
+    waiting = replace(moved(HOME), original_location="original_location")
+    assert decide_restore_location(waiting, standing(home=QUIET, here=here)).action is RelocationAction.WAIT
+    assert (
+        decide_restore_location(waiting, standing(home=seen(*HOME.expected_files, NEW), here=here)).action
+        is RelocationAction.COPY_LATE_FILES
+    )
+    assert decide_restore_location(record, standing(home=seen(NEW), here=here)).action is RelocationAction.HALT
+    being_written = LocationState(files=here.files, unready={added.path: UnreadyReason.WRITING})
+    assert decide_restore_location(record, standing(home=seen(), here=being_written)).action is RelocationAction.WAIT
+    assert (
+        decide_restore_location(record, standing("elsewhere", home=seen(), here=here, elsewhere=seen())).action
+        is RelocationAction.NOTHING
+    )
     overwritten = seen(added)
-    assert go_home(record, standing(home=seen(), here=overwritten)).files == (added,)
+    assert decide_restore_location(record, standing(home=seen(), here=overwritten)).files_to_copy == (added,)
     for at_work in (seen(), seen(files_of("here", PUBLISHED)[0], added)):
-        assert go_home(record, standing(home=seen(), here=at_work)).action is Action.WAIT
+        assert decide_restore_location(record, standing(home=seen(), here=at_work)).action is RelocationAction.WAIT
 
 
 def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_again_are_in_the_way():
-    record = replace(moved(HOME), home="home")
-    assert left_behind(record, standing(None, None, home=QUIET, here=WHOLE)) == HOME.inputs
-    again = replace(standing("home", None, home=QUIET, here=WHOLE), made_at=7)
-    assert left_behind(record, again) == HOME.inputs
+    record = replace(moved(HOME), original_location="original_location")
+    assert orphaned_inputs(record, standing(None, None, home=QUIET, here=WHOLE)) == HOME.expected_files
+    again = replace(standing("home", None, home=QUIET, here=WHOLE), created_at=7)
+    assert orphaned_inputs(record, again) == HOME.expected_files
     for lives in (
         standing(home=QUIET, here=WHOLE),
         standing("home", None, home=QUIET, here=WHOLE),
         standing("elsewhere", None, home=QUIET, here=WHOLE),
         standing("home", TOKEN, home=QUIET, here=WHOLE),
     ):
-        assert left_behind(record, lives) == (), "its owner moved it, or took its properties away"
-    mid = Former(place="mid", inputs=files_of("mid", INPUTS))
-    assert left_behind(replace(moved(mid), home="home"), again) == ()
+        assert orphaned_inputs(record, lives) == (), "its owner moved it, or took its properties away"
+    mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))
+    assert orphaned_inputs(replace(moved(mid), original_location="original_location"), again) == ()
 
 
 # Every small world.
@@ -412,7 +535,9 @@ def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_a
 _SUBSETS = [(), (0,), (1,), (0, 1)]
 
 
-def worlds() -> Iterator[tuple[Former, PlaceSeen, Former, PlaceSeen, PlaceSeen, timedelta]]:
+def worlds() -> Iterator[
+    tuple[PreviousLocation, LocationState, PreviousLocation, LocationState, LocationState, timedelta]
+]:
     """Two former places and the one where the partition is: any of their files gone, any files added, at any time."""
     times = [(), (EARLY,), (LATE,), (EARLY, LATE)]
     formers = []
@@ -420,7 +545,9 @@ def worlds() -> Iterator[tuple[Former, PlaceSeen, Former, PlaceSeen, PlaceSeen, 
         inputs = files_of(place, INPUTS)
         for expected, there, late, cleaning in product(_SUBSETS, _SUBSETS, times, (False, True)):
             if set(there) <= set(expected) and (cleaning or len(expected) == 2):
-                former = Former(place=place, inputs=tuple(inputs[one] for one in expected), cleaning=cleaning)
+                former = PreviousLocation(
+                    location=place, expected_files=tuple(inputs[one] for one in expected), is_cleaning_begun=cleaning
+                )
                 new = [file(f"{place}/new-{at}", at) for at in late]
                 formers.append((former, seen(*(inputs[one] for one in there), *new)))
     half = len(formers) // 2
@@ -431,12 +558,12 @@ def worlds() -> Iterator[tuple[Former, PlaceSeen, Former, PlaceSeen, PlaceSeen, 
             yield home, at_home, mid, at_mid, here, WRITER_GRACE if len(late) == 1 else NO_TIME
 
 
-def late_of(former: Former, there: PlaceSeen) -> set[PlacedFile]:
-    return set(there.files) - set(former.inputs)
+def late_of(former: PreviousLocation, there: LocationState) -> set[LocatedFile]:
+    return set(there.files) - set(former.expected_files)
 
 
-def gone_of(former: Former, there: PlaceSeen) -> set[PlacedFile]:
-    return set(former.inputs) - set(there.files)
+def gone_of(former: PreviousLocation, there: LocationState) -> set[LocatedFile]:
+    return set(former.expected_files) - set(there.files)
 
 
 @pytest.mark.slow
@@ -450,25 +577,29 @@ def test_in_no_world_is_a_file_forgotten_doubled_or_brought_back_by_a_guess():
         late = {one for pair in pairs for one in late_of(*pair)}
         published_gone = set(files_of("here", PUBLISHED)) - set(here.files)
         added = set(here.files) - set(files_of("here", PUBLISHED))
-        assert not set(decision.files) & set(decision.aside)
-        if decision.action in (Action.WAIT, Action.HALT):
-            assert (decision.files, decision.aside) == ((), ()), "nothing is done, so that nothing can be wrong"
-            assert (decision.action is Action.WAIT) <= (waited < WRITER_GRACE)
-        elif decision.action is Action.NOTHING:
-            assert late <= set(decision.aside), "every row that a writer reported is somewhere"
+        assert not set(decision.files_to_copy) & set(decision.superseded_files)
+        if decision.action in (RelocationAction.WAIT, RelocationAction.HALT):
+            assert (decision.files_to_copy, decision.superseded_files) == ((), ()), (
+                "nothing is done, so that nothing can be wrong"
+            )
+            assert (decision.action is RelocationAction.WAIT) <= (waited < WRITER_GRACE)
+        elif decision.action is RelocationAction.NOTHING:
+            assert late <= set(decision.superseded_files), "every row that a writer reported is somewhere"
             assert not late or (published_gone and added), "only a later overwrite makes rows nobody's"
-        elif decision.action is Action.CARRY:
-            assert late == set(decision.files) | set(decision.aside)
+        elif decision.action is RelocationAction.COPY_LATE_FILES:
+            assert late == set(decision.files_to_copy) | set(decision.superseded_files)
             replaced = {one for pair in pairs if gone_of(*pair) for one in late_of(*pair)}
-            assert replaced <= set(decision.aside), "only files that were added beside all others are carried"
-            assert bool(decision.aside) <= bool(published_gone)
+            assert replaced <= set(decision.superseded_files), (
+                "only files that were added beside all others are carried"
+            )
+            assert bool(decision.superseded_files) <= bool(published_gone)
         else:
-            (over,) = (pair for pair in pairs if pair[0].place == decision.place)
-            assert not over[0].cleaning
-            assert gone_of(*over) == set(over[0].inputs) != set()
+            (over,) = (pair for pair in pairs if pair[0].location == decision.target_location)
+            assert not over[0].is_cleaning_begun
+            assert gone_of(*over) == set(over[0].expected_files) != set()
             assert not published_gone, "an overwrite reached the new place"
-            assert late - late_of(*over) | added == set(decision.files) | set(decision.aside)
+            assert late - late_of(*over) | added == set(decision.files_to_copy) | set(decision.superseded_files)
             began = min(one.modified_ms for one in late_of(*over))
-            assert all(one.modified_ms < began for one in decision.aside)
-    assert actions == set(Action) - {Action.RESTORE, Action.REPLACE}
+            assert all(one.modified_ms < began for one in decision.superseded_files)
+    assert actions == set(RelocationAction) - {RelocationAction.REAPPLY, RelocationAction.REPLACE_COPIES}
     assert count > 10_000

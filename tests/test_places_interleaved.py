@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from lake.moved import Carry, Former, Moved, PartitionSeen, PlaceSeen
-from lake.places import Action, Decision, decide
-from lake.plan import Move, PlacedFile
+from lake.moved import LateCopy, LocationState, PartitionState, PreviousLocation, RelocatedPartition
+from lake.places import RelocationAction, RelocationDecision, decide
+from lake.plan import LocatedFile, Relocation
 
 
 @dataclass
@@ -44,18 +44,18 @@ class World:
     now: int = 0
     place: str = "home"
     token: str | None = None
-    places: dict[str, dict[PlacedFile, int]] = field(default_factory=lambda: {"home": {}})
+    places: dict[str, dict[LocatedFile, int]] = field(default_factory=lambda: {"home": {}})
     rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
     writers: list[Writer] = field(default_factory=list)
-    last: Move | None = None
-    former: dict[str, Former] = field(default_factory=dict)
-    carries: list[Carry] = field(default_factory=list)
+    last: Relocation | None = None
+    former: dict[str, PreviousLocation] = field(default_factory=dict)
+    carries: list[LateCopy] = field(default_factory=list)
     halted: bool = False
     uprooted: set[str] = field(default_factory=set)
     earlier: set[tuple[str, str | None]] = field(default_factory=set)
 
-    def add(self, place: str, name: str, rows: tuple[str, ...], at: int) -> PlacedFile:
-        file = PlacedFile(path=f"{place}/{name}", bytes=1, modified_ms=at)
+    def add(self, place: str, name: str, rows: tuple[str, ...], at: int) -> LocatedFile:
+        file = LocatedFile(path=f"{place}/{name}", bytes=1, modified_ms=at)
         self.places[place][file] = self.now
         self.rows[file.path] = rows
         return file
@@ -93,25 +93,25 @@ class World:
 
     # Lakefold.
 
-    def decision(self) -> Decision:
+    def decision(self) -> RelocationDecision:
         assert self.last is not None
-        record = Moved(
-            last=self.last,
-            former=tuple(self.former.values()),
-            carries=tuple(self.carries),
-            earlier=frozenset(self.earlier),
+        record = RelocatedPartition(
+            latest=self.last,
+            previous_locations=tuple(self.former.values()),
+            late_copies=tuple(self.carries),
+            earlier_locations=frozenset(self.earlier),
         )
         places = {
-            place: PlaceSeen(files=dict(files), is_uprooted=place in self.uprooted)
+            place: LocationState(files=dict(files), is_tree_removed=place in self.uprooted)
             for place, files in self.places.items()
         }
-        return decide(record, PartitionSeen(place=self.place, token=self.token, places=places), timedelta())
+        return decide(record, PartitionState(location=self.place, token=self.token, locations=places), timedelta())
 
     def quiet(self) -> bool:
         if self.last is None:
             return True
         decision = self.decision()
-        return decision.action is Action.NOTHING and not decision.aside
+        return decision.action is RelocationAction.NOTHING and not decision.superseded_files
 
     def plan(self) -> None:
         """Rewrite all files into one, at another place."""
@@ -123,60 +123,65 @@ class World:
         self.add(place, "compacted", tuple(row for file in here for row in self.rows[file.path]), self.now)
         self.move(place, tuple(here))
 
-    def move(self, place: str, inputs: tuple[PlacedFile, ...]) -> None:
-        left = self.last.place if self.last else self.place
+    def move(self, place: str, inputs: tuple[LocatedFile, ...]) -> None:
+        left = self.last.location if self.last else self.place
         self.earlier.add((left, self.last.token if self.last else None))
         self.place, self.token = place, f"t{self.now}"
-        self.last = Move(partition="p", token=self.token, left=left, place=place, files=tuple(self.places[place]))
+        self.last = Relocation(
+            partition="p", token=self.token, previous_location=left, location=place, files=tuple(self.places[place])
+        )
         self.former.pop(place, None)
-        self.former[left] = Former(place=left, inputs=inputs)
+        self.former[left] = PreviousLocation(location=left, expected_files=inputs)
 
-    def copy(self, files: tuple[PlacedFile, ...], place: str) -> None:
+    def copy(self, files: tuple[LocatedFile, ...], place: str) -> None:
         for file in files:
             copied = self.add(place, f"carried-{file.path.replace('/', '-')}", self.rows[file.path], file.modified_ms)
-            self.carries.append(Carry(row_id=0, partition="p", source=file, target=copied.path, done=True))
+            self.carries.append(LateCopy(row_id=0, partition="p", source=file, target=copied.path, is_done=True))
 
-    def expect(self, place: str, files: tuple[PlacedFile, ...]) -> None:
+    def expect(self, place: str, files: tuple[LocatedFile, ...]) -> None:
         """What was carried or set aside waits for its deletion; what an overwrite removed is not missed."""
         former = self.former[place]
-        kept = (*former.inputs, *(file for file in files if file.path.startswith(f"{place}/")))
-        self.former[place] = Former(
-            place=place,
-            inputs=tuple(file for file in kept if file in self.places[place]),
-            cleaning=former.cleaning,
-            released=former.released,
+        kept = (*former.expected_files, *(file for file in files if file.path.startswith(f"{place}/")))
+        self.former[place] = PreviousLocation(
+            location=place,
+            expected_files=tuple(file for file in kept if file in self.places[place]),
+            is_cleaning_begun=former.is_cleaning_begun,
+            possible_files=former.possible_files,
         )
 
     def sweep(self) -> None:
         if self.last is None or self.halted:
             return
         decision = self.decision()
-        if decision.action is Action.HALT:
+        if decision.action is RelocationAction.HALT:
             self.halted = True
-        elif decision.action is Action.MOVE_BACK:
-            assert decision.place is not None
-            here = tuple(self.places[self.last.place])
-            self.copy(decision.files, decision.place)
+        elif decision.action is RelocationAction.RELOCATE_BACK:
+            assert decision.target_location is not None
+            here = tuple(self.places[self.last.location])
+            self.copy(decision.files_to_copy, decision.target_location)
             for place in list(self.former):
-                if place != decision.place:
-                    self.expect(place, (*decision.files, *decision.aside))
-            self.move(decision.place, here)
-        elif decision.action is not Action.WAIT and (
-            decision.files or decision.aside or decision.action is Action.RESTORE
+                if place != decision.target_location:
+                    self.expect(place, (*decision.files_to_copy, *decision.superseded_files))
+            self.move(decision.target_location, here)
+        elif decision.action is not RelocationAction.WAIT and (
+            decision.files_to_copy or decision.superseded_files or decision.action is RelocationAction.REAPPLY
         ):
-            self.place, self.token = self.last.place, self.last.token
-            self.copy(decision.files, self.place)
+            self.place, self.token = self.last.location, self.last.token
+            self.copy(decision.files_to_copy, self.place)
             for place in list(self.former):
-                self.expect(place, (*decision.files, *decision.aside))
+                self.expect(place, (*decision.files_to_copy, *decision.superseded_files))
 
     def clean(self) -> None:
         if self.last is None or not self.quiet():
             return
         for place, former in list(self.former.items()):
-            for file in former.inputs:
+            for file in former.expected_files:
                 self.places[place].pop(file, None)
-            self.former[place] = Former(
-                place=place, inputs=(), released=(*former.released, *former.inputs), cleaning=True
+            self.former[place] = PreviousLocation(
+                location=place,
+                expected_files=(),
+                possible_files=(*former.possible_files, *former.expected_files),
+                is_cleaning_begun=True,
             )
 
     def visible(self) -> list[str]:

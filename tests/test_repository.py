@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from service import cli
-from service.config.loader import load
+from service.config.loader import load_config
 from service.config.tables import check_rules
 
 ROOT = Path(__file__).parent.parent
@@ -198,7 +198,7 @@ def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path
 
 @pytest.mark.parametrize("path", sorted((ROOT / "deploy").rglob("*.toml")), ids=lambda path: path.name)
 def test_the_sample_configurations_are_valid(path):
-    check_rules(load(path))
+    check_rules(load_config(path))
 
 
 def test_the_sample_configuration_is_valid_with_its_comments_taken_away(tmp_path):
@@ -206,10 +206,10 @@ def test_the_sample_configuration_is_valid_with_its_comments_taken_away(tmp_path
     uncommented = re.sub(r'^# (\[|"|path|match|mode|concurrency)', r"\1", text, flags=re.MULTILINE)
     assert uncommented.count("\n[[") == 2
     (tmp_path / "lakefold.toml").write_text(uncommented)
-    config = load(tmp_path / "lakefold.toml")
+    config = load_config(tmp_path / "lakefold.toml")
     check_rules(config)
-    assert config.tables[0].mode == "compact"
-    assert list(config.tables[0].write_options) == ["hoodie.write.lock.provider"]
+    assert config.table_rules[0].mode == "compact"
+    assert list(config.table_rules[0].write_options) == ["hoodie.write.lock.provider"]
 
 
 def test_every_link_in_the_pages_leads_somewhere():
@@ -267,7 +267,7 @@ def named_commands(page: str) -> list[list[str]]:
 
 def unknown_word(words: list[str]) -> str | None:
     """The first command or option that lakefold has not; None where it has them all."""
-    command = cli.command()
+    command = cli.root_command()
     options = {name: option for option in command.params for name in option.opts}
     left = iter(words)
     for word in left:

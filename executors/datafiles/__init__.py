@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from executors.datafiles.facts import Facts
+from executors.datafiles.facts import FileStatistics
 from executors.datafiles.orc import OrcFile
 from executors.datafiles.parquet import ParquetFile
 from lake.errors import Rejected
 
 
-class Footer(Protocol):
+class FileFooter(Protocol):
     """What is kept of a file when it is closed again."""
 
     @property
@@ -30,53 +30,57 @@ class Footer(Protocol):
         """Columns of the file, as Arrow sees them."""
 
     @staticmethod
-    def together(footers: Sequence[Any], ignore: Collection[str]) -> Facts:
+    def combine(footers: Sequence[Any], ignore: Collection[str]) -> FileStatistics:
         """The facts of some footers of this kind, without the top-level columns in ``ignore``."""
 
 
-class DataFile(Protocol):
+class OpenDataFile(Protocol):
     """An open data file. What it holds that can't be read raises OSError or ``pa.ArrowException``."""
 
-    def footer(self, ignore: Collection[str], check: Callable[[], None]) -> Footer:
+    def read_footer(self, ignore: Collection[str], check: Callable[[], None]) -> FileFooter:
         """What the file says about its rows, without the top-level columns in ``ignore`` where that saves reading.
 
         ``check`` is called between batches where that takes reading rows, and may raise to end the work.
         """
 
-    def batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
         """The rows in batches of bounded size, without the top-level columns in ``ignore`` where that saves reading."""
 
     def close(self) -> None:
         """Close the file and what it was opened from."""
 
 
-KINDS: Mapping[str, Callable[[pa.NativeFile], DataFile]] = MappingProxyType({"parquet": ParquetFile, "orc": OrcFile})
+READERS: Mapping[str, Callable[[pa.NativeFile], OpenDataFile]] = MappingProxyType(
+    {"parquet": ParquetFile, "orc": OrcFile}
+)
 """Every kind of file that can be read, by the end of its name."""
 
-_BEGINNINGS = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"SEQ": "sequence"}
+_MAGIC_BYTES = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"SEQ": "sequence"}
 
 
-def open_data_file(handle: pa.NativeFile, path: str) -> DataFile:
+def open_data_file(handle: pa.NativeFile, path: str) -> OpenDataFile:
     """The file at ``path``, whose content is ``handle``, as its kind. Raises Rejected for a kind that has no reader.
 
     A file whose name tells no kind and whose content begins like none raises ``pa.ArrowInvalid``.
     """
     kind = PurePosixPath(path).suffix.removeprefix(".").lower()
-    if kind not in KINDS:
+    if kind not in READERS:
         beginning = handle.read(4)
         handle.seek(0)
-        kind = next((known for start, known in _BEGINNINGS.items() if beginning.startswith(start)), kind)
-    if kind in KINDS:
-        return KINDS[kind](handle)
+        kind = next((known for start, known in _MAGIC_BYTES.items() if beginning.startswith(start)), kind)
+    if kind in READERS:
+        return READERS[kind](handle)
     if not kind:
         raise pa.ArrowInvalid(f"neither its name nor its first bytes {beginning!r} tell its kind")
-    raise Rejected(f"{path} is a file of kind {kind}; lakefold can prove rewrites of {' and '.join(KINDS)} files only")
+    raise Rejected(
+        f"{path} is a file of kind {kind}; lakefold can prove rewrites of {' and '.join(READERS)} files only"
+    )
 
 
-def facts_of(footers: Iterable[Footer], ignore: Collection[str]) -> Facts:
+def collect_statistics(footers: Iterable[FileFooter], ignore: Collection[str]) -> FileStatistics:
     """The facts of footers of any kinds together."""
-    total = Facts()
+    total = FileStatistics()
     for _, alike in groupby(footers, type):
         some = list(alike)
-        total.merge(some[0].together(some, ignore))
+        total.merge(some[0].combine(some, ignore))
     return total

@@ -32,7 +32,7 @@ class LeafType:
     def __str__(self) -> str:
         return f"{self.family}({', '.join(str(d) for d in self.detail)})" if self.detail else self.family
 
-    def widens_to(self, other: "LeafType") -> bool:
+    def can_widen_to(self, other: "LeafType") -> bool:
         """Whether every value of this type is the same value in ``other``."""
         if self == other:
             return True
@@ -49,7 +49,7 @@ class LeafType:
             )
         return self.family == "int" and other == LeafType("float", (64,)) and self.detail <= (32,)
 
-    def bounds_compare_with(self, other: "LeafType") -> bool:
+    def has_comparable_bounds(self, other: "LeafType") -> bool:
         """Whether bounds of both types, as this module holds them, are numbers or bytes of one scale."""
         if self.family in ("int", "float"):
             return other.family in ("int", "float")
@@ -59,91 +59,97 @@ class LeafType:
 
 
 @dataclass(slots=True)
-class Leaf:
+class LeafStatistics:
     """One leaf column over any number of files. ``nulls`` None and ``bounded`` False mean inexact.
 
     ``values`` is the sum of the hashes of all values, whatever their order; None where they were not read.
         Figures are those of its name. Where two files have different ``ids`` under it, these are different columns.
     """
 
-    kinds: frozenset[LeafType]
-    repeated: bool
+    types: frozenset[LeafType]
+    is_repeated: bool
     rows: int = 0
-    nulls: int | None = 0
-    bounded: bool = True
-    low: Any = None
-    high: Any = None
-    ids: FieldIds = ()
-    values: int | None = 0
+    null_count: int | None = 0
+    has_exact_bounds: bool = True
+    minimum: Any = None
+    maximum: Any = None
+    field_ids: FieldIds = ()
+    hash_sum: int | None = 0
 
     @property
-    def is_null(self) -> bool | None:
+    def is_all_null(self) -> bool | None:
         """Whether all of its values are null; None where that is not known."""
-        if self.bounded:
-            return self.low is None
-        return None if self.nulls is None else not self.repeated and self.nulls == self.rows
+        if self.has_exact_bounds:
+            return self.minimum is None
+        return None if self.null_count is None else not self.is_repeated and self.null_count == self.rows
 
-    def merge(self, other: "Leaf") -> None:
+    def merge(self, other: "LeafStatistics") -> None:
         """Count the values of ``other`` in."""
         self.rows += other.rows
-        self.nulls = None if self.nulls is None or other.nulls is None else self.nulls + other.nulls
-        self.values = None if self.values is None or other.values is None else (self.values + other.values) & MASK
-        self.bounded = self.bounded and other.bounded and self.bounds_compare_with(other)
-        self.kinds |= other.kinds
-        if self.ids != other.ids:
+        self.null_count = (
+            None if self.null_count is None or other.null_count is None else self.null_count + other.null_count
+        )
+        self.hash_sum = (
+            None if self.hash_sum is None or other.hash_sum is None else (self.hash_sum + other.hash_sum) & MASK
+        )
+        self.has_exact_bounds = self.has_exact_bounds and other.has_exact_bounds and self.has_comparable_bounds(other)
+        self.types |= other.types
+        if self.field_ids != other.field_ids:
             none: frozenset[int | None] = frozenset()
-            self.ids = tuple(mine | theirs for mine, theirs in zip_longest(self.ids, other.ids, fillvalue=none))
-        if self.bounded and other.low is not None:
-            self.low = other.low if self.low is None else min(self.low, other.low)
-            self.high = other.high if self.high is None else max(self.high, other.high)
+            self.field_ids = tuple(
+                mine | theirs for mine, theirs in zip_longest(self.field_ids, other.field_ids, fillvalue=none)
+            )
+        if self.has_exact_bounds and other.minimum is not None:
+            self.minimum = other.minimum if self.minimum is None else min(self.minimum, other.minimum)
+            self.maximum = other.maximum if self.maximum is None else max(self.maximum, other.maximum)
 
-    def bounds_compare_with(self, other: "Leaf") -> bool:
+    def has_comparable_bounds(self, other: "LeafStatistics") -> bool:
         """Whether the bounds of both are of one scale."""
-        return all(mine.bounds_compare_with(theirs) for mine in self.kinds for theirs in other.kinds)
+        return all(mine.has_comparable_bounds(theirs) for mine in self.types for theirs in other.types)
 
-    def other_ids(self, other: "Leaf") -> tuple[str, str] | None:
+    def conflicting_field_ids(self, other: "LeafStatistics") -> tuple[str, str] | None:
         """The field ids of both, for a person, where files of ``other`` can't be those of this one; else None.
 
         Each id that they have must be one of this one's, and each of this one's be there, unless they lack some: these
         may be those that are missing. Where one side has none there is nothing to compare.
         """
-        for mine, theirs in zip(self.ids, other.ids, strict=False):
+        for mine, theirs in zip(self.field_ids, other.field_ids, strict=False):
             old, new = ({number for number in ids if number is not None} for ids in (mine, theirs))
             if old and new and (new - old or (old - new and None not in theirs)):
                 return " or ".join(map(str, sorted(old))), " or ".join(map(str, sorted(new)))
         return None
 
-    def absent_in(self, rows: int) -> None:
+    def add_absent_rows(self, rows: int) -> None:
         """Count ``rows`` of a file written before this column existed: they read as nulls."""
         self.rows += rows
-        if self.repeated and rows:
-            self.nulls = None
-        elif self.nulls is not None:
-            self.nulls += rows
+        if self.is_repeated and rows:
+            self.null_count = None
+        elif self.null_count is not None:
+            self.null_count += rows
 
 
 @dataclass(slots=True)
-class Facts:
+class FileStatistics:
     """What the footers of some files say together."""
 
     rows: int = 0
-    leaves: dict[str, Leaf] = field(default_factory=dict)
+    leaves: dict[str, LeafStatistics] = field(default_factory=dict)
 
-    def merge(self, other: "Facts") -> None:
+    def merge(self, other: "FileStatistics") -> None:
         """Count another set of files in; a column that one of them lacks is all null there."""
         for path, leaf in other.leaves.items():
             mine = self.leaves.get(path)
             if mine is None:
-                self.leaves[path] = mine = Leaf(leaf.kinds, leaf.repeated)
-                mine.absent_in(self.rows)
+                self.leaves[path] = mine = LeafStatistics(leaf.types, leaf.is_repeated)
+                mine.add_absent_rows(self.rows)
             mine.merge(leaf)
         for path, mine in self.leaves.items():
             if path not in other.leaves:
-                mine.absent_in(other.rows)
+                mine.add_absent_rows(other.rows)
         self.rows += other.rows
 
 
-def render(kind: LeafType, bound: Any) -> str:
+def render_bound(kind: LeafType, bound: Any) -> str:
     """A bound for a person."""
     if bound is None:
         return "no value"

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from executors.datafiles.facts import Facts, Leaf, LeafType
+from executors.datafiles.facts import FileStatistics, LeafStatistics, LeafType
 from executors.datafiles.orc_tail import OrcTail, read_tail
-from executors.datafiles.parquet import columns_of
-from executors.datafiles.values import leaves_of
-from executors.rowhash import sum_of_values
+from executors.datafiles.parquet import schema_statistics
+from executors.datafiles.values import leaf_columns
+from executors.rowhash import sum_of_hashes
 
 _BATCH_ROWS = 1 << 15
 _READ_BYTES = 4 << 20
@@ -32,20 +32,20 @@ _EXACT = Context(prec=80)
 class OrcFooter:
     """What is kept of a file when it is closed again."""
 
-    facts: Facts
+    statistics: FileStatistics
     schema: pa.Schema
 
     @property
     def rows(self) -> int:
         """Rows of the file."""
-        return self.facts.rows
+        return self.statistics.rows
 
     @staticmethod
-    def together(footers: "Sequence[OrcFooter]", ignore: Collection[str]) -> Facts:
+    def combine(footers: "Sequence[OrcFooter]", ignore: Collection[str]) -> FileStatistics:
         """See ``Footer``."""
-        total = Facts()
+        total = FileStatistics()
         for footer in footers:
-            total.merge(footer.facts)
+            total.merge(footer.statistics)
         return total
 
 
@@ -66,7 +66,7 @@ class OrcFile:
         """What the file says of itself."""
         return read_tail(self._handle)
 
-    def stripes(self, check: Callable[[], None]) -> Iterator[bytes]:
+    def stripe_hashes(self, check: Callable[[], None]) -> Iterator[bytes]:
         """The hash of each stripe's bytes, and of its rows. ``check`` is called between parts of it."""
         for stripe in self.tail.stripes:
             found = blake2b(stripe.rows.to_bytes(8, "little"), digest_size=16)
@@ -79,23 +79,26 @@ class OrcFile:
                 found.update(part)
             yield found.digest()
 
-    def footer(self, ignore: Collection[str], check: Callable[[], None]) -> OrcFooter:
+    def read_footer(self, ignore: Collection[str], check: Callable[[], None]) -> OrcFooter:
         """See ``DataFile``. Reads every value once."""
-        shape = columns_of(self._schema, ignore)
-        total = Facts(
-            leaves={path: Leaf(leaf.kinds, leaf.repeated, ids=leaf.ids) for path, leaf in shape.leaves.items()}
+        shape = schema_statistics(self._schema, ignore)
+        total = FileStatistics(
+            leaves={
+                path: LeafStatistics(leaf.types, leaf.is_repeated, field_ids=leaf.field_ids)
+                for path, leaf in shape.leaves.items()
+            }
         )
-        for batch in self.batches(ignore):
+        for batch in self.read_batches(ignore):
             check()
-            one = Facts(rows=batch.num_rows)
+            one = FileStatistics(rows=batch.num_rows)
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                for path, values, without in leaves_of(name, column):
+                for path, values, without in leaf_columns(name, column):
                     known = shape.leaves[path]
                     one.leaves[path] = _leaf(path, known, values, without, batch.num_rows)
             total.merge(one)
         return OrcFooter(total, self._schema)
 
-    def batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
         """See ``DataFile``."""
         for batch in self._fragment.to_batches(batch_size=_BATCH_ROWS, batch_readahead=1, use_threads=False):
             yield batch.drop_columns([name for name in batch.schema.names if name in ignore])
@@ -105,23 +108,25 @@ class OrcFile:
         self._handle.close()
 
 
-def _leaf(name: str, known: Leaf, values: pa.Array, without: int, rows: int) -> Leaf:
-    leaf = Leaf(known.kinds, known.repeated, rows=rows, nulls=values.null_count + without, ids=known.ids)
+def _leaf(name: str, known: LeafStatistics, values: pa.Array, without: int, rows: int) -> LeafStatistics:
+    leaf = LeafStatistics(
+        known.types, known.is_repeated, rows=rows, null_count=values.null_count + without, field_ids=known.field_ids
+    )
     if values.null_count == len(values):
         return leaf
-    kind = next(iter(known.kinds))
+    kind = next(iter(known.types))
     # Some values that a mistake with time zones moves lie between the bounds.
-    leaf.values = sum_of_values(values, name) if kind.family == "timestamp" else None
+    leaf.hash_sum = sum_of_hashes(values, name) if kind.family == "timestamp" else None
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
-        leaf.bounded = False
+        leaf.has_exact_bounds = False
         return leaf
     bounds = pc.min_max(values)
-    leaf.low, leaf.high = _bound(kind, bounds["min"]), _bound(kind, bounds["max"])
+    leaf.minimum, leaf.maximum = _bound(kind, bounds["min"]), _bound(kind, bounds["max"])
     return leaf
 
 
 def _bound(kind: LeafType, scalar: Any) -> Any:
-    """A bound as ``Leaf`` holds it."""
+    """A bound as ``LeafStatistics`` holds it."""
     if kind.family in ("date", "timestamp"):
         return scalar.value
     if kind.family == "decimal":

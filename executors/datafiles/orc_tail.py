@@ -27,12 +27,12 @@ _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", 
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class OrcColumn:
     """A column of a file, or a part of one, as its footer describes it."""
 
-    kind: int
-    names: tuple[str, ...]
-    parts: tuple[int, ...]
+    type_number: int
+    field_names: tuple[str, ...]
+    children: tuple[int, ...]
     #: length, precision, scale and attributes
     detail: bytes = b""
 
@@ -52,12 +52,12 @@ class OrcTail:
 
     rows: int
     stripes: tuple[Stripe, ...]
-    columns: tuple[Column, ...]
-    zones: frozenset[str]
+    columns: tuple[OrcColumn, ...]
+    writer_zones: frozenset[str]
     #: of all timestamps the smallest and the largest in milliseconds of the wall clock; None where that is not told
-    timestamps: tuple[int, int] | None
+    timestamp_bounds_ms: tuple[int, int] | None
     #: version of the format, compression, version of the writer, rows between entries of the index
-    written_as: tuple[int | bytes, ...]
+    encoding: tuple[int | bytes, ...]
     #: which library wrote the file
     writer: int
     is_proleptic: bool
@@ -67,40 +67,44 @@ class OrcTail:
     @property
     def has_timestamps(self) -> bool:
         """Whether a column has the type whose values depend on the zone of the writer."""
-        return self._has(_TIMESTAMP)
+        return self._has_type(_TIMESTAMP)
 
     @property
-    def fits_nanoseconds(self) -> bool:
+    def has_timestamps_in_nanosecond_range(self) -> bool:
         """Whether all timestamps are known to be within the years 1678 to 2261, which pyarrow can read."""
-        return self.timestamps is not None and self.timestamps[0] > _FIRST_MS and self.timestamps[1] < _LAST_MS
+        return (
+            self.timestamp_bounds_ms is not None
+            and self.timestamp_bounds_ms[0] > _FIRST_MS
+            and self.timestamp_bounds_ms[1] < _LAST_MS
+        )
 
     @property
     def has_dates(self) -> bool:
         """Whether a column has a type whose old values depend on the writer's calendar."""
-        return self._has(_TIMESTAMP) or self._has(_DATE)
+        return self._has_type(_TIMESTAMP) or self._has_type(_DATE)
 
     @property
     def has_chars(self) -> bool:
         """Whether a column is a ``char``, whose values Hive pads to their length."""
-        return self._has(_CHAR)
+        return self._has_type(_CHAR)
 
-    def says_as(self, other: "OrcTail") -> bool:
+    def is_encoded_like(self, other: "OrcTail") -> bool:
         """Whether the same bytes in a stripe mean the same rows in both files."""
         return (
             self.columns == other.columns
-            and self.written_as == other.written_as
+            and self.encoding == other.encoding
             and self.is_proleptic == other.is_proleptic
             and not self.is_encrypted
             and not other.is_encrypted
         )
 
     @property
-    def is_by_spark(self) -> bool:
+    def is_written_by_spark(self) -> bool:
         """Whether Spark wrote the file."""
         return _VERSION_OF_SPARK in self.metadata
 
-    def _has(self, kind: int) -> bool:
-        return any(column.kind == kind for column in self.columns)
+    def _has_type(self, kind: int) -> bool:
+        return any(column.type_number == kind for column in self.columns)
 
 
 def read_tail(file: pa.NativeFile) -> OrcTail:
@@ -115,53 +119,59 @@ def _read_tail(file: pa.NativeFile) -> OrcTail:
     size = file.size()
     tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
     script_length = tail[-1]
-    script = _Message(tail[-1 - script_length : -1])
-    if script.bytes_of(8000) != b"ORC":
+    script = _ProtobufMessage(tail[-1 - script_length : -1])
+    if script.bytes_field(8000) != b"ORC":
         raise pa.ArrowInvalid("the file does not end as an ORC file does")
-    length, compression = script.number(1), script.number(2)
+    length, compression = script.number_field(1), script.number_field(2)
     needed = length + script_length + 1
     if needed > len(tail):
         tail = file.read_at(needed, size - needed)
-    footer = _Message(_plain(tail[-needed : len(tail) - script_length - 1], compression))
-    columns = tuple(map(_column, footer.all(4)))
+    footer = _ProtobufMessage(_decompress(tail[-needed : len(tail) - script_length - 1], compression))
+    columns = tuple(map(_column, footer.repeated_field(4)))
     zones: set[str] = set()
     stripes = []
-    has_zones = any(column.kind == _TIMESTAMP for column in columns)
-    for stripe in map(_Message, footer.all(3)):
-        begin, body, end = stripe.number(1), stripe.number(2) + stripe.number(3), stripe.number(4)
-        stripes.append(Stripe(begin, body + end, stripe.number(5)))
+    has_zones = any(column.type_number == _TIMESTAMP for column in columns)
+    for stripe in map(_ProtobufMessage, footer.repeated_field(3)):
+        begin, body, end = (
+            stripe.number_field(1),
+            stripe.number_field(2) + stripe.number_field(3),
+            stripe.number_field(4),
+        )
+        stripes.append(Stripe(begin, body + end, stripe.number_field(5)))
         if has_zones:
-            stripe_footer = _Message(_plain(file.read_at(end, begin + body), compression))
-            zones.add(stripe_footer.bytes_of(3).decode())
-    metadata = {item.bytes_of(1).decode(): item.bytes_of(2) for item in map(_Message, footer.all(5))}
+            stripe_footer = _ProtobufMessage(_decompress(file.read_at(end, begin + body), compression))
+            zones.add(stripe_footer.bytes_field(3).decode())
+    metadata = {
+        item.bytes_field(1).decode(): item.bytes_field(2) for item in map(_ProtobufMessage, footer.repeated_field(5))
+    }
     return OrcTail(
-        rows=footer.number(6),
+        rows=footer.number_field(6),
         stripes=tuple(stripes),
         columns=columns,
-        zones=frozenset(zones),
-        timestamps=_timestamps(columns, footer.all(7)),
-        written_as=(*script.all(4), compression, script.number(6), footer.number(8)),
-        writer=footer.number(9),
-        is_proleptic=footer.number(11) == 2,
-        is_encrypted=bool(footer.all(10)),
+        writer_zones=frozenset(zones),
+        timestamp_bounds_ms=_timestamp_bounds(columns, footer.repeated_field(7)),
+        encoding=(*script.repeated_field(4), compression, script.number_field(6), footer.number_field(8)),
+        writer=footer.number_field(9),
+        is_proleptic=footer.number_field(11) == 2,
+        is_encrypted=bool(footer.repeated_field(10)),
         metadata=metadata,
     )
 
 
-def _timestamps(columns: Sequence[Column], statistics: Sequence[bytes]) -> tuple[int, int] | None:
+def _timestamp_bounds(columns: Sequence[OrcColumn], statistics: Sequence[bytes]) -> tuple[int, int] | None:
     bounds = []
     for number, column in enumerate(columns):
-        if column.kind != _TIMESTAMP:
+        if column.type_number != _TIMESTAMP:
             continue
         if number >= len(statistics):
             return None
-        known = _Message(statistics[number])
-        if known.number(1):
-            found = _Message(known.bytes_of(9))
+        known = _ProtobufMessage(statistics[number])
+        if known.number_field(1):
+            found = _ProtobufMessage(known.bytes_field(9))
             pairs = [pair for pair in ((3, 4), (1, 2)) if found.has(*pair)]
             if not pairs:
                 return None
-            bounds.append(tuple(_signed(found.number(which)) for which in pairs[0]))
+            bounds.append(tuple(_signed(found.number_field(which)) for which in pairs[0]))
     return (min(low for low, _ in bounds), max(high for _, high in bounds)) if bounds else (0, 0)
 
 
@@ -169,16 +179,18 @@ def _signed(number: int) -> int:
     return (number >> 1) ^ -(number & 1)
 
 
-def _column(message: bytes) -> Column:
-    one = _Message(message)
-    parts = tuple(number for packed in one.all(2) for number in _numbers(packed))
-    detail = b"".join(b"%d=%s;" % (number, bytes(value)) for number in (4, 5, 6) for value in one.said(number))
-    attributes = sorted(bytes(value) for value in one.all(7))
-    names = tuple(bytes(name).decode() for name in one.all(3))
-    return Column(one.number(1), names, parts, detail + b"".join(attributes))
+def _column(message: bytes) -> OrcColumn:
+    one = _ProtobufMessage(message)
+    parts = tuple(number for packed in one.repeated_field(2) for number in _unpack(packed))
+    detail = b"".join(
+        b"%d=%s;" % (number, bytes(value)) for number in (4, 5, 6) for value in one.number_as_text(number)
+    )
+    attributes = sorted(bytes(value) for value in one.repeated_field(7))
+    names = tuple(bytes(name).decode() for name in one.repeated_field(3))
+    return OrcColumn(one.number_field(1), names, parts, detail + b"".join(attributes))
 
 
-class _Message:
+class _ProtobufMessage:
     """A protobuf message, by the numbers of its fields."""
 
     def __init__(self, content: bytes) -> None:
@@ -199,27 +211,27 @@ class _Message:
                 raise ValueError(f"wire type {key & 7}")
             self._fields.setdefault(key >> 3, []).append(value)
 
-    def number(self, which: int) -> int:
+    def number_field(self, field: int) -> int:
         """A number; 0 where the message lacks it."""
-        found = self._fields.get(which, [0])[-1]
+        found = self._fields.get(field, [0])[-1]
         return found if isinstance(found, int) else 0
 
-    def bytes_of(self, which: int) -> bytes:
+    def bytes_field(self, field: int) -> bytes:
         """A text or a message; empty where the message lacks it."""
-        found = self._fields.get(which, [b""])[-1]
+        found = self._fields.get(field, [b""])[-1]
         return found if isinstance(found, bytes) else b""
 
     def has(self, *which: int) -> bool:
         """Whether the message has all of these fields."""
         return all(one in self._fields for one in which)
 
-    def all(self, which: int) -> list[bytes]:
+    def repeated_field(self, field: int) -> list[bytes]:
         """Each occurrence of a field that is no number, or of a number that is not packed as a packed one."""
-        return [one if isinstance(one, bytes) else _packed(one) for one in self._fields.get(which, ())]
+        return [one if isinstance(one, bytes) else _packed(one) for one in self._fields.get(field, ())]
 
-    def said(self, which: int) -> list[bytes]:
+    def number_as_text(self, field: int) -> list[bytes]:
         """A number as text, where the message has it."""
-        return [b"%d" % self.number(which)] if which in self._fields else []
+        return [b"%d" % self.number_field(field)] if field in self._fields else []
 
 
 def _packed(number: int) -> bytes:
@@ -230,7 +242,7 @@ def _packed(number: int) -> bytes:
     return bytes((*found, number))
 
 
-def _numbers(packed: bytes) -> Iterator[int]:
+def _unpack(packed: bytes) -> Iterator[int]:
     at = 0
     while at < len(packed):
         number, at = _varint(packed, at)
@@ -247,7 +259,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
             return number, at
 
 
-def _plain(content: bytes, compression: int) -> bytes:
+def _decompress(content: bytes, compression: int) -> bytes:
     """What was compressed chunk by chunk, each with a header of three bytes."""
     if compression == 0:
         return content
@@ -256,11 +268,11 @@ def _plain(content: bytes, compression: int) -> bytes:
         header = int.from_bytes(content[at : at + 3], "little")
         chunk = content[at + 3 : at + 3 + (header >> 1)]
         at += 3 + len(chunk)
-        found.append(chunk if header & 1 else _decompressed(chunk, compression))
+        found.append(chunk if header & 1 else _decompress_chunk(chunk, compression))
     return b"".join(found)
 
 
-def _decompressed(chunk: bytes, compression: int) -> bytes:
+def _decompress_chunk(chunk: bytes, compression: int) -> bytes:
     if compression == _ZLIB:
         return zlib.decompress(chunk, -zlib.MAX_WBITS)
     if compression == _SNAPPY:
@@ -303,7 +315,7 @@ def _lz4_length(chunk: bytes, at: int, length: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=64)
-def rules_of(zone: str) -> bytes | str:
+def zone_rules(zone: str) -> bytes | str:
     """What two names of one zone have in common: the rules of the system's time zone database, else the name."""
     if zone in _UTC:
         return "UTC"

@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from executors.datafiles.facts import MASK, Facts, FieldIds, Leaf, LeafType
-from executors.datafiles.values import leaves_of
-from executors.rowhash import sum_of_values
+from executors.datafiles.facts import MASK, FieldIds, FileStatistics, LeafStatistics, LeafType
+from executors.datafiles.values import leaf_columns
+from executors.rowhash import sum_of_hashes
 
 #: Writers may cut the bounds of long strings (to 64 bytes and the like); shorter ones are taken as they are.
-EXACT_BYTES = 31
+MAX_EXACT_BOUND_BYTES = 31
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 1 << 17
 
@@ -35,7 +35,7 @@ class ParquetFooter:
 
     metadata: pq.FileMetaData
     #: sums of the hashes of values, by leaf column: of those that the footer tells nothing of
-    values: Mapping[str, int]
+    hash_sums: Mapping[str, int]
 
     @property
     def rows(self) -> int:
@@ -48,9 +48,11 @@ class ParquetFooter:
         return self.metadata.schema.to_arrow_schema()
 
     @staticmethod
-    def together(footers: "Sequence[ParquetFooter]", ignore: Collection[str]) -> Facts:
+    def combine(footers: "Sequence[ParquetFooter]", ignore: Collection[str]) -> FileStatistics:
         """See ``Footer``."""
-        return facts((footer.metadata for footer in footers), ignore, (footer.values for footer in footers))
+        return footer_statistics(
+            (footer.metadata for footer in footers), ignore, (footer.hash_sums for footer in footers)
+        )
 
 
 class ParquetFile:
@@ -59,16 +61,16 @@ class ParquetFile:
     def __init__(self, handle: pa.NativeFile) -> None:
         self._file = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
 
-    def footer(self, ignore: Collection[str], check: Callable[[], None]) -> ParquetFooter:
+    def read_footer(self, ignore: Collection[str], check: Callable[[], None]) -> ParquetFooter:
         """See ``DataFile``. Reads INT96 timestamps only, of which a footer has no bounds."""
-        return ParquetFooter(self._file.metadata, self._int96(ignore, check))
+        return ParquetFooter(self._file.metadata, self._int96_hash_sums(ignore, check))
 
-    def _int96(self, ignore: Collection[str], check: Callable[[], None]) -> Mapping[str, int]:
+    def _int96_hash_sums(self, ignore: Collection[str], check: Callable[[], None]) -> Mapping[str, int]:
         schema = self._file.metadata.schema
         stored = [schema.column(index) for index in range(len(schema))]
         leaves = [
             (path, column.path)
-            for (top, path, _), column in zip(_named(schema), stored, strict=True)
+            for (top, path, _), column in zip(_leaf_names(schema), stored, strict=True)
             if column.physical_type == "INT96" and top not in ignore
         ]
         if not leaves:
@@ -79,12 +81,12 @@ class ParquetFile:
         for batch in self._batches(wanted):
             check()
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                for path, values, _ in leaves_of(name, column):
+                for path, values, _ in leaf_columns(name, column):
                     if path in found:
-                        found[path] = (found[path] + sum_of_values(values, path)) & MASK
+                        found[path] = (found[path] + sum_of_hashes(values, path)) & MASK
         return found
 
-    def batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
+    def read_batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
         """See ``DataFile``."""
         columns = [name for name in self._file.schema_arrow.names if name not in ignore]
         # Dots mean nesting to `columns`; a name that has one is read with everything else.
@@ -101,57 +103,59 @@ class ParquetFile:
         self._file.close(force=True)
 
 
-def facts(
+def footer_statistics(
     metadata: Iterable[pq.FileMetaData],
     ignore: Collection[str] = (),
     values: Iterable[Mapping[str, int]] = repeat({}),
-) -> Facts:
+) -> FileStatistics:
     """The facts of some footers without the top-level columns in ``ignore``; ``values`` are those of each footer."""
-    total = Facts()
+    total = FileStatistics()
     schema: pq.ParquetSchema | None = None
     columns: list[tuple[int, str, FieldIds, LeafType, bool]] = []
     for footer, read in zip(metadata, values, strict=False):
         if schema is None or not schema.equals(footer.schema):
             schema = footer.schema
             columns = _columns(footer, ignore)
-        one = Facts(rows=footer.num_rows)
+        one = FileStatistics(rows=footer.num_rows)
         groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
         for index, path, ids, kind, repeated in columns:
-            leaf = Leaf(frozenset((kind,)), repeated, rows=footer.num_rows, ids=ids, values=read.get(path))
+            leaf = LeafStatistics(
+                frozenset((kind,)), repeated, rows=footer.num_rows, field_ids=ids, hash_sum=read.get(path)
+            )
             for group in groups:
                 if group.num_rows:
-                    _count(leaf, kind, group.column(index))
+                    _add_chunk(leaf, kind, group.column(index))
             one.leaves[path] = leaf
         total.merge(one)
     return total
 
 
-def columns_of(schema: pa.Schema, ignore: Collection[str] = ()) -> Facts:
+def schema_statistics(schema: pa.Schema, ignore: Collection[str] = ()) -> FileStatistics:
     """What the footer of a file with these columns and no rows says."""
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
-    return facts([pq.read_metadata(pa.BufferReader(sink.getvalue()))], ignore)
+    return footer_statistics([pq.read_metadata(pa.BufferReader(sink.getvalue()))], ignore)
 
 
-def _count(leaf: Leaf, kind: LeafType, chunk: pq.ColumnChunkMetaData) -> None:
+def _add_chunk(leaf: LeafStatistics, kind: LeafType, chunk: pq.ColumnChunkMetaData) -> None:
     statistics = chunk.statistics
     if statistics is None or not statistics.has_null_count:
-        leaf.nulls, leaf.bounded = None, False
+        leaf.null_count, leaf.has_exact_bounds = None, False
         return
     nulls = statistics.null_count
-    if leaf.nulls is not None:
-        leaf.nulls += nulls
-    if not leaf.bounded or nulls == chunk.num_values:
+    if leaf.null_count is not None:
+        leaf.null_count += nulls
+    if not leaf.has_exact_bounds or nulls == chunk.num_values:
         return
     if not statistics.has_min_max:
-        leaf.bounded = False
+        leaf.has_exact_bounds = False
         return
     low, high = _bound(kind, statistics.min_raw), _bound(kind, statistics.max_raw)
     if low is None or high is None:
-        leaf.bounded = False
+        leaf.has_exact_bounds = False
         return
-    leaf.low = low if leaf.low is None or low < leaf.low else leaf.low
-    leaf.high = high if leaf.high is None or high > leaf.high else leaf.high
+    leaf.minimum = low if leaf.minimum is None or low < leaf.minimum else leaf.minimum
+    leaf.maximum = high if leaf.maximum is None or high > leaf.maximum else leaf.maximum
 
 
 def _bound(kind: LeafType, raw: Any) -> Any:
@@ -159,7 +163,7 @@ def _bound(kind: LeafType, raw: Any) -> Any:
     if kind.family in ("int", "date", "time", "timestamp"):
         return raw if isinstance(raw, int) else None
     if kind.family in ("string", "binary"):
-        return raw if len(raw) <= EXACT_BYTES else None
+        return raw if len(raw) <= MAX_EXACT_BOUND_BYTES else None
     if kind.family == "decimal":
         return int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
     if kind.family == "float":
@@ -180,14 +184,14 @@ def _columns(footer: pq.FileMetaData, ignore: Collection[str]) -> list[tuple[int
     columns = [schema.column(index) for index in range(footer.num_columns)]
     return [
         (index, path, ids, _leaf_type(column), column.max_repetition_level > 0)
-        for index, ((top, path, ids), column) in enumerate(zip(_named(schema), columns, strict=True))
+        for index, ((top, path, ids), column) in enumerate(zip(_leaf_names(schema), columns, strict=True))
         if top not in ignore
     ]
 
 
-def _named(schema: pq.ParquetSchema) -> list[tuple[str, str, FieldIds]]:
+def _leaf_names(schema: pq.ParquetSchema) -> list[tuple[str, str, FieldIds]]:
     """Top-level name, path and field ids of each leaf column in file order."""
-    paths = _paths(schema.to_arrow_schema())
+    paths = _leaf_paths(schema.to_arrow_schema())
     if len(paths) == len(schema):
         return paths
     # A type that Arrow sees in another shape: its own path is as good a name.
@@ -195,7 +199,7 @@ def _named(schema: pq.ParquetSchema) -> list[tuple[str, str, FieldIds]]:
     return [(column.path.split(".", 1)[0], column.path, ()) for column in columns]
 
 
-def _paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
+def _leaf_paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
     """Top-level name, path and field ids of the leaves in file order; all ways to spell a list or a map agree."""
     found: list[tuple[str, str, FieldIds]] = []
 

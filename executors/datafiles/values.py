@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 
-def leaves_of(path: str, array: pa.Array, without: int = 0) -> Iterator[tuple[str, pa.Array, int]]:
+def leaf_columns(path: str, array: pa.Array, parent_nulls: int = 0) -> Iterator[tuple[str, pa.Array, int]]:
     """The leaf columns of ``array`` under the names that Parquet's have, each with its values.
 
     ``without`` are the nulls that a leaf has because a list above it is null or empty.
@@ -15,19 +15,19 @@ def leaves_of(path: str, array: pa.Array, without: int = 0) -> Iterator[tuple[st
     kind = array.type
     if pa.types.is_struct(kind):
         for field, child in zip(kind, array.flatten(), strict=True):
-            yield from leaves_of(f"{path}.{field.name}", child, without)
+            yield from leaf_columns(f"{path}.{field.name}", child, parent_nulls)
     elif pa.types.is_map(kind):
         entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
         keys, values = entries.flatten().flatten()
-        yield from leaves_of(f"{path}[key]", keys, without + _without_elements(entries))
-        yield from leaves_of(f"{path}[value]", values, without + _without_elements(entries))
+        yield from leaf_columns(f"{path}[key]", keys, parent_nulls + _empty_list_count(entries))
+        yield from leaf_columns(f"{path}[value]", values, parent_nulls + _empty_list_count(entries))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from leaves_of(f"{path}[]", array.flatten(), without + _without_elements(array))
+        yield from leaf_columns(f"{path}[]", array.flatten(), parent_nulls + _empty_list_count(array))
     else:
-        yield path, array, without
+        yield path, array, parent_nulls
 
 
-def _without_elements(lists: pa.Array) -> int:
+def _empty_list_count(lists: pa.Array) -> int:
     """How many of ``lists`` are null or empty."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     return int(pc.sum(pc.equal(lengths, 0), min_count=0).as_py())

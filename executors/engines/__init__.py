@@ -5,10 +5,10 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.orc_stitch import StitchEngine
 from executors.engines.spark_sql import SparkEngine
 from executors.engines.spark_tasks import SparkTasks
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.ports import SparkProvider
 
 
-def engines(spark: SparkProvider) -> tuple[Engine, ...]:
+def create_engines(spark: SparkProvider) -> tuple[RewriteEngine, ...]:
     """Every engine there is. ``spark`` gives the session whose executors do the work."""
     return (ArrowEngine(SparkTasks(spark)), SparkEngine(spark), StitchEngine(spark))

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from executors.engines.backends import Backend
+from executors.engines.backends import RewriteBackend
 from executors.engines.concat import row_group_rows
-from executors.engines.inputs import Unfit, read_footers, shape_of
-from executors.engines.outputs import Writing
-from lake.engines import Task, Written
+from executors.engines.inputs import UnsupportedInput, common_layout, read_footers
+from executors.engines.outputs import ParquetWriteSettings
+from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, first_line
 from lake.filesystems import filesystem_of
-from lake.plan import LeftOut, Progress, RewriteOptions
+from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 
 
 class ArrowEngine:
@@ -25,18 +25,20 @@ class ArrowEngine:
 
     name = "arrow"
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: RewriteBackend) -> None:
         self._backend = backend
 
-    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.Engine``. Looks at the footers of all inputs; those that can't be read it passes over."""
         if options.sort_columns:
             return f"it can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:
             found = read_footers(task.inputs)
             if found:
-                Writing(shape_of(found), options.compression, row_group_rows(found, len(task.outputs)))
-        except Unfit as error:
+                ParquetWriteSettings(
+                    common_layout(found), options.compression, row_group_rows(found, len(task.outputs))
+                )
+        except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):
             return None
@@ -44,15 +46,15 @@ class ArrowEngine:
 
     def rewrite(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[RewriteTask],
         options: RewriteOptions,
-        report: Callable[[Progress], None],
+        report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
-    ) -> Iterator[Written]:
+    ) -> Iterator[EngineOutput]:
         """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
         outputs = {task.group: task.outputs for task in tasks}
         sizes = {task.group: task.bytes for task in tasks}
-        left_out: list[LeftOut] = []
+        left_out: list[SkippedGroup] = []
         total, bytes_done, rows_done, cpu = sum(sizes.values()), 0, 0, 0.0
         for group, ended, seconds in self._backend.run(tasks, options, cancelled):
             cpu += seconds
@@ -64,7 +66,7 @@ class ArrowEngine:
             bytes_done += sizes[group]
             rows_done += sum(file.rows for file in ended)
             report(
-                Progress(
+                RewriteProgress(
                     bytes_done=bytes_done,
                     bytes_total=total,
                     rows_done=rows_done,
@@ -80,7 +82,7 @@ class ArrowEngine:
             raise Conflict(left_out[0].reason, tuple(left_out))
 
 
-def _in_place(file: Written, path: str) -> Written:
+def _in_place(file: EngineOutput, path: str) -> EngineOutput:
     """The output at its ``path``, once whoever counts has the word of the attempt that wrote it."""
     if file.path == path:
         return file

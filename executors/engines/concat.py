@@ -8,13 +8,13 @@ from contextlib import contextmanager
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from executors.engines.inputs import Input, Shape, Unfit, shape_of
-from executors.engines.nanoseconds import compared
-from executors.engines.outputs import Output, Writing
-from lake.engines import Task, Written
+from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, common_layout
+from executors.engines.nanoseconds import verify_nanoseconds
+from executors.engines.outputs import ParquetOutput, ParquetWriteSettings
+from lake.engines import EngineOutput, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
 from lake.filesystems import filesystem_of
-from lake.plan import LeftOut, RewriteOptions
+from lake.plan import RewriteOptions, SkippedGroup
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1 << 16
@@ -23,7 +23,7 @@ _ROW_GROUPS = 10
 _ROW_GROUP_BYTES = 8 << 20
 
 
-def rewrite_task(task: Task, options: RewriteOptions, check: Callable[[], None]) -> list[Written]:
+def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
     """Write the outputs of a group, each at a path of this attempt's own where the file system can rename.
 
     ``check`` is called between batches and may raise to end the work. Raises Conflict with the group left out where an
@@ -32,24 +32,26 @@ def rewrite_task(task: Task, options: RewriteOptions, check: Callable[[], None])
     try:
         inputs = []
         for path in task.inputs:
-            with reading(task, path):
-                inputs.append(Input.read(path))
-        with reading(task, task.inputs[0]):
-            shape = shape_of(inputs)
+            with reading_input(task, path):
+                inputs.append(ParquetInput.read(path))
+        with reading_input(task, task.inputs[0]):
+            shape = common_layout(inputs)
         most_rows = row_group_rows(inputs, len(task.outputs))
-        writing = Writing(shape, options.compression, most_rows)
-    except Unfit as error:
-        changed = LeftOut(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
+        writing = ParquetWriteSettings(shape, options.compression, most_rows)
+    except UnsupportedInput as error:
+        changed = SkippedGroup(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
         raise Conflict(changed.reason, (changed,)) from error
-    source = _Rows(_batches(task, inputs, shape, check))
-    counts = shares([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
+    source = _RowReader(_batches(task, inputs, shape, check))
+    counts = rows_per_output([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
     return [
         _write(task.group, path, writing, source.take(count), most_rows)
         for path, count in zip(task.outputs, counts, strict=True)
     ]
 
 
-def _write(group: int, path: str, writing: Writing, batches: Iterator[pa.RecordBatch], most_rows: int) -> Written:
+def _write(
+    group: int, path: str, writing: ParquetWriteSettings, batches: Iterator[pa.RecordBatch], most_rows: int
+) -> EngineOutput:
     filesystem, place = filesystem_of(path)
     if not isinstance(filesystem, pafs.S3FileSystem):
         # A task that was given up may still be writing: whoever counts renames what it wrote, and nothing else.
@@ -57,7 +59,7 @@ def _write(group: int, path: str, writing: Writing, batches: Iterator[pa.RecordB
         hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
         path, place = path.removesuffix(place) + hidden, hidden
     try:
-        with Output(writing, filesystem, place, most_rows) as output:
+        with ParquetOutput(writing, filesystem, place, most_rows) as output:
             for batch in batches:
                 output.write(batch)
     except LakefoldError:
@@ -66,10 +68,10 @@ def _write(group: int, path: str, writing: Writing, batches: Iterator[pa.RecordB
         raise Transient(f"{path} can't be written: {first_line(error)}") from error
     except pa.ArrowException as error:
         raise Rejected(f"{path} can't be written: {first_line(error)}; set engine = spark") from error
-    return Written(group=group, path=path, bytes=output.bytes, rows=output.rows)
+    return EngineOutput(group=group, path=path, bytes=output.bytes, rows=output.rows)
 
 
-def shares(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
+def rows_per_output(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
     """How many rows each of ``outputs`` gets of ``files``, each with rows and bytes, so that all get as many bytes."""
     rows_total = sum(rows for rows, _ in files)
     bytes_total = sum(size for _, size in files)
@@ -84,7 +86,7 @@ def shares(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
     return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def row_group_rows(inputs: Sequence[Input], outputs: int) -> int:
+def row_group_rows(inputs: Sequence[ParquetInput], outputs: int) -> int:
     """Rows of a row group, so that a file has about ten, and fewer where they would be small."""
     rows: int = sum(one.metadata.num_rows for one in inputs)
     size: int = sum(one.size for one in inputs)
@@ -92,9 +94,11 @@ def row_group_rows(inputs: Sequence[Input], outputs: int) -> int:
     return max(1, -(-rows // (outputs * count)))
 
 
-def _batches(task: Task, inputs: Sequence[Input], shape: Shape, check: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    task: RewriteTask, inputs: Sequence[ParquetInput], shape: CommonLayout, check: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
     for one in inputs:
-        with reading(task, one.path), one.open(shape.int96_unit, shape.dictionaries) as file:
+        with reading_input(task, one.path), one.open(shape.int96_unit, shape.dictionary_columns) as file:
             for number in range(one.metadata.num_row_groups):
                 group = one.metadata.row_group(number)
                 if group.num_rows == 0:
@@ -104,7 +108,7 @@ def _batches(task: Task, inputs: Sequence[Input], shape: Shape, check: Callable[
                 left = group.num_rows
                 batches = file.iter_batches(wanted, row_groups=[number], use_threads=False)
                 if shape.int96_unit == "ns":
-                    batches = _compared(batches, one, number, wanted, shape)
+                    batches = _verified_batches(batches, one, number, wanted, shape)
                 for batch in batches:
                     check()
                     left -= batch.num_rows
@@ -113,16 +117,18 @@ def _batches(task: Task, inputs: Sequence[Input], shape: Shape, check: Callable[
                     raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
 
 
-def _compared(
-    batches: Iterator[pa.RecordBatch], one: Input, number: int, wanted: int, shape: Shape
+def _verified_batches(
+    batches: Iterator[pa.RecordBatch], one: ParquetInput, number: int, wanted: int, shape: CommonLayout
 ) -> Iterator[pa.RecordBatch]:
     # Dots mean nesting to `columns`; a name that has one is read with everything else.
     columns = None if any("." in name for name in shape.int96_columns) else list(shape.int96_columns)
     with one.open("ms") as file:
-        yield from compared(batches, file.iter_batches(wanted, row_groups=[number], columns=columns, use_threads=False))
+        yield from verify_nanoseconds(
+            batches, file.iter_batches(wanted, row_groups=[number], columns=columns, use_threads=False)
+        )
 
 
-class _Rows:
+class _RowReader:
     """Batches, to be taken by a number of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
@@ -139,17 +145,19 @@ class _Rows:
 
 
 @contextmanager
-def reading(task: Task, path: str) -> Iterator[None]:
+def reading_input(task: RewriteTask, path: str) -> Iterator[None]:
     """Errors within the block are those of an input that can't be read."""
     try:
         yield
     except FileNotFoundError as error:
-        gone = LeftOut(group=task.group, reason=f"{path} is gone from storage")
+        gone = SkippedGroup(group=task.group, reason=f"{path} is gone from storage")
         raise Conflict(gone.reason, (gone,)) from error
     except (OSError, pa.ArrowException) as error:
         # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
         on_s3 = isinstance(filesystem_of(path)[0], pafs.S3FileSystem)
         if isinstance(error, OSError) and (error.errno is not None or on_s3):
             raise Transient(f"{path} can't be read now: {first_line(error)}") from error
-        damaged = LeftOut(group=task.group, reason=f"{path} can't be read: {first_line(error)}", quarantine=(path,))
+        damaged = SkippedGroup(
+            group=task.group, reason=f"{path} can't be read: {first_line(error)}", quarantine=(path,)
+        )
         raise Conflict(damaged.reason, (damaged,)) from error

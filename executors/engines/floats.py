@@ -16,19 +16,19 @@ import pyarrow.types as pat
 
 
 @dataclass(slots=True)
-class Odd:
+class SpecialFloats:
     """The leaf columns, by number, that have such values in some rows."""
 
-    nan: set[int] = field(default_factory=set)
-    zero: set[int] = field(default_factory=set)
+    nan_columns: set[int] = field(default_factory=set)
+    zero_columns: set[int] = field(default_factory=set)
 
-    def merge(self, other: "Odd") -> None:
+    def merge(self, other: "SpecialFloats") -> None:
         """Count the columns of ``other`` in."""
-        self.nan |= other.nan
-        self.zero |= other.zero
+        self.nan_columns |= other.nan_columns
+        self.zero_columns |= other.zero_columns
 
 
-class OddFloats:
+class SpecialFloatTracker:
     """Which leaf columns of a file that is being written have NaN or a zero, row group by row group."""
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -40,25 +40,25 @@ class OddFloats:
             if _has_floats(kind)
         ]
         #: where each write began, in rows of the file, and what it had
-        self._written: list[tuple[int, int, Odd]] = []
+        self._written: list[tuple[int, int, SpecialFloats]] = []
         self._rows = 0
 
     def add(self, rows: pa.Table) -> None:
         """Look at rows that are written next."""
-        odd = Odd()
+        odd = SpecialFloats()
         for index, start in self._columns:
             for chunk in rows.column(index).chunks:
                 for leaf, values in enumerate(_leaves(chunk), start):
                     if values is not None:
-                        _look(values, leaf, odd)
+                        _find_special_floats(values, leaf, odd)
         self._written.append((self._rows, self._rows + rows.num_rows, odd))
         self._rows += rows.num_rows
 
-    def of_row_groups(self, counts: Sequence[int]) -> list[Odd]:
+    def of_row_groups(self, counts: Sequence[int]) -> list[SpecialFloats]:
         """What row groups with so many rows hold, which need not begin where a write began."""
         found, begin = [], 0
         for count in counts:
-            group = Odd()
+            group = SpecialFloats()
             for first, last, odd in self._written:
                 if first < begin + count and last > begin:
                     group.merge(odd)
@@ -67,12 +67,12 @@ class OddFloats:
         return found
 
 
-def _look(array: pa.Array, leaf: int, odd: Odd) -> None:
+def _find_special_floats(array: pa.Array, leaf: int, odd: SpecialFloats) -> None:
     values = np.asarray(array.drop_null())
-    if leaf not in odd.nan and np.isnan(values).any():
-        odd.nan.add(leaf)
-    if leaf not in odd.zero and (values == 0).any():
-        odd.zero.add(leaf)
+    if leaf not in odd.nan_columns and np.isnan(values).any():
+        odd.nan_columns.add(leaf)
+    if leaf not in odd.zero_columns and (values == 0).any():
+        odd.zero_columns.add(leaf)
 
 
 def _has_floats(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from executors.engines.floats import Odd
+from executors.engines.floats import SpecialFloats
 from executors.engines.thrift import BINARY, LIST, Struct, decode, encode
 
 MAGIC = b"PAR1"
@@ -24,13 +24,13 @@ _PATH, _CODEC = 3, 4
 _STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER = 12, 13, (14, 15)
 _COLUMN_INDEX = (6, 7)
 #: max and min as they were once, as they are now, and whether these are exact
-_BOUNDS = (1, 2, 5, 6, 7, 8)
+_BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
 _NAME, _CHILDREN = 4, 5
 
 _LZ4_OF_HADOOP = 5
 
 
-class Footer:
+class RawParquetFooter:
     """What the footer of a file says: decoded, and to be put into another one."""
 
     def __init__(self, raw: bytes) -> None:
@@ -50,7 +50,7 @@ class Footer:
         return any(chunk[_COLUMN_META][1][_CODEC][1] == _LZ4_OF_HADOOP for chunk in chunks)
 
     @property
-    def leaves(self) -> list[list[bytes]]:
+    def leaf_paths(self) -> list[list[bytes]]:
         """The path of each leaf column, in the order of the columns."""
         elements = iter(self._fields[_SCHEMA][1][1])
 
@@ -67,8 +67,12 @@ class Footer:
         root = next(elements)
         return list(below([], root[_CHILDREN][1] if _CHILDREN in root else 0))
 
-    def put_into(
-        self, written: bytes, *, with_author: bool, odd: Callable[[Sequence[int]], Sequence[Odd]] | None = None
+    def merge_into(
+        self,
+        written: bytes,
+        *,
+        with_author: bool,
+        special_floats: Callable[[Sequence[int]], Sequence[SpecialFloats]] | None = None,
     ) -> bytes:
         """The footer ``written`` for pages of the same columns, saying of itself what this one says.
 
@@ -80,20 +84,22 @@ class Footer:
             fields.pop(number, None)
             if number in self._fields:
                 fields[number] = self._fields[number]
-        leaves = self.leaves
+        leaves = self.leaf_paths
         groups = fields[_ROW_GROUPS][1][1]
-        odds = odd([group[_ROWS][1] for group in groups]) if odd else [Odd()] * len(groups)
+        odds = (
+            special_floats([group[_ROWS][1] for group in groups]) if special_floats else [SpecialFloats()] * len(groups)
+        )
         for group, values in zip(groups, odds, strict=True):
             for leaf, (path, chunk) in enumerate(zip(leaves, group[_COLUMNS][1][1], strict=True)):
                 meta: Struct = chunk[_COLUMN_META][1]
                 meta[_PATH] = (LIST, (BINARY, path))
-                if leaf in values.nan:
-                    _drop(meta[_STATISTICS][1] if _STATISTICS in meta else {}, _BOUNDS)
+                if leaf in values.nan_columns:
+                    _drop(meta[_STATISTICS][1] if _STATISTICS in meta else {}, _BOUND_FIELDS)
                     _drop(chunk, _COLUMN_INDEX)
-                if leaf in values.zero:
+                if leaf in values.zero_columns:
                     # Without them a reader does not know that each page refers to the dictionary.
                     _drop(meta, (_ENCODING_STATISTICS,))
-                if leaf in values.nan | values.zero:
+                if leaf in values.nan_columns | values.zero_columns:
                     _drop(meta, _BLOOM_FILTER)
         return encode(fields)
 
@@ -103,7 +109,7 @@ def _drop(fields: Struct, numbers: Sequence[int]) -> None:
         fields.pop(number, None)
 
 
-class Tail(io.RawIOBase):
+class FooterReplacingStream(io.RawIOBase):
     """A stream that a Parquet file is written to, whose end is held back once ``hold`` is called.
 
     So that the footer can be another one, on a store too that takes each byte only once.
@@ -111,9 +117,9 @@ class Tail(io.RawIOBase):
 
     def __init__(self, sink: Any) -> None:
         super().__init__()
-        self._sink, self._held, self._written = sink, None, 0
+        self._sink, self._buffered, self._written = sink, None, 0
 
-    _held: bytearray | None
+    _buffered: bytearray | None
 
     def writable(self) -> bool:
         """See ``io.RawIOBase``."""
@@ -125,26 +131,32 @@ class Tail(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """See ``io.RawIOBase``."""
-        if self._held is None:
+        if self._buffered is None:
             self._sink.write(data)
         else:
-            self._held += data
+            self._buffered += data
         self._written += len(data)
         return len(data)
 
-    def hold(self) -> None:
+    def buffer_rest(self) -> None:
         """Keep what is written from now on."""
-        self._held = bytearray()
+        self._buffered = bytearray()
 
-    def release(
-        self, footer: Footer, *, with_author: bool, odd: Callable[[Sequence[int]], Sequence[Odd]] | None = None
+    def write_with_footer(
+        self,
+        footer: RawParquetFooter,
+        *,
+        with_author: bool,
+        special_floats: Callable[[Sequence[int]], Sequence[SpecialFloats]] | None = None,
     ) -> int:
-        """Write what was held with what ``footer`` says, see ``Footer.put_into``; the size of the file."""
-        held = self._held or bytearray()
+        """Write what was held with what ``footer`` says, see ``Footer.merge_into``; the size of the file."""
+        held = self._buffered or bytearray()
         length = int.from_bytes(held[-_LENGTH_BYTES:-4], "little")
         if held[-4:] != MAGIC or length + _LENGTH_BYTES > len(held):
             raise ValueError("what was held does not end with a footer")
         start = len(held) - _LENGTH_BYTES - length
-        new = footer.put_into(bytes(held[start:-_LENGTH_BYTES]), with_author=with_author, odd=odd)
+        new = footer.merge_into(
+            bytes(held[start:-_LENGTH_BYTES]), with_author=with_author, special_floats=special_floats
+        )
         self._sink.write(bytes(held[:start]) + new + len(new).to_bytes(4, "little") + MAGIC)
         return self._written - length + len(new)

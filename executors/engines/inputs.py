@@ -16,47 +16,47 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
-from executors.engines.footer import MAGIC, Footer
+from executors.engines.footer import MAGIC, RawParquetFooter
 from lake.filesystems import filesystem_of
 
 #: that of Spark does not change what values mean within the ranges of ``_eras``; all other metadata has to be equal
 _SPARK = b"org.apache.spark.version"
 #: a string that is no reference to a dictionary takes four bytes and itself
-_BYTES_A_REFERENCE = 2
+_MAX_BYTES_PER_REFERENCE = 2
 #: of so many values on average a writer has seen whether a dictionary is worth it
-_ENOUGH_VALUES = 10_000
+_MIN_VALUES_FOR_DICTIONARY = 10_000
 
 
-class Unfit(Exception):
+class UnsupportedInput(Exception):
     """Why pyarrow can't rewrite a group, in words that follow those of the engine's name."""
 
 
-class NoParquet(Unfit):
+class NotParquet(UnsupportedInput):
     """A file is of another kind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class ParquetInput:
     """A Parquet file with its footer, raw and as pyarrow shows it."""
 
     path: str
     filesystem: pafs.FileSystem
-    place: str
+    filesystem_path: str
     size: int
     footer: bytes = field(repr=False)
     metadata: pq.FileMetaData = field(repr=False)
 
     @classmethod
-    def read(cls, path: str) -> "Input":
+    def read(cls, path: str) -> "ParquetInput":
         """The file at ``path``. Raises OSError or ``pa.ArrowException`` where it can't be read, Unfit."""
         filesystem, place = filesystem_of(path)
         with filesystem.open_input_file(place) as file:
             size = file.size()
             tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
             if tail[-4:] == b"PARE":
-                raise Unfit(f"{path} is encrypted")
+                raise UnsupportedInput(f"{path} is encrypted")
             if tail[-4:] != MAGIC and file.read_at(min(size, 3), 0) in (b"ORC", b"Obj", b"SEQ"):
-                raise NoParquet(f"{path} is no Parquet file")
+                raise NotParquet(f"{path} is no Parquet file")
             length = int.from_bytes(tail[-8:-4], "little") + len(MAGIC) + 4
             if _TAIL_BYTES < length <= size and tail[-4:] == MAGIC:
                 tail = file.read_at(length, size - length)
@@ -66,7 +66,7 @@ class Input:
 
     def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
         """The file, to read rows from, columns of ``dictionaries`` as such. The caller closes it."""
-        handle = self.filesystem.open_input_file(self.place)
+        handle = self.filesystem.open_input_file(self.filesystem_path)
         if self.size <= _READ_WHOLE_BYTES:
             with handle:
                 handle = pa.BufferReader(handle.read_buffer())
@@ -92,7 +92,7 @@ _LARGE_BYTES, _BUFFER_BYTES = 128 << 20, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ColumnEncoding:
     """What the files of a group have together in one leaf column."""
 
     codec: str
@@ -104,14 +104,14 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class CommonLayout:
     """What the outputs of a group are to have of its inputs."""
 
-    footer: Footer
+    footer: RawParquetFooter
     schema: pa.Schema
     #: columns that are read as dictionaries, which saves most of the time that strings take
-    dictionaries: Sequence[str]
-    columns: Sequence[Column]
+    dictionary_columns: Sequence[str]
+    columns: Sequence[ColumnEncoding]
     has_page_index: bool
     #: whose timestamps are INT96, and who wrote them says how to read these
     has_int96: bool
@@ -122,37 +122,39 @@ class Shape:
     parquet_schema: pq.ParquetSchema = field(repr=False)
 
 
-def shape_of(inputs: Sequence[Input]) -> Shape:
+def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
     """What ``inputs`` have in common. Raises Unfit, and ``pa.ArrowInvalid`` for a footer without sense."""
     first = inputs[0]
     schema = first.metadata.schema
     has_int96 = any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
-    meaning = _meaning(first.metadata, has_int96)
+    meaning = _interpretation(first.metadata, has_int96)
     for other in inputs[1:]:
         if not other.metadata.schema.equals(schema):
-            raise Unfit(f"{other.path} has another schema than {first.path}")
-        if (differing := _differing(meaning, _meaning(other.metadata, has_int96))) is not None:
-            raise Unfit(f"{other.path} and {first.path} differ in {differing}, which can say how values are to be read")
+            raise UnsupportedInput(f"{other.path} has another schema than {first.path}")
+        if (differing := _first_difference(meaning, _interpretation(other.metadata, has_int96))) is not None:
+            raise UnsupportedInput(
+                f"{other.path} and {first.path} differ in {differing}, which can say how values are to be read"
+            )
     try:
-        footer = Footer(first.footer)
+        footer = RawParquetFooter(first.footer)
     except ValueError as error:
         raise pa.ArrowInvalid(f"{first.path}: {error}") from error
     if footer.is_encrypted:
-        raise Unfit(f"{first.path} has encrypted columns")
+        raise UnsupportedInput(f"{first.path} has encrypted columns")
     unit = "ns" if has_foreign_int96(first.metadata) else "us"
-    columns, has_page_index = _columns(inputs)
-    dictionaries = _dictionaries(footer, columns, _arrow_schema(first.metadata, unit, ()))
-    return Shape(
+    columns, has_page_index = _column_encodings(inputs)
+    dictionaries = _dictionary_columns(footer, columns, _arrow_schema(first.metadata, unit, ()))
+    return CommonLayout(
         footer=footer,
         schema=_arrow_schema(first.metadata, unit, dictionaries),
-        dictionaries=dictionaries,
+        dictionary_columns=dictionaries,
         columns=columns,
         has_page_index=has_page_index,
         has_int96=has_int96,
         int96_unit=unit,
         int96_columns=[
             path[0].decode()
-            for path, column in zip(footer.leaves, map(schema.column, range(len(schema))), strict=True)
+            for path, column in zip(footer.leaf_paths, map(schema.column, range(len(schema))), strict=True)
             if column.physical_type == "INT96"
         ],
         parquet_schema=schema,
@@ -166,12 +168,12 @@ def has_foreign_int96(metadata: pq.FileMetaData) -> bool:
     return not by_spark and any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
 
 
-def read_footers(paths: Sequence[str]) -> list[Input]:
+def read_footers(paths: Sequence[str]) -> list[ParquetInput]:
     """Those of ``paths`` that can be read, in their order. Raises Unfit."""
 
-    def read(path: str) -> Input | None:
+    def read(path: str) -> ParquetInput | None:
         try:
-            return Input.read(path)
+            return ParquetInput.read(path)
         except (OSError, pa.ArrowException):
             return None
 
@@ -192,13 +194,13 @@ def _arrow_schema(metadata: pq.FileMetaData, int96_unit: str, dictionaries: Sequ
     return file.schema_arrow.remove_metadata()
 
 
-def _dictionaries(footer: Footer, columns: Sequence[Column], schema: pa.Schema) -> list[str]:
+def _dictionary_columns(footer: RawParquetFooter, columns: Sequence[ColumnEncoding], schema: pa.Schema) -> list[str]:
     """The top-level columns of strings and bytes that have dictionaries in all files."""
-    few = {path[0].decode() for path, column in zip(footer.leaves, columns, strict=True) if column.has_dictionaries}
+    few = {path[0].decode() for path, column in zip(footer.leaf_paths, columns, strict=True) if column.has_dictionaries}
     return [column.name for column in schema if column.name in few and column.type in (pa.string(), pa.binary())]
 
 
-def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
+def _column_encodings(inputs: Iterable[ParquetInput]) -> tuple[list[ColumnEncoding], bool]:
     """The codec of most of a column's bytes, whether any chunk has a filter and all have dictionaries.
 
     And whether any chunk has a page index.
@@ -226,15 +228,15 @@ def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
                 is_filtered = chunk.bloom_filter_offset is not None and chunk.physical_type != "BOOLEAN"
                 filters[index] = filters[index] or is_filtered
                 has_page_index = has_page_index or chunk.has_offset_index
-                few = chunk.total_uncompressed_size < _BYTES_A_REFERENCE * chunk.num_values
+                few = chunk.total_uncompressed_size < _MAX_BYTES_PER_REFERENCE * chunk.num_values
                 dictionaries[index] = dictionaries[index] and chunk.has_dictionary_page and few
                 tried[index] = tried[index] or any("DICTIONARY" in name for name in chunk.encodings)
     columns = [
-        Column(
+        ColumnEncoding(
             counted.most_common(1)[0][0] if counted else "SNAPPY",
             has_filter,
             has_dictionaries,
-            not has_dictionary and values >= chunks * _ENOUGH_VALUES,
+            not has_dictionary and values >= chunks * _MIN_VALUES_FOR_DICTIONARY,
         )
         for counted, has_filter, has_dictionaries, has_dictionary in zip(
             codecs, filters, dictionaries, tried, strict=True
@@ -243,7 +245,7 @@ def _columns(inputs: Iterable[Input]) -> tuple[list[Column], bool]:
     return columns, has_page_index
 
 
-def _meaning(metadata: pq.FileMetaData, has_int96: bool) -> dict[bytes, bytes]:
+def _interpretation(metadata: pq.FileMetaData, has_int96: bool) -> dict[bytes, bytes]:
     """What a file says of itself, where the version of Spark counts by what it says of values only.
 
     Hive and Impala shift INT96 timestamps by their time zone, or don't, by who wrote the file.
@@ -252,18 +254,18 @@ def _meaning(metadata: pq.FileMetaData, has_int96: bool) -> dict[bytes, bytes]:
     if has_int96:
         found[b"created_by"] = (metadata.created_by or "").partition(" ")[0].encode()
     if _SPARK in found:
-        found[_SPARK] = _era(found[_SPARK])
+        found[_SPARK] = _calendar_era(found[_SPARK])
     return found
 
 
-def _era(version: bytes) -> bytes:
+def _calendar_era(version: bytes) -> bytes:
     """Which releases of Spark read the dates and timestamps of ``version`` alike, unless other metadata says more."""
     match = re.match(rb"(\d+)\.(\d+)", version)
     number = (int(match[1]), int(match[2])) if match else (0, 0)
     return b"before 3.0" if number < (3, 0) else b"before 3.1" if number < (3, 1) else b"since 3.1"
 
 
-def _differing(one: dict[bytes, bytes], other: dict[bytes, bytes]) -> str | None:
+def _first_difference(one: dict[bytes, bytes], other: dict[bytes, bytes]) -> str | None:
     """The first key whose value differs, in words."""
     names = sorted(one.keys() | other.keys())
     return next(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 
-def compared(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def verify_nanoseconds(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """``batches``, whose INT96 columns ``coarse`` has in milliseconds. Raises ``pa.ArrowInvalid`` where they differ."""
     rest: pa.Table | None = None
     for batch in batches:

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from executors.datafiles.orc_tail import OrcTail, read_tail
-from executors.engines.concat import reading
-from lake.engines import Task, Written
+from executors.engines.concat import reading_input
+from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, one_line
 from lake.filesystems import filesystem_of
-from lake.locations import uri_of
-from lake.plan import LeftOut, Progress, RewriteOptions
+from lake.locations import hadoop_uri
+from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.ports import SparkProvider
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class StitchEngine:
     def __init__(self, spark: SparkProvider) -> None:
         self._spark = spark
 
-    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.Engine``."""
         if options.sort_columns:
             return f"it copies stripes and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
@@ -46,37 +46,37 @@ class StitchEngine:
             return "it copies stripes as they are compressed; unset compression"
         if len(task.outputs) > len(task.inputs):
             return "it writes no more files than it reads"
-        tails = tails_of(task.inputs)
+        tails = read_tails(task.inputs)
         if len(tails) == len(task.inputs):
-            return differing(tails)
+            return stitching_obstacle(tails)
         return "only ORC files have stripes that it can copy"
 
     def rewrite(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[RewriteTask],
         options: RewriteOptions,
-        report: Callable[[Progress], None],
+        report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
-    ) -> Iterator[Written]:
+    ) -> Iterator[EngineOutput]:
         """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
         spark = self._spark()
-        left_out: list[LeftOut] = []
+        left_out: list[SkippedGroup] = []
         total, done, rows = sum(task.bytes for task in tasks), 0, 0
         for task in tasks:
             try:
-                written = [_stitched(spark, task, *one, cancelled) for one in _shared(task)]
+                written = [_stitch(spark, task, *one, cancelled) for one in _inputs_per_output(task)]
             except Conflict as error:
                 left_out += error.args[1]
                 continue
             done += task.bytes
             rows += sum(file.rows for file in written)
-            report(Progress(bytes_done=done, bytes_total=total, rows_done=rows))
+            report(RewriteProgress(bytes_done=done, bytes_total=total, rows_done=rows))
             yield from written
         if left_out:
             raise Conflict(left_out[0].reason, tuple(left_out))
 
 
-def tails_of(paths: Sequence[str]) -> Mapping[str, OrcTail]:
+def read_tails(paths: Sequence[str]) -> Mapping[str, OrcTail]:
     """The tails of those ``paths`` that are ORC files and can be read, in their order."""
 
     def read(path: str) -> OrcTail | None:
@@ -89,7 +89,7 @@ def tails_of(paths: Sequence[str]) -> Mapping[str, OrcTail]:
         return {path: tail for path, tail in zip(paths, pool.map(read, paths), strict=True) if tail is not None}
 
 
-def differing(tails: Mapping[str, OrcTail]) -> str | None:
+def stitching_obstacle(tails: Mapping[str, OrcTail]) -> str | None:
     """Why stripes of these files can't be in one file, in words; None where they can."""
     (first, one), *others = tails.items()
     if one.is_encrypted:
@@ -97,9 +97,9 @@ def differing(tails: Mapping[str, OrcTail]) -> str | None:
     for path, other in others:
         if other.columns != one.columns:
             return f"{path} has another schema than {first}"
-        if (other.written_as, other.writer) != (one.written_as, one.writer) or other.is_proleptic != one.is_proleptic:
+        if (other.encoding, other.writer) != (one.encoding, one.writer) or other.is_proleptic != one.is_proleptic:
             return f"{path} and {first} differ in compression, calendar, version or index of the format"
-        if other.zones != one.zones and "" in other.zones | one.zones:
+        if other.writer_zones != one.writer_zones and "" in other.writer_zones | one.writer_zones:
             return f"only one of {path} and {first} names the time zone of its timestamps"
         key = next((key for key, value in other.metadata.items() if one.metadata.get(key, value) != value), None)
         if key is not None:
@@ -107,7 +107,7 @@ def differing(tails: Mapping[str, OrcTail]) -> str | None:
     return None
 
 
-def _shared(task: Task) -> Iterator[tuple[Sequence[str], str]]:
+def _inputs_per_output(task: RewriteTask) -> Iterator[tuple[Sequence[str], str]]:
     """The inputs of each output, neighbours, so that outputs have as many bytes as whole inputs allow."""
     sizes = []
     for path in task.inputs:
@@ -125,15 +125,15 @@ def _shared(task: Task) -> Iterator[tuple[Sequence[str], str]]:
         yield task.inputs[begun:at], output
 
 
-def _stitched(
-    spark: "SparkSession", task: Task, inputs: Sequence[str], output: str, cancelled: threading.Event
-) -> Written:
+def _stitch(
+    spark: "SparkSession", task: RewriteTask, inputs: Sequence[str], output: str, cancelled: threading.Event
+) -> EngineOutput:
     """One output. Raises Conflict with the group left out where an input can't be read or has changed."""
     if cancelled.is_set():
         raise CancelRequested("cancelled during the rewrite")
     for path in inputs:
         filesystem, place = filesystem_of(path)
-        with reading(task, path), filesystem.open_input_file(place) as file:
+        with reading_input(task, path), filesystem.open_input_file(place) as file:
             tail = read_tail(file)
     filesystem, place = filesystem_of(output)
     folder, _, name = place.rpartition("/")
@@ -143,12 +143,14 @@ def _stitched(
     try:
         merged = _merge(spark, inputs, location, is_proleptic=tail.is_proleptic)
         if merged != len(inputs):
-            changed = LeftOut(group=task.group, reason=f"{len(inputs) - merged} of its ORC files can't be stitched")
+            changed = SkippedGroup(
+                group=task.group, reason=f"{len(inputs) - merged} of its ORC files can't be stitched"
+            )
             raise Conflict(changed.reason, (changed,))
         filesystem.move(hidden, place)
         with filesystem.open_input_file(place) as file:
             rows = read_tail(file).rows
-        return Written(group=task.group, path=output, bytes=int(filesystem.get_file_info(place).size), rows=rows)
+        return EngineOutput(group=task.group, path=output, bytes=int(filesystem.get_file_info(place).size), rows=rows)
     except Conflict:
         raise
     except Exception as error:
@@ -165,4 +167,4 @@ def _merge(spark: "SparkSession", inputs: Sequence[str], output: str, *, is_prol
     path = jvm.org.apache.hadoop.fs.Path
     library = jvm.org.apache.orc.OrcFile
     options = library.writerOptions(context._jsc.hadoopConfiguration()).setProlepticGregorian(is_proleptic)
-    return len(library.mergeFiles(path(uri_of(output)), options, [path(uri_of(one)) for one in inputs]))
+    return len(library.mergeFiles(path(hadoop_uri(output)), options, [path(hadoop_uri(one)) for one in inputs]))

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 from pyarrow import fs as pafs
 
-from executors.engines.floats import OddFloats
-from executors.engines.footer import Tail
-from executors.engines.inputs import Shape, Unfit
+from executors.engines.floats import SpecialFloatTracker
+from executors.engines.footer import FooterReplacingStream
+from executors.engines.inputs import CommonLayout, UnsupportedInput
 from lake.errors import first_line
 from lake.local_files import sync_path
 
@@ -21,85 +21,87 @@ ROW_GROUP_BYTES = 96 << 20
 _FALSE_POSITIVES = 0.01
 
 
-class Writing:
+class ParquetWriteSettings:
     """How files of one shape are written. Raises Unfit where pyarrow would store a column in another way."""
 
-    def __init__(self, shape: Shape, compression: str | None, row_group_rows: int) -> None:
-        self.shape = shape
+    def __init__(self, shape: CommonLayout, compression: str | None, row_group_rows: int) -> None:
+        self.layout = shape
         if compression is None and shape.footer.has_lz4_of_hadoop:
-            raise Unfit("columns are compressed as Hadoop's LZ4, which it does not write; set compression")
+            raise UnsupportedInput("columns are compressed as Hadoop's LZ4, which it does not write; set compression")
         for as_integer in (True, False):
             try:
                 self.schema = _stored(shape)
                 self._options = self._settings(compression, row_group_rows, as_integer)
-                difference = _difference(shape.parquet_schema, self._sample().schema)
+                difference = _storage_difference(shape.parquet_schema, self._empty_file_metadata().schema)
             except (pa.ArrowException, OSError) as error:
-                raise Unfit(f"pyarrow does not write such columns: {first_line(error)}") from error
+                raise UnsupportedInput(f"pyarrow does not write such columns: {first_line(error)}") from error
             if difference is None:
                 return
-        raise Unfit(difference or "")
+        raise UnsupportedInput(difference or "")
 
     def _settings(self, compression: str | None, row_group_rows: int, as_integer: bool) -> dict[str, Any]:
         self._options = {"store_decimal_as_integer": as_integer}
-        written = self._sample().schema
+        written = self._empty_file_metadata().schema
         paths = [written.column(index).path for index in range(len(written))]
-        if len(paths) != len(self.shape.columns):
-            raise Unfit("pyarrow reads other columns than the files have")
+        if len(paths) != len(self.layout.columns):
+            raise UnsupportedInput("pyarrow reads other columns than the files have")
         codecs = {
-            path: _codec(compression or column.codec) for path, column in zip(paths, self.shape.columns, strict=True)
+            path: _codec(compression or column.codec) for path, column in zip(paths, self.layout.columns, strict=True)
         }
         filters = {
             path: {"ndv": max(1, row_group_rows), "fpp": _FALSE_POSITIVES}
-            for path, column in zip(paths, self.shape.columns, strict=True)
+            for path, column in zip(paths, self.layout.columns, strict=True)
             if column.has_bloom_filter
         }
         return {
             "compression": codecs,
             "use_dictionary": [
-                path for path, column in zip(paths, self.shape.columns, strict=True) if not column.is_plain
+                path for path, column in zip(paths, self.layout.columns, strict=True) if not column.is_plain
             ],
             "bloom_filter_options": filters or None,
             "store_decimal_as_integer": as_integer,
-            "write_page_index": self.shape.has_page_index,
+            "write_page_index": self.layout.has_page_index,
             "write_page_checksum": True,
         }
 
-    def _sample(self) -> pq.FileMetaData:
+    def _empty_file_metadata(self) -> pq.FileMetaData:
         """What a file without rows says of itself."""
         sink = pa.BufferOutputStream()
-        with self.into(sink):
+        with self.open_writer(sink):
             pass
         return pq.read_metadata(pa.BufferReader(sink.getvalue()))
 
-    def into(self, sink: Any) -> pq.ParquetWriter:
+    def open_writer(self, sink: Any) -> pq.ParquetWriter:
         """A writer to ``sink``, which is not the one of a file yet: the footer is pyarrow's."""
         return pq.ParquetWriter(
             sink,
             self.schema,
             store_schema=False,
-            use_deprecated_int96_timestamps=self.shape.has_int96,
+            use_deprecated_int96_timestamps=self.layout.has_int96,
             **self._options,
         )
 
 
-class Output:
+class ParquetOutput:
     """A file that is being written, within a ``with`` block; where the block fails nothing of it stays."""
 
-    def __init__(self, writing: Writing, filesystem: pafs.FileSystem, place: str, row_group_rows: int) -> None:
-        self._writing, self._filesystem, self._place = writing, filesystem, place
+    def __init__(
+        self, settings: ParquetWriteSettings, filesystem: pafs.FileSystem, path: str, row_group_rows: int
+    ) -> None:
+        self._settings, self._filesystem, self._path = settings, filesystem, path
         self._row_group_rows = row_group_rows
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
-        self._odd = OddFloats(writing.schema)
+        self._special_floats = SpecialFloatTracker(settings.schema)
         self.rows = self.bytes = 0
 
-    def __enter__(self) -> "Output":
-        self._sink = self._filesystem.open_output_stream(self._place, compression=None)
+    def __enter__(self) -> "ParquetOutput":
+        self._sink = self._filesystem.open_output_stream(self._path, compression=None)
         try:
-            self._tail = Tail(self._sink)
-            self._writer = self._writing.into(self._tail)
+            self._tail = FooterReplacingStream(self._sink)
+            self._writer = self._settings.open_writer(self._tail)
         except BaseException:
-            self._give_up()
+            self._abort()
             raise
         return self
 
@@ -120,43 +122,45 @@ class Output:
         self._pending_rows = self._pending_bytes = 0
         if any(map(pat.is_dictionary, rows.schema.types)):
             rows = rows.unify_dictionaries()  # a column chunk has one dictionary
-        if not rows.schema.equals(self._writing.schema):
-            rows = rows.cast(self._writing.schema)
-        self._odd.add(rows)
+        if not rows.schema.equals(self._settings.schema):
+            rows = rows.cast(self._settings.schema)
+        self._special_floats.add(rows)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:
-            self._give_up()
+            self._abort()
             return
         try:
             self._flush()
-            self._tail.hold()
+            self._tail.buffer_rest()
             self._writer.close()
-            shape = self._writing.shape
-            self.bytes = self._tail.release(shape.footer, with_author=shape.has_int96, odd=self._odd.of_row_groups)
+            shape = self._settings.layout
+            self.bytes = self._tail.write_with_footer(
+                shape.footer, with_author=shape.has_int96, special_floats=self._special_floats.of_row_groups
+            )
             self._sink.close()
             if isinstance(self._filesystem, pafs.LocalFileSystem):
                 # It may be all that is left of the files that it replaces.
-                sync_path(self._place)
+                sync_path(self._path)
         except BaseException:
-            self._give_up()
+            self._abort()
             raise
 
-    def _give_up(self) -> None:
+    def _abort(self) -> None:
         with suppress(Exception):
             self._writer.close()
         with suppress(Exception):
             self._sink.close()
         with suppress(OSError):
-            self._filesystem.delete_file(self._place)
+            self._filesystem.delete_file(self._path)
 
 
 def _codec(name: str) -> str:
     return "NONE" if name.upper() == "UNCOMPRESSED" else name.upper()
 
 
-def _stored(shape: Shape) -> pa.Schema:
+def _stored(shape: CommonLayout) -> pa.Schema:
     """The columns as pyarrow is to write them.
 
     It writes all timestamps as INT96 or none: where some are, the others are written as the integers that they are.
@@ -164,41 +168,41 @@ def _stored(shape: Shape) -> pa.Schema:
     if not shape.has_int96:
         return shape.schema
     leaves = iter([shape.parquet_schema.column(index) for index in range(len(shape.parquet_schema))])
-    return pa.schema([column.with_type(_plain(column.type, leaves)) for column in shape.schema])
+    return pa.schema([column.with_type(_as_stored_type(column.type, leaves)) for column in shape.schema])
 
 
-def _plain(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
+def _as_stored_type(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
     if pat.is_struct(kind):
-        return pa.struct([child.with_type(_plain(child.type, leaves)) for child in kind])
+        return pa.struct([child.with_type(_as_stored_type(child.type, leaves)) for child in kind])
     if pat.is_map(kind):
-        key = kind.key_field.with_type(_plain(kind.key_type, leaves))
-        return pa.map_(key, kind.item_field.with_type(_plain(kind.item_type, leaves)))
+        key = kind.key_field.with_type(_as_stored_type(kind.key_type, leaves))
+        return pa.map_(key, kind.item_field.with_type(_as_stored_type(kind.item_type, leaves)))
     if pat.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain(kind.value_type, leaves)))
+        return pa.list_(kind.value_field.with_type(_as_stored_type(kind.value_type, leaves)))
     leaf = next(leaves)
     return pa.int64() if pat.is_timestamp(kind) and leaf.physical_type == "INT64" else kind
 
 
-def _difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:
+def _storage_difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:
     """The first column that pyarrow would store in another way; None where the pages of all are the same."""
     if len(wanted) != len(written):
         return f"pyarrow would write {len(written)} columns instead of {len(wanted)}"
     for index in range(len(wanted)):
         before, after = wanted.column(index), written.column(index)
-        for what, old, new in zip(("stored as", "nested as"), _storage(before), _storage(after), strict=True):
+        for what, old, new in zip(("stored as", "nested as"), _storage_of(before), _storage_of(after), strict=True):
             if old != new:
                 return f"column {before.path} is {what} {old}, which pyarrow would make {new}"
     return None
 
 
-def _storage(column: Any) -> Sequence[str]:
+def _storage_of(column: Any) -> Sequence[str]:
     """How the values of a column are stored and ordered, and how deep they lie."""
     length = f"({column.length})" if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else ""
     levels = f"levels {column.max_repetition_level} and {column.max_definition_level}"
-    return f"{column.physical_type}{length}, {_order(column)}", levels
+    return f"{column.physical_type}{length}, {_sort_order(column)}", levels
 
 
-def _order(column: Any) -> str:
+def _sort_order(column: Any) -> str:
     """How values compare, by which the smallest and the largest of a chunk are noted."""
     logical = column.logical_type.type
     if logical == "INT":

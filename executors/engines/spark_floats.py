@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 
-def undictionaried_zeros(metadata: pq.FileMetaData) -> Iterator[str]:
+def zero_columns_without_dictionary(metadata: pq.FileMetaData) -> Iterator[str]:
     """The paths, in lower case, of floating-point columns outside of lists that may hold a zero in a chunk of a file
     whose values are not all in a dictionary."""
     for number in range(metadata.num_columns):
@@ -33,7 +33,7 @@ def _is_all_in_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
     return "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
 
 
-def float_paths(schema: str) -> Iterator[str]:
+def float_column_paths(schema: str) -> Iterator[str]:
     """The paths of floating-point columns and fields of structs, at any depth, in ``schema``, Spark's JSON."""
 
     def below(fields: list[Mapping[str, Any]], start: str) -> Iterator[str]:

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from executors.datafiles.facts import Leaf, LeafType
-from executors.datafiles.orc_tail import OrcTail, rules_of
-from executors.datafiles.parquet import columns_of, facts
-from executors.engines.inputs import Input
+from executors.datafiles.facts import LeafStatistics, LeafType
+from executors.datafiles.orc_tail import OrcTail, zone_rules
+from executors.datafiles.parquet import footer_statistics, schema_statistics
+from executors.engines.inputs import ParquetInput
 
 _FLAT: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -40,52 +40,54 @@ _PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _VERSION = b"org.apache.spark.version"
 
 
-def converted(schema: str, path: str, leaves: Mapping[str, Leaf], *, in_orc: bool = False) -> str | None:
+def find_conversion(
+    schema: str, path: str, leaves: Mapping[str, LeafStatistics], *, in_orc: bool = False
+) -> str | None:
     """The first column of a file whose values Spark would convert, in words; None where it reads all as they are.
 
     ``leaves`` are the columns of the file at ``path``.
     """
-    wanted = columns_of(_schema(schema)).leaves
+    wanted = schema_statistics(_schema(schema)).leaves
     for name, leaf in leaves.items():
         if (known := wanted.get(name)) is None:
             continue
-        kind, to = next(iter(leaf.kinds)), next(iter(known.kinds))
+        kind, to = next(iter(leaf.types)), next(iter(known.types))
         if in_orc and kind.family == to.family == "timestamp":
-            continue  # ORC has one unit, which is finer; ``orc_obstacle`` looks at the rest
-        if not _kept(leaf, kind, to, in_orc=in_orc):
+            continue  # ORC has one unit, which is finer; ``find_orc_conversion`` looks at the rest
+        if not _is_unchanged(leaf, kind, to, in_orc=in_orc):
             return f"column {name} is {kind} in {path} and {to} in the table, and it would convert the values"
     return None
 
 
-def _kept(leaf: Leaf, kind: LeafType, to: LeafType, *, in_orc: bool) -> bool:
+def _is_unchanged(leaf: LeafStatistics, kind: LeafType, to: LeafType, *, in_orc: bool) -> bool:
     if kind.family == "int" and to.family == "float":
-        return in_orc and kind.widens_to(to)  # Spark 3.5 can't read such a column of Parquet
-    if kind.widens_to(to):
+        return in_orc and kind.can_widen_to(to)  # Spark 3.5 can't read such a column of Parquet
+    if kind.can_widen_to(to):
         return True
-    if kind == LeafType("int", (32,)) and to.family == "int" and leaf.bounded:
+    if kind == LeafType("int", (32,)) and to.family == "int" and leaf.has_exact_bounds:
         # Impala and old releases of Hive do not say that a column of Parquet is narrower than 32 bits.
         most = 1 << (int(to.detail[0]) - 1)
-        return leaf.low is None or -most <= leaf.low <= leaf.high < most
+        return leaf.minimum is None or -most <= leaf.minimum <= leaf.maximum < most
     return False
 
 
 def _schema(text: str) -> pa.Schema:
-    return pa.schema(_arrow(one) for one in json.loads(text)["fields"] if _known(one["type"]))
+    return pa.schema(_arrow_field(one) for one in json.loads(text)["fields"] if _is_known_type(one["type"]))
 
 
-def _arrow(one: Mapping[str, Any]) -> pa.Field:
-    return pa.field(one["name"], _kind(one["type"]))
+def _arrow_field(one: Mapping[str, Any]) -> pa.Field:
+    return pa.field(one["name"], _arrow_type(one["type"]))
 
 
-def _known(kind: Any) -> bool:
+def _is_known_type(kind: Any) -> bool:
     try:
-        _kind(kind)
+        _arrow_type(kind)
     except KeyError:
         return False
     return True
 
 
-def _kind(kind: Any) -> pa.DataType:
+def _arrow_type(kind: Any) -> pa.DataType:
     """Spark's type as one of Arrow's. Raises KeyError for a type that only Spark has."""
     if isinstance(kind, str):
         if kind.startswith("decimal("):
@@ -94,15 +96,15 @@ def _kind(kind: Any) -> pa.DataType:
         return _FLAT[kind]
     nested = kind["type"]
     if nested == "struct":
-        return pa.struct([_arrow(one) for one in kind["fields"]])
+        return pa.struct([_arrow_field(one) for one in kind["fields"]])
     if nested == "array":
-        return pa.list_(_kind(kind["elementType"]))
+        return pa.list_(_arrow_type(kind["elementType"]))
     if nested == "map":
-        return pa.map_(_kind(kind["keyType"]), _kind(kind["valueType"]))
+        return pa.map_(_arrow_type(kind["keyType"]), _arrow_type(kind["valueType"]))
     raise KeyError(nested)
 
 
-def rebased(one: Input) -> str | None:
+def find_calendar_rebase(one: ParquetInput) -> str | None:
     """A date or timestamp of a Parquet file that Spark would move into another calendar, in words; None without one.
 
     Releases of Spark before 3.0, for INT96 before 3.1, and Hive wrote days in the calendar of their time, Julian before
@@ -111,18 +113,19 @@ def rebased(one: Input) -> str | None:
     """
     told = one.metadata.metadata or {}
     schema = one.metadata.schema
-    for name, leaf in facts([one.metadata]).leaves.items():
-        kind = next(iter(leaf.kinds))
+    for name, leaf in footer_statistics([one.metadata]).leaves.items():
+        kind = next(iter(leaf.types))
         if kind.family not in ("date", "timestamp"):
             continue
         is_int96 = any(
-            schema.column(index).physical_type == "INT96" and schema.column(index).path.split(".")[0] == _top(name)
+            schema.column(index).physical_type == "INT96"
+            and schema.column(index).path.split(".")[0] == _top_level_name(name)
             for index in range(len(schema))
         )
-        if _is_as_today(told, is_int96=is_int96):
+        if _uses_current_calendar(told, is_int96=is_int96):
             continue
         limit = _GREGORIAN if kind.family == "date" else _ZONES_AGREE * _PER_SECOND[str(kind.detail[0])]
-        low = leaf.low if leaf.bounded and not is_int96 else _smallest(one, name, is_int96=is_int96)
+        low = leaf.minimum if leaf.has_exact_bounds and not is_int96 else _read_minimum(one, name, is_int96=is_int96)
         if low is not None and low < limit:
             when = "1582-10-15" if kind.family == "date" else "1900-01-01"
             return (
@@ -132,11 +135,11 @@ def rebased(one: Input) -> str | None:
     return None
 
 
-def _top(name: str) -> str:
+def _top_level_name(name: str) -> str:
     return name.partition("[")[0].partition(".")[0]
 
 
-def _is_as_today(told: Mapping[bytes, bytes], *, is_int96: bool) -> bool:
+def _uses_current_calendar(told: Mapping[bytes, bytes], *, is_int96: bool) -> bool:
     """Whether Spark wrote a file by today's calendar, as it says itself."""
     version = told.get(_VERSION, b"").split(b".")
     if len(version) < 2 or not (version[0].isdigit() and version[1].isdigit()):
@@ -147,31 +150,31 @@ def _is_as_today(told: Mapping[bytes, bytes], *, is_int96: bool) -> bool:
     return (int(version[0]), int(version[1])) >= since and legacy not in told
 
 
-def _smallest(one: Input, name: str, *, is_int96: bool) -> int | None:
+def _read_minimum(one: ParquetInput, name: str, *, is_int96: bool) -> int | None:
     """The smallest value of the column that ``name`` is in, read from the file; None where it has no values."""
     low: int | None = None
     with one.open("us") as file:
-        for batch in file.iter_batches(columns=[_top(name)], use_threads=False):
-            for found in _smallest_of(batch.column(0)):
+        for batch in file.iter_batches(columns=[_top_level_name(name)], use_threads=False):
+            for found in _minimums(batch.column(0)):
                 low = found if low is None else min(low, found)
     return low
 
 
-def _smallest_of(array: pa.Array) -> Iterable[int]:
+def _minimums(array: pa.Array) -> Iterable[int]:
     kind = array.type
     if pa.types.is_struct(kind):
         for child in array.flatten():
-            yield from _smallest_of(child)
+            yield from _minimums(child)
     elif pa.types.is_map(kind):
-        yield from _smallest_of(array.keys)
-        yield from _smallest_of(array.items)
+        yield from _minimums(array.keys)
+        yield from _minimums(array.items)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _smallest_of(array.flatten())
+        yield from _minimums(array.flatten())
     elif (pa.types.is_timestamp(kind) or pa.types.is_date(kind)) and array.null_count < len(array):
         yield pc.min(array).value
 
 
-def orc_obstacle(path: str, tail: OrcTail, zone: Callable[[], str]) -> str | None:
+def find_orc_conversion(path: str, tail: OrcTail, zone: Callable[[], str]) -> str | None:
     """Why Spark would change values of the ORC file at ``path``, in words; None where it would not.
 
     ``zone`` tells the time zone of Spark's JVM, by which Spark reads and writes timestamps.
@@ -180,17 +183,17 @@ def orc_obstacle(path: str, tail: OrcTail, zone: Callable[[], str]) -> str | Non
         return f"{path} has a column of type char, whose padding it would not write"
     if tail.is_proleptic and tail.has_dates:
         return f"{path} has dates by the proleptic calendar, and Spark writes them by the old one"
-    if not tail.has_timestamps or not tail.zones:
+    if not tail.has_timestamps or not tail.writer_zones:
         return None
-    if not tail.is_by_spark:
+    if not tail.is_written_by_spark:
         return f"{path} has timestamps of another writer, whose nanoseconds it would cut"
-    if not tail.fits_nanoseconds:
+    if not tail.has_timestamps_in_nanosecond_range:
         return f"{path} has timestamps before 1678 or after 2261, which pyarrow can't read to compare them"
     spark = zone()
-    for one in sorted(tail.zones):
+    for one in sorted(tail.writer_zones):
         if not one:
             return f"{path} has timestamps without the time zone of their writer"
-        if rules_of(one) != rules_of(spark):
+        if zone_rules(one) != zone_rules(spark):
             return (
                 f"{path} has timestamps of the time zone {one} and Spark's JVM has {spark}, which lacks some hours of "
                 "the other zone"

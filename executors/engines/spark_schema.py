@@ -23,7 +23,7 @@ _ID = "parquet.field.id"
 _NUMBERED = re.compile(r"_col\d+")
 
 
-def lost(schema: str, columns: pa.Schema) -> str | None:
+def find_missing_column(schema: str, columns: pa.Schema) -> str | None:
     """The first column of a file that the table's ``schema`` does not name; None where it has them all.
 
     A table's column may have been dropped or renamed since: readers do not see such values, and may again some day.
@@ -31,8 +31,10 @@ def lost(schema: str, columns: pa.Schema) -> str | None:
     fields: Sequence[Any] = json.loads(schema)["fields"]
     if is_positional(columns) and len(columns) <= len(fields):
         pairs = zip(columns, fields, strict=False)
-        return next((path for column, one in pairs for path in _lost(column.name, column.type, one["type"])), None)
-    return next(_of_struct("", columns, fields), None)
+        return next(
+            (path for column, one in pairs for path in _missing_in_type(column.name, column.type, one["type"])), None
+        )
+    return next(_missing_in_struct("", columns, fields), None)
 
 
 def is_positional(columns: pa.Schema) -> bool:
@@ -40,22 +42,22 @@ def is_positional(columns: pa.Schema) -> bool:
     return bool(columns.names) and all(map(_NUMBERED.fullmatch, columns.names))
 
 
-def names_ids(schema: str) -> bool:
+def has_field_ids(schema: str) -> bool:
     """Whether the table's ``schema`` names field ids, so that its readers go by them."""
-    return any(True for _ in _named(json.loads(schema), ()))
+    return any(True for _ in _ids_in_schema(json.loads(schema), ()))
 
 
-def mixed(schema: str, files: Iterable[tuple[str, pa.Schema]]) -> str | None:
+def find_field_id_conflict(schema: str, files: Iterable[tuple[str, pa.Schema]]) -> str | None:
     """The first column that is not the same one in all ``files``, paths with their columns, and in the ``schema``.
 
     In words, by field ids: one without any is not the same as one with. None where they agree; where the schema names
     no id the files have to agree among themselves.
     """
     known: dict[_Path, tuple[str, int | None]] = {
-        column: ("the table's schema", number) for column, number in _named(json.loads(schema), ())
+        column: ("the table's schema", number) for column, number in _ids_in_schema(json.loads(schema), ())
     }
     for path, columns in files:
-        for column, number in _numbered(columns, ()):
+        for column, number in _ids_in_file(columns, ()):
             where, other = known.setdefault(column, (path, number))
             if number != other:
                 here = "no field id" if number is None else f"field id {number}"
@@ -64,19 +66,19 @@ def mixed(schema: str, files: Iterable[tuple[str, pa.Schema]]) -> str | None:
     return None
 
 
-def _named(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
+def _ids_in_schema(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
     """The fields of a type in Spark's JSON that have an id there."""
     if not isinstance(kind, dict):
         return
     for one in kind.get("fields", ()):
         if (number := one.get("metadata", {}).get(_ID)) is not None:
             yield (*above, one["name"]), int(number)
-        yield from _named(one["type"], (*above, one["name"]))
+        yield from _ids_in_schema(one["type"], (*above, one["name"]))
     for part in ("element", "key", "value"):
-        yield from _named(kind.get(f"{part}Type"), (*above, part))
+        yield from _ids_in_schema(kind.get(f"{part}Type"), (*above, part))
 
 
-def _numbered(fields: Iterable[pa.Field], above: _Path) -> Iterator[tuple[_Path, int | None]]:
+def _ids_in_file(fields: Iterable[pa.Field], above: _Path) -> Iterator[tuple[_Path, int | None]]:
     """All columns of a file, and what they are made of, each with its id."""
     for field in fields:
         yield from _parts((*above, field.name), field)
@@ -85,7 +87,7 @@ def _numbered(fields: Iterable[pa.Field], above: _Path) -> Iterator[tuple[_Path,
 def _parts(path: _Path, field: pa.Field) -> Iterator[tuple[_Path, int | None]]:
     yield path, field_id(field)
     if pa.types.is_struct(field.type):
-        yield from _numbered(field.type, path)
+        yield from _ids_in_file(field.type, path)
     elif pa.types.is_map(field.type):
         yield from _parts((*path, "key"), field.type.key_field)
         yield from _parts((*path, "value"), field.type.item_field)
@@ -93,30 +95,30 @@ def _parts(path: _Path, field: pa.Field) -> Iterator[tuple[_Path, int | None]]:
         yield from _parts((*path, "element"), field.type.value_field)
 
 
-def _of_struct(above: str, columns: Any, fields: Sequence[Any]) -> Iterator[str]:
+def _missing_in_struct(above: str, columns: Any, fields: Sequence[Any]) -> Iterator[str]:
     known = {one["name"]: one["type"] for one in fields}
     for column in columns:
         if column.name not in known:
             yield f"{above}{column.name}"
         else:
-            yield from _lost(f"{above}{column.name}", column.type, known[column.name])
+            yield from _missing_in_type(f"{above}{column.name}", column.type, known[column.name])
 
 
-def _lost(path: str, kind: pa.DataType, known: Any) -> Iterator[str]:
+def _missing_in_type(path: str, kind: pa.DataType, known: Any) -> Iterator[str]:
     nested = known["type"] if isinstance(known, dict) else ""
     if pa.types.is_struct(kind):
         if nested == "struct":
-            yield from _of_struct(f"{path}.", kind, known["fields"])
+            yield from _missing_in_struct(f"{path}.", kind, known["fields"])
         else:
             yield path
     elif pa.types.is_map(kind):
         if nested == "map":
-            yield from _lost(f"{path}.key", kind.key_type, known["keyType"])
-            yield from _lost(f"{path}.value", kind.item_type, known["valueType"])
+            yield from _missing_in_type(f"{path}.key", kind.key_type, known["keyType"])
+            yield from _missing_in_type(f"{path}.value", kind.item_type, known["valueType"])
         else:
             yield path
     elif pa.types.is_list(kind):
         if nested == "array":
-            yield from _lost(f"{path}.element", kind.value_type, known["elementType"])
+            yield from _missing_in_type(f"{path}.element", kind.value_type, known["elementType"])
         else:
             yield path

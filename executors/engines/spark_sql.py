@@ -22,19 +22,19 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from executors.datafiles import open_data_file
-from executors.datafiles.orc_tail import read_tail, rules_of
-from executors.datafiles.parquet import columns_of, facts
-from executors.engines.concat import reading
-from executors.engines.inputs import Input, NoParquet, Unfit, has_foreign_int96, read_footers
-from executors.engines.orc_stitch import tails_of
-from executors.engines.spark_floats import float_paths, undictionaried_zeros
-from executors.engines.spark_reads import converted, orc_obstacle, rebased
-from executors.engines.spark_schema import is_positional, lost, mixed, names_ids
-from lake.engines import Task, Written
+from executors.datafiles.orc_tail import read_tail, zone_rules
+from executors.datafiles.parquet import footer_statistics, schema_statistics
+from executors.engines.concat import reading_input
+from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, has_foreign_int96, read_footers
+from executors.engines.orc_stitch import read_tails
+from executors.engines.spark_floats import float_column_paths, zero_columns_without_dictionary
+from executors.engines.spark_reads import find_calendar_rebase, find_conversion, find_orc_conversion
+from executors.engines.spark_schema import find_field_id_conflict, find_missing_column, has_field_ids, is_positional
+from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, LakefoldError, Rejected, Transient, one_line
 from lake.filesystems import filesystem_of
-from lake.locations import uri_of
-from lake.plan import LeftOut, Progress, RewriteOptions
+from lake.locations import hadoop_uri
+from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.ports import SparkProvider
 from lake.spark_jobs import cpu_seconds
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: groups at once: a job's planning and commit leave cores idle
-_AT_ONCE = 4
+_MAX_CONCURRENT_GROUPS = 4
 _SETTINGS = {
     # A file is a partition, so that rows keep their order.
     "spark.sql.files.maxPartitionBytes": str(1 << 60),
@@ -63,7 +63,7 @@ class SparkEngine:
     def __init__(self, spark: SparkProvider) -> None:
         self._spark = spark
 
-    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.Engine``."""
         if task.schema is None:
             return "it would hide columns that some files lack, since the table's schema is not told"
@@ -72,51 +72,53 @@ class SparkEngine:
         try:
             found = read_footers(task.inputs)
             columns = [(one.path, one.metadata.schema.to_arrow_schema()) for one in found]
-            changed = next(filter(None, map(_changed, found)), None)
-            changed = changed or _lost(task.schema, columns) or mixed(task.schema, columns)
-            leaves = ((one.path, facts([one.metadata]).leaves) for one in found)
-            changed = changed or next(filter(None, (converted(task.schema, *one) for one in leaves)), None)
-            return changed or next(filter(None, map(rebased, found)), None)
-        except NoParquet:
-            return self._orc_obstacle(task, task.schema)
-        except Unfit as error:
+            changed = next(filter(None, map(_unsupported_column, found)), None)
+            changed = changed or _missing_column(task.schema, columns) or find_field_id_conflict(task.schema, columns)
+            leaves = ((one.path, footer_statistics([one.metadata]).leaves) for one in found)
+            changed = changed or next(filter(None, (find_conversion(task.schema, *one) for one in leaves)), None)
+            return changed or next(filter(None, map(find_calendar_rebase, found)), None)
+        except NotParquet:
+            return self._orc_unsupported_reason(task, task.schema)
+        except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):
             return None  # what can't be read is told by the rewrite
 
-    def _orc_obstacle(self, task: Task, schema: str) -> str | None:
-        if names_ids(schema):
+    def _orc_unsupported_reason(self, task: RewriteTask, schema: str) -> str | None:
+        if has_field_ids(schema):
             return "Spark writes no field ids into ORC files, and the table's readers go by them"
         columns = list(_orc_schemas(task.inputs))
         if (positional := next((path for path, one in columns if is_positional(one)), None)) is not None:
             return f"{positional} names its columns by position (_col0 and so on), and it would name them anew"
-        if (changed := _lost(schema, columns) or mixed(schema, columns)) is not None:
+        if (changed := _missing_column(schema, columns) or find_field_id_conflict(schema, columns)) is not None:
             return changed
         for path, one in columns:
-            if (changed := converted(schema, path, columns_of(one).leaves, in_orc=True)) is not None:
+            if (changed := find_conversion(schema, path, schema_statistics(one).leaves, in_orc=True)) is not None:
                 return changed
-        tails = tails_of(task.inputs)
-        return next(filter(None, (orc_obstacle(path, tail, self._zone) for path, tail in tails.items())), None)
+        tails = read_tails(task.inputs)
+        return next(
+            filter(None, (find_orc_conversion(path, tail, self._jvm_zone) for path, tail in tails.items())), None
+        )
 
-    def _zone(self) -> str:
+    def _jvm_zone(self) -> str:
         """The time zone of the session's JVM."""
         jvm: Any = self._spark().sparkContext._jvm
         return str(jvm.java.util.TimeZone.getDefault().getID())
 
     def rewrite(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[RewriteTask],
         options: RewriteOptions,
-        report: Callable[[Progress], None],
+        report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
-    ) -> Iterator[Written]:
+    ) -> Iterator[EngineOutput]:
         """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
         spark = self._spark().newSession()
         tag = f"lakefold-spark-{uuid.uuid4().hex}"
-        left_out: list[LeftOut] = []
+        left_out: list[SkippedGroup] = []
         total, done, rows = sum(task.bytes for task in tasks), 0, 0
-        with ThreadPoolExecutor(_AT_ONCE, tag) as pool, _Watch(spark, tag, cancelled):
-            futures = {pool.submit(_rewritten, spark, task, options, tag, cancelled): task for task in tasks}
+        with ThreadPoolExecutor(_MAX_CONCURRENT_GROUPS, tag) as pool, _JobCanceller(spark, tag, cancelled):
+            futures = {pool.submit(_rewrite_group, spark, task, options, tag, cancelled): task for task in tasks}
             try:
                 for future in as_completed(futures):
                     try:
@@ -127,7 +129,7 @@ class SparkEngine:
                     done += futures[future].bytes
                     rows += sum(file.rows for file in written)
                     ui = spark.sparkContext.uiWebUrl
-                    report(Progress(bytes_done=done, bytes_total=total, rows_done=rows, spark_ui=ui))
+                    report(RewriteProgress(bytes_done=done, bytes_total=total, rows_done=rows, spark_ui=ui))
                     yield from written
             finally:
                 for future in futures:
@@ -136,12 +138,12 @@ class SparkEngine:
                     spark.sparkContext.cancelJobsWithTag(tag)
         cpu = cpu_seconds(spark.sparkContext, tag)
         ui = spark.sparkContext.uiWebUrl
-        report(Progress(bytes_done=done, bytes_total=total, rows_done=rows, spark_ui=ui, cpu_seconds=cpu))
+        report(RewriteProgress(bytes_done=done, bytes_total=total, rows_done=rows, spark_ui=ui, cpu_seconds=cpu))
         if left_out:
             raise Conflict(left_out[0].reason, tuple(left_out))
 
 
-def _changed(one: Input) -> str | None:
+def _unsupported_column(one: ParquetInput) -> str | None:
     """What Spark would not read as it is, or make something else of."""
     if has_foreign_int96(one.metadata):
         return (
@@ -155,9 +157,9 @@ def _changed(one: Input) -> str | None:
     return None
 
 
-def _lost(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
+def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
     """What files have and the table's schema does not."""
-    lacking = ((path, lost(schema, one)) for path, one in columns)
+    lacking = ((path, find_missing_column(schema, one)) for path, one in columns)
     return next(
         (
             f"{path} has a column {column}, which is not in the table's schema, and it would not write it"
@@ -176,7 +178,7 @@ def _orc_schemas(paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
             yield path, orc.ORCFile(file).schema
 
 
-class _Watch:
+class _JobCanceller:
     """Cancels the jobs of a tag once ``cancelled``, within a ``with`` block."""
 
     def __init__(self, spark: "SparkSession", tag: str, cancelled: threading.Event) -> None:
@@ -198,13 +200,13 @@ class _Watch:
         self._thread.join()
 
 
-def _rewritten(
-    spark: "SparkSession", task: Task, options: RewriteOptions, tag: str, cancelled: threading.Event
-) -> list[Written]:
+def _rewrite_group(
+    spark: "SparkSession", task: RewriteTask, options: RewriteOptions, tag: str, cancelled: threading.Event
+) -> list[EngineOutput]:
     """What was written for a group. Raises Conflict with the group left out where an input can't be read."""
     if cancelled.is_set():
         raise CancelRequested("cancelled during the rewrite")
-    seen = [_seen(task, path) for path in task.inputs]
+    seen = [_read_properties(task, path) for path in task.inputs]
     filesystem, place = filesystem_of(task.outputs[0])
     folder, _, name = place.rpartition("/")
     scratch = f"{folder}/.{name}.{uuid.uuid4().hex}"
@@ -218,7 +220,7 @@ def _rewritten(
     except Exception as error:
         if cancelled.is_set():
             raise CancelRequested("cancelled during the rewrite") from error
-        _blame(task)
+        _raise_for_unreadable(task)
         raise Transient(f"Spark could not rewrite group {task.group}: {one_line(error)[:300]}") from error
     finally:
         with suppress(Exception):
@@ -228,7 +230,7 @@ def _rewritten(
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _InputProperties:
     """What an input says of how to write its like."""
 
     kind: str
@@ -237,27 +239,27 @@ class _Seen:
     settings: Mapping[str, str]
     #: the rules of the time zone of its timestamps, where it is ORC and has some
     zone: bytes | str | None = None
-    #: see ``undictionaried_zeros``
+    #: see ``zero_columns_without_dictionary``
     zeros: frozenset[str] = frozenset()
 
 
-def _seen(task: Task, path: str) -> _Seen:
+def _read_properties(task: RewriteTask, path: str) -> _InputProperties:
     filesystem, place = filesystem_of(path)
-    with reading(task, path), filesystem.open_input_file(place) as file:
+    with reading_input(task, path), filesystem.open_input_file(place) as file:
         if file.read_at(3, 0) == b"ORC":
             footer = orc.ORCFile(file)
-            return _Seen("orc", footer.nrows, footer.compression.lower(), {}, _zone_of(file))
+            return _InputProperties("orc", footer.nrows, footer.compression.lower(), {}, _zone_of(file))
         metadata = pq.read_metadata(file)
         chunks = [
             metadata.row_group(0).column(n) for n in range(metadata.num_columns if metadata.num_row_groups else 0)
         ]
         codec = chunks[0].compression.lower() if chunks else "snappy"
-        zeros = frozenset(undictionaried_zeros(metadata))
-        return _Seen("parquet", metadata.num_rows, codec, _settings(metadata.schema), zeros=zeros)
+        zeros = frozenset(zero_columns_without_dictionary(metadata))
+        return _InputProperties("parquet", metadata.num_rows, codec, _settings(metadata.schema), zeros=zeros)
 
 
 def _zone_of(file: pa.NativeFile) -> bytes | str | None:
-    return next((rules_of(zone) for zone in read_tail(file).zones), None)
+    return next((zone_rules(zone) for zone in read_tail(file).writer_zones), None)
 
 
 def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
@@ -283,7 +285,9 @@ def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
     }
 
 
-def _write(spark: "SparkSession", task: Task, seen: Sequence[_Seen], options: RewriteOptions, location: str) -> None:
+def _write(
+    spark: "SparkSession", task: RewriteTask, seen: Sequence[_InputProperties], options: RewriteOptions, location: str
+) -> None:
     """Write the rows of a group into files below ``location``, as many as it has outputs."""
     first = seen[0]
     own = spark.newSession()  # of this group alone, whose settings differ from another's
@@ -292,24 +296,24 @@ def _write(spark: "SparkSession", task: Task, seen: Sequence[_Seen], options: Re
     reader = own.read.schema(_struct(str(task.schema)))
     # No directory on the way to a file is a column.
     reader = reader.option("recursiveFileLookup", "true")
-    rows = _together(
-        [reader.format(one.kind).load(uri_of(path)) for one, path in zip(seen, task.inputs, strict=True)]
+    rows = _union(
+        [reader.format(one.kind).load(hadoop_uri(path)) for one, path in zip(seen, task.inputs, strict=True)]
     ).coalesce(1)
     codec = options.compression or first.codec
     written = {"compression": "zlib" if (first.kind, codec) == ("orc", "gzip") else codec}
     zeros = frozenset().union(*(one.zeros for one in seen))
-    plain = (path for path in float_paths(str(task.schema)) if path.lower() in zeros)
+    plain = (path for path in float_column_paths(str(task.schema)) if path.lower() in zeros)
     written |= {f"parquet.enable.dictionary#{path}": "false" for path in plain}
     count = sum(one.rows for one in seen)
     most = _rows_a_file(count, task)
-    rows.write.format(first.kind).options(**written, maxRecordsPerFile=most).save(uri_of(location))
+    rows.write.format(first.kind).options(**written, maxRecordsPerFile=most).save(hadoop_uri(location))
     for number in range(max(1, -(-count // most)), len(task.outputs)):
         rows.where("false").write.format(first.kind).options(**written).save(
-            uri_of(f"{location}/without_rows_{number}")
+            hadoop_uri(f"{location}/without_rows_{number}")
         )
 
 
-def _rows_a_file(rows: int, task: Task) -> int:
+def _rows_a_file(rows: int, task: RewriteTask) -> int:
     return max(1, -(-rows // len(task.outputs)))
 
 
@@ -319,17 +323,17 @@ def _struct(text: str) -> Any:
     return StructType.fromJson(json.loads(text))
 
 
-def _together(frames: "Sequence[DataFrame]") -> "DataFrame":
+def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
     """The rows of all frames in their order, as a tree that is not as deep as there are frames."""
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
-    return _together(frames[:half]).union(_together(frames[half:]))
+    return _union(frames[:half]).union(_union(frames[half:]))
 
 
 def _in_place(
-    filesystem: pafs.FileSystem, scratch: str, task: Task, rows: int, zones: Collection[bytes | str | None]
-) -> list[Written]:
+    filesystem: pafs.FileSystem, scratch: str, task: RewriteTask, rows: int, zones: Collection[bytes | str | None]
+) -> list[EngineOutput]:
     """The files that Spark wrote at the paths of the outputs, in the order of their rows.
 
     Raises Rejected where ORC timestamps are not in one of the ``zones`` of the inputs.
@@ -349,27 +353,27 @@ def _in_place(
     for info, path in zip(found, task.outputs, strict=True):
         if info.base_name.endswith(".orc"):
             with filesystem.open_input_file(info.path) as file:
-                written_in = read_tail(file).zones
-            if any(rules_of(zone) not in zones for zone in written_in):
+                written_in = read_tail(file).writer_zones
+            if any(zone_rules(zone) not in zones for zone in written_in):
                 raise Rejected(
                     f"group {task.group}: a Spark executor wrote ORC timestamps in the time zone "
                     f"{' and '.join(sorted(written_in))}, which is not that of the driver; give both one zone by "
                     "-Duser.timezone in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions of [spark]"
                 )
         filesystem.move(info.path, filesystem_of(path)[1])
-        written.append(Written(group=task.group, path=path, bytes=info.size, rows=min(most, left)))
+        written.append(EngineOutput(group=task.group, path=path, bytes=info.size, rows=min(most, left)))
         left -= min(most, left)
     return written
 
 
-def _blame(task: Task) -> None:
+def _raise_for_unreadable(task: RewriteTask) -> None:
     """Raise Conflict with the group left out where an input can't be read."""
     for path in task.inputs:
         filesystem, place = filesystem_of(path)
-        with reading(task, path):
+        with reading_input(task, path):
             file = open_data_file(filesystem.open_input_file(place), path)
             try:
-                for _ in file.batches(()):
+                for _ in file.read_batches(()):
                     pass
             finally:
                 file.close()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lake
-from executors.engines.backends import Ended, bundles
+from executors.engines.backends import GroupResult, bundle_tasks
 from executors.engines.concat import rewrite_task
 from lake import hdfs, s3
-from lake.engines import Task, Written
+from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, LakefoldError, Rejected, Transient, one_line
 from lake.plan import RewriteOptions
 from lake.ports import SparkProvider
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 #: how long tasks of a job that was cancelled may take to notice
 _ENDS_SECONDS = 10.0
-_PACKED = (
+_PACKED_FILES = (
     "lake/*.py",
     "executors/__init__.py",
     "executors/rowhash.py",
@@ -38,7 +38,7 @@ _PACKED = (
     "executors/engines/*.py",
 )
 #: what a Python says on an executor that can't run the tasks, however often they are tried
-_UNFIT_PYTHON = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
+_PYTHON_MISMATCH_ERRORS = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 
 
 class SparkTasks:
@@ -49,17 +49,19 @@ class SparkTasks:
         #: where the jobs can be looked at
         self.ui: str | None = None
 
-    def run(self, tasks: Sequence[Task], options: RewriteOptions, cancelled: threading.Event) -> Iterator[Ended]:
-        """See ``executors.engines.backends.Backend``."""
+    def run(
+        self, tasks: Sequence[RewriteTask], options: RewriteOptions, cancelled: threading.Event
+    ) -> Iterator[GroupResult]:
+        """See ``executors.engines.backends.RewriteBackend``."""
         context = self._spark().sparkContext
         self.ui = context.uiWebUrl
-        _ship(context)
-        job = _Job(context, bundles(tasks, context.defaultParallelism), options)
+        _ship_code(context)
+        job = _SparkJob(context, bundle_tasks(tasks, context.defaultParallelism), options)
         told: set[int] = set()
         with job:
             while True:
-                over = job.over.wait(_POLL_SECONDS)
-                for ended in job.ended():
+                over = job.finished.wait(_POLL_SECONDS)
+                for ended in job.results():
                     if ended[0] not in told:
                         told.add(ended[0])
                         yield ended
@@ -68,51 +70,55 @@ class SparkTasks:
         if cancelled.is_set():
             raise CancelRequested("cancelled during the rewrite")
         if job.error is not None:
-            raise _outcome(job.error) from job.error
+            raise _to_outcome(job.error) from job.error
         if len(told) < len(tasks):
             raise Transient(f"Spark lost what its tasks said of {len(tasks) - len(told)} groups")
 
 
-class _Together:
+class _ListAccumulator:
     """How an accumulator of pyspark adds up what tasks say."""
 
-    def zero(self, value: list[Ended]) -> list[Ended]:
+    def zero(self, value: list[GroupResult]) -> list[GroupResult]:
         return []
 
-    def addInPlace(self, value1: list[Ended], value2: list[Ended]) -> list[Ended]:  # noqa: N802
+    def addInPlace(self, value1: list[GroupResult], value2: list[GroupResult]) -> list[GroupResult]:  # noqa: N802
         return [*value1, *value2]
 
 
-class _Job:
+class _SparkJob:
     """A Spark job within a ``with`` block, which no task outlives for long."""
 
-    def __init__(self, context: "SparkContext", work: Sequence[list[Task]], options: RewriteOptions) -> None:
+    def __init__(self, context: "SparkContext", work: Sequence[list[RewriteTask]], options: RewriteOptions) -> None:
         self._context, self._work, self._options = context, work, options
         self._tag = f"lakefold-arrow-{uuid.uuid4().hex}"
-        self._ended: Any = context.accumulator([], _Together())
-        self.over = threading.Event()
+        self._results: Any = context.accumulator([], _ListAccumulator())
+        self.finished = threading.Event()
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=self._tag, daemon=True)
 
-    def __enter__(self) -> "_Job":
+    def __enter__(self) -> "_SparkJob":
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self.over.is_set():
+        if not self.finished.is_set():
             with suppress(Exception):  # whatever a dead JVM makes py4j raise
                 self._context.cancelJobsWithTag(self._tag)
         self._thread.join(_ENDS_SECONDS)
 
-    def ended(self) -> list[Ended]:
+    def results(self) -> list[GroupResult]:
         """The groups of all tasks that ended."""
-        found: list[Ended] = self._ended.value
+        found: list[GroupResult] = self._results.value
         return found
 
     def _run(self) -> None:
-        ended, options, access = self._ended, self._options, (s3.configured(), hdfs.configured())
+        ended, options, access = (
+            self._results,
+            self._options,
+            (s3.current_configuration(), hdfs.current_configuration()),
+        )
 
-        def rewrite(work: list[Task]) -> None:
+        def rewrite(work: list[RewriteTask]) -> None:
             ended.add(rewrite_bundle(work, options, access))
 
         try:
@@ -121,12 +127,12 @@ class _Job:
         except Exception as error:
             self.error = error
         finally:
-            self.over.set()
+            self.finished.set()
 
 
 def rewrite_bundle(
-    work: Sequence[Task], options: RewriteOptions, access: tuple[Mapping[str, str], Mapping[str, str]]
-) -> list[Ended]:
+    tasks: Sequence[RewriteTask], options: RewriteOptions, configuration: tuple[Mapping[str, str], Mapping[str, str]]
+) -> list[GroupResult]:
     """What one task does; a group that fails is told, not raised, since Spark would try the whole task again.
 
     ``access`` is how S3 and HDFS are reached.
@@ -135,12 +141,12 @@ def rewrite_bundle(
 
     # What the default pool keeps of what was freed would stay with a worker that Spark uses again.
     pa.set_memory_pool(pa.system_memory_pool())
-    s3.configure(access[0])
-    hdfs.take(access[1])
-    found: list[Ended] = []
-    for task in work:
+    s3.configure(configuration[0])
+    hdfs.use_configuration(configuration[1])
+    found: list[GroupResult] = []
+    for task in tasks:
         began = time.process_time()  # all of it: a worker has one task at a time
-        ended: list[Written] | LakefoldError
+        ended: list[EngineOutput] | LakefoldError
         try:
             ended = rewrite_task(task, options, lambda: None)
         except LakefoldError as error:
@@ -150,39 +156,39 @@ def rewrite_bundle(
 
 
 _lock = threading.Lock()
-_shipped: set[str] = set()
+_applications_with_code: set[str] = set()
 
 
-def _ship(context: "SparkContext") -> None:
+def _ship_code(context: "SparkContext") -> None:
     """Have the executors' Python find what tasks import, once for each application."""
     with _lock:
-        if context.applicationId in _shipped:
+        if context.applicationId in _applications_with_code:
             return
         # Only spark-submit looks at the setting, and this process was not started by it.
         here = sys.executable if context.master.startswith("local") else context.pythonExec
         context.pythonExec = context.getConf().get("spark.pyspark.python", here)
         # The folder lives as long as the context, and executors fetch the file when their first task comes.
         archive = Path(context._temp_dir) / "lakefold_tasks.zip"
-        pack(archive)
+        pack_code(archive)
         context.addPyFile(str(archive))
-        _shipped.add(context.applicationId)
+        _applications_with_code.add(context.applicationId)
 
 
-def pack(archive: Path) -> None:
+def pack_code(archive: Path) -> None:
     """Write what tasks import of lakefold into ``archive``."""
     root = Path(lake.__file__).parent.parent
     with zipfile.ZipFile(archive, "w") as file:
-        for pattern in _PACKED:
+        for pattern in _PACKED_FILES:
             for path in sorted(root.glob(pattern)):
                 file.write(path, path.relative_to(root))
 
 
-def _outcome(error: Exception) -> LakefoldError:
+def _to_outcome(error: Exception) -> LakefoldError:
     """What a job that failed means."""
     said = str(error)
     lines = [text.strip() for text in said.splitlines()]
-    if any(word in said for word in _UNFIT_PYTHON):
-        why = next(text for text in lines if any(word in text for word in _UNFIT_PYTHON))
+    if any(word in said for word in _PYTHON_MISMATCH_ERRORS):
+        why = next(text for text in lines if any(word in text for word in _PYTHON_MISMATCH_ERRORS))
         return Rejected(
             f"engine arrow needs lakefold's Python version and its pyarrow on Spark's executors ({why[:300]}); set "
             "spark.pyspark.python in [spark], or engine = spark"

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import cast
 
 from lake.errors import Rejected
-from lake.optional import TakesSettings
+from lake.optional import UsesSparkSettings
 from lake.ports import TableFormat
 
 FORMATS = tuple(sorted(found.name for found in iter_modules(__path__) if found.ispkg))
@@ -18,19 +18,19 @@ FORMATS = tuple(sorted(found.name for found in iter_modules(__path__) if found.i
 
 _settings: Mapping[str, str] = MappingProxyType({})
 #: the adapters that have been told the settings, by name
-_told: dict[str, TakesSettings] = {}
-_telling = Lock()
+_configured: dict[str, UsesSparkSettings] = {}
+_lock = Lock()
 
 
 def configure(settings: Mapping[str, str]) -> None:
-    """Take Spark's settings for this process: formats that want them are told (``lake.optional.TakesSettings``).
+    """Take Spark's settings for this process: formats that want them are told (``lake.optional.UsesSparkSettings``).
 
     They replace those of an earlier call. A format that is loaded later is told then.
     """
     global _settings
-    with _telling:
+    with _lock:
         _settings = MappingProxyType(dict(settings))
-        for adapter in _told.values():
+        for adapter in _configured.values():
             adapter.configure(_settings)
 
 
@@ -39,9 +39,9 @@ def load_format(name: str) -> TableFormat:
     if name not in FORMATS:
         raise Rejected(f"unknown table format {name!r}; known: {', '.join(FORMATS)}")
     adapter = cast(TableFormat, import_module(f"lake.formats.{name}").FORMAT)
-    if isinstance(adapter, TakesSettings):
-        with _telling:
-            if _told.get(name) is not adapter:
+    if isinstance(adapter, UsesSparkSettings):
+        with _lock:
+            if _configured.get(name) is not adapter:
                 adapter.configure(_settings)
-                _told[name] = adapter
+                _configured[name] = adapter
     return adapter

@@ -14,29 +14,29 @@ from typing import Any
 
 from lake.errors import CommitUnknown, Rejected, Transient
 from lake.metastore import thrift
-from lake.metastore.objects import Partition, Table, values_of
-from lake.metastore.thrift import I16, I32, LIST, STRING, STRUCT, Items, Struct, string_map, strings
+from lake.metastore.objects import MetastorePartition, MetastoreTable, partition_values
+from lake.metastore.thrift import I16, I32, LIST, STRING, STRUCT, Struct, ThriftList, string_list, string_map
 
 TIMEOUT = timedelta(seconds=30)
 """How long one answer is waited for. What was asked for may be done later all the same."""
 
-BATCH = 500
+BATCH_SIZE = 500
 """How many partitions or tables are asked for at once: an answer is held in memory, here and there."""
 
 _ADDRESS = re.compile(r"thrift://(?:\[(?P<ipv6>[0-9a-fA-F:]+)\]|(?P<host>[^\s:/\[\]]+))(?::(?P<port>\d{1,5}))?/?")
 _DEFAULT_PORT = 9083
 #: of a call: the answer; any other field of the reply is an exception that the call declares, its message in field 1
-_ANSWER, _MESSAGE = 0, 1
+_RESULT_FIELD, _MESSAGE = 0, 1
 #: why a server could not take a call, in the field of that number: it does not know it
 _REASON, _UNKNOWN_CALL = 2, 1
 
 
-def as_written(uri: str) -> str:
+def normalized_uri(uri: str) -> str:
     """``uri`` in the one spelling that is stored: no blanks, ports said. ValueError where it is none of a metastore."""
     return ",".join(f"thrift://{f'[{host}]' if ':' in host else host}:{port}" for host, port in _addresses(uri))
 
 
-class Metastore(AbstractContextManager["Metastore"]):
+class MetastoreClient(AbstractContextManager["MetastoreClient"]):
     """One connection to a metastore; used by one thread.
 
     ``uri`` is as in ``hive.metastore.uris``: several servers with commas between them share a database, and the first
@@ -50,13 +50,13 @@ class Metastore(AbstractContextManager["Metastore"]):
             raise Rejected(str(error)) from error
         self.uri, self._timeout = uri, timeout.total_seconds()
         self._number = 0
-        self._is_asking = False
+        self._awaits_reply = False
         self._socket = self._connect()
         self.opened_at = time.monotonic()
         self._source = self._socket.makefile("rb", buffering=1 << 16)
         try:
             # Without Kerberos this is how a metastore learns who calls, for the listeners and hooks of its owner.
-            self._call("set_ugi", {1: (STRING, _user()), 2: strings([])})
+            self._call("set_ugi", {1: (STRING, _user()), 2: string_list([])})
         except BaseException:
             self.close()
             raise
@@ -71,9 +71,9 @@ class Metastore(AbstractContextManager["Metastore"]):
         with suppress(OSError):
             self._socket.close()
 
-    def is_in_step(self) -> bool:
+    def is_reusable(self) -> bool:
         """Whether the next call can be made: none is unanswered, and the server has neither hung up nor said more."""
-        if self._is_asking or self._socket.fileno() < 0:
+        if self._awaits_reply or self._socket.fileno() < 0:
             return False
         try:
             look = select.poll()
@@ -86,99 +86,102 @@ class Metastore(AbstractContextManager["Metastore"]):
 
     def databases(self) -> Sequence[str]:
         """The names of all databases, sorted."""
-        return sorted(self._answer("get_databases", {1: (STRING, "*")}).items)
+        return sorted(self._call_for_result("get_databases", {1: (STRING, "*")}).items)
 
     def table_names(self, database: str) -> Sequence[str]:
         """The names of all tables and views of a database, sorted."""
-        return sorted(self._answer("get_tables", {1: (STRING, database), 2: (STRING, "*")}).items)
+        return sorted(self._call_for_result("get_tables", {1: (STRING, database), 2: (STRING, "*")}).items)
 
-    def tables(self, database: str, names: Sequence[str]) -> Iterator[Table]:
+    def tables(self, database: str, names: Sequence[str]) -> Iterator[MetastoreTable]:
         """Those of the named tables that there are."""
         for some in _batches(names):
-            arguments: Struct = {1: (STRING, database), 2: strings(some)}
-            for raw in self._answer("get_table_objects_by_name", arguments).items:
-                yield Table(raw)
+            arguments: Struct = {1: (STRING, database), 2: string_list(some)}
+            for raw in self._call_for_result("get_table_objects_by_name", arguments).items:
+                yield MetastoreTable(raw)
 
-    def table(self, database: str, name: str) -> Table | None:
+    def table(self, database: str, name: str) -> MetastoreTable | None:
         """The table of this name; None where there is none."""
-        found = self._call("get_table", _of(database, name), missing=2)
-        return Table(found[_ANSWER][1]) if _ANSWER in found else None
+        found = self._call("get_table", _table_arguments(database, name), missing=2)
+        return MetastoreTable(found[_RESULT_FIELD][1]) if _RESULT_FIELD in found else None
 
     def partition_names(self, database: str, table: str) -> Sequence[str]:
         """The names of all partitions, such as ``day=2024-01-01/city=K%2FL``."""
-        return list(self._answer("get_partition_names", _of(database, table) | {3: (I16, -1)}).items)
+        return list(
+            self._call_for_result("get_partition_names", _table_arguments(database, table) | {3: (I16, -1)}).items
+        )
 
-    def partitions(self, database: str, table: str, names: Sequence[str]) -> Iterator[tuple[str, Partition]]:
+    def partitions(self, database: str, table: str, names: Sequence[str]) -> Iterator[tuple[str, MetastorePartition]]:
         """Those of the named partitions that there are, each with its name."""
         for some in _batches(names):
-            by_values = {values_of(name): name for name in some}
-            arguments = _of(database, table) | {3: strings(some)}
-            for raw in self._answer("get_partitions_by_names", arguments).items:
-                partition = Partition(raw)
+            by_values = {partition_values(name): name for name in some}
+            arguments = _table_arguments(database, table) | {3: string_list(some)}
+            for raw in self._call_for_result("get_partitions_by_names", arguments).items:
+                partition = MetastorePartition(raw)
                 if (name := by_values.get(partition.values)) is not None:
                     yield name, partition
 
     # Changes.
 
-    def alter_partitions(self, database: str, table: str, partitions: Sequence[Partition]) -> None:
+    def alter_partitions(self, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
         """Put these in the place of the partitions with their values, all or none, in one transaction.
 
         Nothing is compared: whatever they were before is overwritten. Raises CommitUnknown where no answer came, so
         that it may happen yet; Transient where the answer is an error. Then too it may have happened, since listeners
         of the metastore are told afterwards and may fail: look.
         """
-        changed = LIST, Items(STRUCT, [partition.raw for partition in partitions])
-        self._change(
-            "alter_partitions_with_environment_context", _of(database, table) | {3: changed, 4: _WITHOUT_LOOKING}
+        changed = LIST, ThriftList(STRUCT, [partition.raw for partition in partitions])
+        self._call_alter(
+            "alter_partitions_with_environment_context",
+            _table_arguments(database, table) | {3: changed, 4: _WITHOUT_STATS_UPDATE},
         )
 
-    def alter_table(self, database: str, name: str, table: Table) -> None:
+    def alter_table(self, database: str, name: str, table: MetastoreTable) -> None:
         """Put ``table`` in the place of the one of that name; as ``alter_partitions`` for the rest."""
-        self._change(
+        self._call_alter(
             "alter_table_with_environment_context",
-            _of(database, name) | {3: (STRUCT, table.raw), 4: _WITHOUT_LOOKING},
+            _table_arguments(database, name) | {3: (STRUCT, table.raw), 4: _WITHOUT_STATS_UPDATE},
         )
 
     # The wire.
 
-    def _answer(self, name: str, arguments: Struct) -> Any:
+    def _call_for_result(self, name: str, arguments: Struct) -> Any:
         found = self._call(name, arguments)
-        if _ANSWER not in found:
+        if _RESULT_FIELD not in found:
             raise Transient(f"{self.uri}: {name} had no answer in its reply")
-        return found[_ANSWER][1]
+        return found[_RESULT_FIELD][1]
 
-    def _change(self, name: str, arguments: Struct) -> None:
+    def _call_alter(self, name: str, arguments: Struct) -> None:
         try:
             self._call(name, arguments)
-        except _NoAnswer as error:
+        except _NoReply as error:
             raise CommitUnknown(f"{error}; whether it was done is not known") from error
 
     def _call(self, name: str, arguments: Struct, *, missing: int | None = None) -> Struct:
         """The reply to a call, empty where it is the exception ``missing``: there is no such object."""
         self._number += 1
-        self._is_asking = True
+        self._awaits_reply = True
         try:
-            self._socket.sendall(thrift.call(name, self._number, arguments))
+            self._socket.sendall(thrift.encode_call(name, self._number, arguments))
             reply = thrift.read_reply(self._source)
-            self._is_asking = False
-        except (OSError, EOFError, thrift.NotThrift) as error:
+            self._awaits_reply = False
+        except (OSError, EOFError, thrift.InvalidMessage) as error:
             self.close()
-            raise _NoAnswer(
+            raise _NoReply(
                 f"{self.uri}: {name}: {error}; lakefold speaks Thrift's binary protocol to it, without TLS or Kerberos"
                 if self._number == 1
                 else f"{self.uri}: {name}: {error}"
             ) from error
-        if (reply.name, reply.number) != (name, self._number):
+        if (reply.name, reply.call_number) != (name, self._number):
             self.close()
-            raise _NoAnswer(f"{self.uri}: {name} was asked and {reply.name} answered")
-        if reply.failed:
+            raise _NoReply(f"{self.uri}: {name} was asked and {reply.name} answered")
+        if reply.is_failed:
             unknown = reply.body.get(_REASON, (I32, 0))[1] == _UNKNOWN_CALL
-            raise (Rejected if unknown else Transient)(f"{self.uri}: {name}: {_message(reply.body)}")
-        exceptions = {number: value for number, (_, value) in reply.body.items() if number != _ANSWER}
+            raise (Rejected if unknown else Transient)(f"{self.uri}: {name}: {_exception_message(reply.body)}")
+        exceptions = {number: value for number, (_, value) in reply.body.items() if number != _RESULT_FIELD}
         if missing in exceptions:
             return {}
         if exceptions:
-            raise Transient(f"{self.uri}: {name}: {_message(next(iter(exceptions.values())))}")
+            raise Transient(f"{self.uri}: {name}: {_exception_message(next(iter(exceptions.values())))}")
         return reply.body
 
     def _connect(self) -> socket.socket:
@@ -191,23 +194,23 @@ class Metastore(AbstractContextManager["Metastore"]):
         raise Transient(f"no metastore can be reached: {'; '.join(problems)}")
 
 
-class _NoAnswer(Transient):
+class _NoReply(Transient):
     """The call was sent, or may have been, and nothing says what became of it."""
 
 
 #: the metastore is not to list the files of what changes and count their bytes itself: it is told
-_WITHOUT_LOOKING = STRUCT, {1: string_map({"DO_NOT_UPDATE_STATS": "true"})}
+_WITHOUT_STATS_UPDATE = STRUCT, {1: string_map({"DO_NOT_UPDATE_STATS": "true"})}
 
 
 def _batches(names: Sequence[str]) -> Iterator[list[str]]:
-    return (list(names[start : start + BATCH]) for start in range(0, len(names), BATCH))
+    return (list(names[start : start + BATCH_SIZE]) for start in range(0, len(names), BATCH_SIZE))
 
 
-def _of(database: str, table: str) -> Struct:
+def _table_arguments(database: str, table: str) -> Struct:
     return {1: (STRING, database), 2: (STRING, table)}
 
 
-def _message(raw: Mapping[int, tuple[int, Any]]) -> str:
+def _exception_message(raw: Mapping[int, tuple[int, Any]]) -> str:
     return str(raw[_MESSAGE][1]) if isinstance(raw, Mapping) and _MESSAGE in raw else "no message"
 
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lake.metastore.thrift import STRING, STRUCT, Items, Pairs, Struct, string_map
+from lake.metastore.thrift import STRING, STRUCT, Struct, ThriftList, ThriftMap, string_map
 
-_NOTED = "path"
+_SPARK_PATH = "path"
 _HEX = re.compile("%([0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Storage:
+class StorageDescriptor:
     """Where and how a table or partition is stored (``StorageDescriptor``)."""
 
     raw: Struct
@@ -24,7 +24,7 @@ class Storage:
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """Names and types of the columns, in order; of a partition those it had when it was made."""
-        return columns_of(self.raw, 1)
+        return read_columns(self.raw, 1)
 
     @property
     def location(self) -> str:
@@ -37,7 +37,7 @@ class Storage:
         return _text(self.raw, 3)
 
     @property
-    def buckets(self) -> int:
+    def bucket_count(self) -> int:
         """The number of buckets; below one where rows are not bucketed."""
         return int(_value(self.raw, 6, 0))
 
@@ -47,28 +47,28 @@ class Storage:
         return _text(_value(self.raw, 7, {}), 2)
 
     @property
-    def in_subdirectories(self) -> bool:
+    def has_list_bucketing(self) -> bool:
         """Whether values that are frequent have directories of their own (list bucketing)."""
         return bool(_value(self.raw, 12, False))
 
     @property
-    def noted(self) -> str | None:
+    def spark_path(self) -> str | None:
         """The directory that Spark has noted for a table made by ``USING``, and goes by; None without such a note."""
-        return _mapping(_value(self.raw, 7, {}), 3).get(_NOTED)
+        return _string_map(_value(self.raw, 7, {}), 3).get(_SPARK_PATH)
 
-    def moved(self, location: str) -> "Storage":
+    def with_location(self, location: str) -> "StorageDescriptor":
         """The same, elsewhere."""
-        return Storage(self.raw | {2: (STRING, location)})
+        return StorageDescriptor(self.raw | {2: (STRING, location)})
 
-    def with_note(self, location: str) -> "Storage":
+    def with_spark_path(self, location: str) -> "StorageDescriptor":
         """The same with another directory noted."""
         serde = _value(self.raw, 7, {})
-        noted = string_map({**_mapping(serde, 3), _NOTED: location})
-        return Storage(self.raw | {7: (STRUCT, {**serde, 3: noted})})
+        noted = string_map({**_string_map(serde, 3), _SPARK_PATH: location})
+        return StorageDescriptor(self.raw | {7: (STRUCT, {**serde, 3: noted})})
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MetastoreTable:
     """A table as the metastore has it; whatever else it says is kept for when it is written back."""
 
     raw: Struct
@@ -84,37 +84,37 @@ class Table:
         return _text(self.raw, 2)
 
     @property
-    def made_at(self) -> int:
+    def created_at(self) -> int:
         """When it was made, in seconds since 1970."""
         return int(_value(self.raw, 4, 0))
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> StorageDescriptor:
         """Where and how it is stored."""
-        return Storage(_value(self.raw, 7, {}))
+        return StorageDescriptor(_value(self.raw, 7, {}))
 
     @property
     def partition_columns(self) -> tuple[tuple[str, str], ...]:
         """Names and types of the columns that it is partitioned by."""
-        return columns_of(self.raw, 8)
+        return read_columns(self.raw, 8)
 
     @property
     def parameters(self) -> Mapping[str, str]:
         """Its properties."""
-        return _mapping(self.raw, 9)
+        return _string_map(self.raw, 9)
 
     @property
-    def kind(self) -> str:
+    def table_type(self) -> str:
         """``MANAGED_TABLE``, ``EXTERNAL_TABLE``, ``VIRTUAL_VIEW``, …"""
         return _text(self.raw, 12)
 
-    def changed(self, storage: Storage, parameters: Mapping[str, str]) -> "Table":
+    def with_changes(self, storage: StorageDescriptor, parameters: Mapping[str, str]) -> "MetastoreTable":
         """The same with another place and other properties."""
-        return Table(self.raw | {7: (STRUCT, storage.raw), 9: string_map(dict(parameters))})
+        return MetastoreTable(self.raw | {7: (STRUCT, storage.raw), 9: string_map(dict(parameters))})
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class MetastorePartition:
     """A partition as the metastore has it; whatever else it says is kept for when it is written back."""
 
     raw: Struct
@@ -123,39 +123,41 @@ class Partition:
     def values(self) -> tuple[str, ...]:
         """Its values, in the order of the table's partition columns."""
         found = _value(self.raw, 1, None)
-        return tuple(_decoded(value) for value in found.items) if isinstance(found, Items) else ()
+        return tuple(_decoded(value) for value in found.items) if isinstance(found, ThriftList) else ()
 
     @property
-    def made_at(self) -> int:
+    def created_at(self) -> int:
         """When it was made, in seconds since 1970."""
         return int(_value(self.raw, 4, 0))
 
     @property
-    def storage(self) -> Storage:
+    def storage(self) -> StorageDescriptor:
         """Where and how it is stored."""
-        return Storage(_value(self.raw, 6, {}))
+        return StorageDescriptor(_value(self.raw, 6, {}))
 
     @property
     def parameters(self) -> Mapping[str, str]:
         """Its properties."""
-        return _mapping(self.raw, 7)
+        return _string_map(self.raw, 7)
 
-    def changed(self, storage: Storage, parameters: Mapping[str, str]) -> "Partition":
+    def with_changes(self, storage: StorageDescriptor, parameters: Mapping[str, str]) -> "MetastorePartition":
         """The same with another place and other properties."""
-        return Partition(self.raw | {6: (STRUCT, storage.raw), 7: string_map(dict(parameters))})
+        return MetastorePartition(self.raw | {6: (STRUCT, storage.raw), 7: string_map(dict(parameters))})
 
 
-def values_of(name: str) -> tuple[str, ...]:
+def partition_values(name: str) -> tuple[str, ...]:
     """The values in a partition's name such as ``day=2024-01-01/city=K%2FL``."""
     return tuple(
         _HEX.sub(lambda code: chr(int(code[1], 16)), part.partition("=")[2]) for part in name.split("/") if part
     )
 
 
-def columns_of(raw: Struct, number: int) -> tuple[tuple[str, str], ...]:
+def read_columns(raw: Struct, number: int) -> tuple[tuple[str, str], ...]:
     """Names and types in a list of columns."""
     found = _value(raw, number, None)
-    return tuple((_text(column, 1), _text(column, 2)) for column in found.items) if isinstance(found, Items) else ()
+    return (
+        tuple((_text(column, 1), _text(column, 2)) for column in found.items) if isinstance(found, ThriftList) else ()
+    )
 
 
 def _value(raw: Struct, number: int, absent: Any) -> Any:
@@ -170,7 +172,7 @@ def _decoded(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def _mapping(raw: Struct, number: int) -> Mapping[str, str]:
+def _string_map(raw: Struct, number: int) -> Mapping[str, str]:
     found = _value(raw, number, None)
-    pairs = found.pairs if isinstance(found, Pairs) else {}
+    pairs = found.pairs if isinstance(found, ThriftMap) else {}
     return {_decoded(key): _decoded(value) for key, value in pairs.items()}

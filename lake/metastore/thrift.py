@@ -30,7 +30,7 @@ Struct = dict[int, tuple[int, Any]]
 """Fields by number, each its type and its value. Strings are ``str``, or ``bytes`` where they are no UTF-8."""
 
 
-class NotThrift(Exception):
+class InvalidMessage(Exception):
     """What came is no message of the binary protocol."""
 
 
@@ -41,7 +41,7 @@ class Readable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Items:
+class ThriftList:
     """A list or a set: the type of its items, and these."""
 
     kind: int
@@ -49,7 +49,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
+class ThriftMap:
     """A map: the types of its keys and values, and these."""
 
     key_kind: int
@@ -62,22 +62,22 @@ class Reply:
     """The answer to a call. ``failed`` where the server could not take the call itself, such as an unknown one."""
 
     name: str
-    number: int
-    failed: bool
+    call_number: int
+    is_failed: bool
     body: Struct
 
 
-def strings(values: list[str]) -> tuple[int, Items]:
+def string_list(values: list[str]) -> tuple[int, ThriftList]:
     """A list of strings, as the value of a field."""
-    return LIST, Items(STRING, list(values))
+    return LIST, ThriftList(STRING, list(values))
 
 
-def string_map(values: dict[str, str]) -> tuple[int, Pairs]:
+def string_map(values: dict[str, str]) -> tuple[int, ThriftMap]:
     """A map of strings, as the value of a field."""
-    return MAP, Pairs(STRING, STRING, dict(values))
+    return MAP, ThriftMap(STRING, STRING, dict(values))
 
 
-def call(name: str, number: int, arguments: Struct) -> bytes:
+def encode_call(name: str, number: int, arguments: Struct) -> bytes:
     """The message that calls a function."""
     parts: list[bytes] = [_U32.pack(_VERSION_1 | _CALL), _string(name), _I32.pack(number)]
     _write(parts, STRUCT, arguments)
@@ -86,22 +86,22 @@ def call(name: str, number: int, arguments: Struct) -> bytes:
 
 def read_reply(source: Readable) -> Reply:
     """The next message. Raises NotThrift, and EOFError where there is none or only half of it."""
-    (head,) = _U32.unpack(_take(source, 4))
+    (head,) = _U32.unpack(_read_exactly(source, 4))
     kind = head & 0xFF
     if head & 0xFFFF0000 != _VERSION_1 or kind not in (_REPLY, _EXCEPTION):
-        raise NotThrift(f"a message begins with {head:#010x}")
-    (length,) = _I32.unpack(_take(source, 4))
+        raise InvalidMessage(f"a message begins with {head:#010x}")
+    (length,) = _I32.unpack(_read_exactly(source, 4))
     if not 0 <= length <= _LONGEST_NAME:
-        raise NotThrift(f"the name of a call has {length} bytes")
-    name = _take(source, length).decode(errors="replace")
-    (number,) = _I32.unpack(_take(source, 4))
-    return Reply(name=name, number=number, failed=kind == _EXCEPTION, body=_read(source, STRUCT))
+        raise InvalidMessage(f"the name of a call has {length} bytes")
+    name = _read_exactly(source, length).decode(errors="replace")
+    (number,) = _I32.unpack(_read_exactly(source, 4))
+    return Reply(name=name, call_number=number, is_failed=kind == _EXCEPTION, body=_read(source, STRUCT))
 
 
 _U32 = struct.Struct(">I")
 
 
-def _take(source: Readable, size: int) -> bytes:
+def _read_exactly(source: Readable, size: int) -> bytes:
     found = source.read(size)
     if len(found) != size:
         raise EOFError("the connection was closed within an answer")
@@ -110,32 +110,32 @@ def _take(source: Readable, size: int) -> bytes:
 
 def _read(source: Readable, kind: int) -> Any:
     if kind == STRING:
-        (size,) = _I32.unpack(_take(source, 4))
+        (size,) = _I32.unpack(_read_exactly(source, 4))
         if size < 0:
-            raise NotThrift(f"a string has {size} bytes")
-        found = _take(source, size)
+            raise InvalidMessage(f"a string has {size} bytes")
+        found = _read_exactly(source, size)
         try:
             return found.decode()
         except UnicodeDecodeError:
             return found
     if kind == STRUCT:
         fields: Struct = {}
-        while (field := _take(source, 1)[0]) != _STOP:
-            (identifier,) = _I16.unpack(_take(source, 2))
+        while (field := _read_exactly(source, 1)[0]) != _STOP:
+            (identifier,) = _I16.unpack(_read_exactly(source, 2))
             fields[identifier] = field, _read(source, field)
         return fields
     if kind in _FIXED:
         fixed = _FIXED[kind]
-        return fixed.unpack(_take(source, fixed.size))[0]
+        return fixed.unpack(_read_exactly(source, fixed.size))[0]
     if kind == BOOL:
-        return _take(source, 1) != b"\0"
+        return _read_exactly(source, 1) != b"\0"
     if kind in (LIST, SET):
-        item, count = _LIST_HEAD.unpack(_take(source, 5))
-        return Items(item, [_read(source, item) for _ in range(count)])
+        item, count = _LIST_HEAD.unpack(_read_exactly(source, 5))
+        return ThriftList(item, [_read(source, item) for _ in range(count)])
     if kind == MAP:
-        key, value, count = _MAP_HEAD.unpack(_take(source, 6))
-        return Pairs(key, value, {_read(source, key): _read(source, value) for _ in range(count)})
-    raise NotThrift(f"{kind} is no type of a value")
+        key, value, count = _MAP_HEAD.unpack(_read_exactly(source, 6))
+        return ThriftMap(key, value, {_read(source, key): _read(source, value) for _ in range(count)})
+    raise InvalidMessage(f"{kind} is no type of a value")
 
 
 def _string(value: str | bytes) -> bytes:
@@ -165,4 +165,4 @@ def _write(parts: list[bytes], kind: int, value: Any) -> None:
             _write(parts, value.key_kind, key)
             _write(parts, value.value_kind, inner)
     else:
-        raise NotThrift(f"{kind} is no type of a value")
+        raise InvalidMessage(f"{kind} is no type of a value")

@@ -257,13 +257,13 @@ def upgrade() -> None:
         sqlite_where=sa.text("deleted_at_ms IS NULL"),
         postgresql_where=sa.text("deleted_at_ms IS NULL"),
     )
-    for statement in triggers.create(op.get_bind().dialect.name):
+    for statement in triggers.create_trigger_statements(op.get_bind().dialect.name):
         op.execute(statement)
 
 
 def downgrade() -> None:
     """Take back, with everything stored."""
-    for statement in triggers.drop(op.get_bind().dialect.name):
+    for statement in triggers.drop_trigger_statements(op.get_bind().dialect.name):
         op.execute(statement)
     for table in (
         "superseded_version",

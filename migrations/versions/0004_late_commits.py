@@ -27,5 +27,5 @@ def downgrade() -> None:
 
 def _create_triggers_anew() -> None:
     dialect = op.get_bind().dialect.name
-    for statement in (*triggers.drop(dialect), *triggers.create(dialect)):
+    for statement in (*triggers.drop_trigger_statements(dialect), *triggers.create_trigger_statements(dialect)):
         op.execute(statement)

@@ -10,24 +10,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 
-from lake.history import Change, Check, History, go_on
+from lake.history import CancellationCheck, ChangeKind, TableHistory, no_check
 from lake.units import MONTH
-from planner.cost import Terms
+from planner.cost import CostInputs
 from planner.policy import SizingPolicy
 from planner.replay.comparison import predicted_seconds
-from planner.replay.loop import Replayed, replay
-from planner.replay.rewritten import Ledger, told_anew
-from planner.replay.script import script_of
+from planner.replay.loop import ReplayResult, replay_policy
+from planner.replay.rewritten import FileGroupSizes, counterfactual_history
+from planner.replay.script import writer_history
 from planner.writers.model import Operation, SimulationError
-from planner.writers.remedies import Habit, Remedy, remedies
+from planner.writers.remedies import Remedy, WritePattern, candidate_remedies
 from planner.writers.simulation import WriterKind
 
 #: a setting that prevents a smaller share of small files is not worth the change, nor one that saves less of the work
-_LEAST_FILES, _LEAST_WORK = 0.2, 0.05
+_MIN_FILE_SHARE, _MIN_WORK_SHARE = 0.2, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class SmallFileSource:
     """What one kind of writes made: its commits, their new files, the small ones among them, and when these came.
 
     ``by_hour`` counts small files by the hour of the day in UTC.
@@ -43,7 +43,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saving:
+class MonthlySavings:
     """What a setting saves in a month. ``writer_bytes`` are written by the writer beyond what it wrote, or less."""
 
     files: float
@@ -58,8 +58,8 @@ class Trial:
     """A setting and what it would have saved."""
 
     remedy: Remedy
-    saving: Saving
-    worth: bool
+    savings: MonthlySavings
+    is_worthwhile: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ class Advice:
     """The sources of small files, most first, what was tried, and what to change; None where nothing is worth it."""
 
     days: float
-    sources: tuple[Source, ...]
+    sources: tuple[SmallFileSource, ...]
     trials: tuple[Trial, ...]
     best: Trial | None
     #: what plans would rewrite per month as it is, and how long that takes
@@ -76,91 +76,97 @@ class Advice:
 
 
 def advise(
-    history: History,
+    history: TableHistory,
     kind: WriterKind,
     policy: SizingPolicy,
-    terms: Terms,
+    cost_inputs: CostInputs,
     *,
-    most_files: int,
-    check: Check = go_on,
+    max_files: int,
+    check: CancellationCheck = no_check,
 ) -> Advice:
     """What to change at the writer of a table with this history; models stop at ``most_files`` of one history.
 
     ``check`` is called before each trial and within its replay; what it raises ends all.
     """
     limit = policy.small_file_limit_bytes
-    found = tuple(sorted(_sources(history, limit), key=lambda source: -source.small_files))
-    as_it_is = _Cost.of(history, policy, terms, limit, check)
+    found = tuple(sorted(_small_file_sources(history, limit), key=lambda source: -source.small_files))
+    as_it_is = _HistoryCost.from_history(history, policy, cost_inputs, limit, check)
     trials = []
-    for remedy in remedies(kind, _habit(history, found)):
+    for remedy in candidate_remedies(kind, _write_pattern(history, found)):
         check()
         try:
-            anew = told_anew(history, kind, remedy)
+            anew = counterfactual_history(history, kind, remedy)
         except SimulationError:
             continue
-        if sum(len(commit.wrote) for commit in anew.commits) <= most_files:
-            saving = as_it_is.less(_Cost.of(anew, policy, terms, limit, check), terms)
-            trials.append(Trial(remedy=remedy, saving=saving, worth=as_it_is.is_worth(saving)))
-    good = [trial for trial in trials if trial.worth]
+        if sum(len(commit.written) for commit in anew.commits) <= max_files:
+            saving = as_it_is.savings_with(
+                _HistoryCost.from_history(anew, policy, cost_inputs, limit, check), cost_inputs
+            )
+            trials.append(Trial(remedy=remedy, savings=saving, is_worthwhile=as_it_is.is_worthwhile(saving)))
+    good = [trial for trial in trials if trial.is_worthwhile]
     return Advice(
         days=as_it_is.days,
         sources=found,
         trials=tuple(trials),
-        best=max(good, key=lambda trial: trial.saving.cpu_hours, default=None),
-        rewritten_bytes=as_it_is.a_month(as_it_is.replayed.work.rewritten_bytes),
-        cpu_hours=as_it_is.a_month(as_it_is.cpu_seconds) / 3600,
+        best=max(good, key=lambda trial: trial.savings.cpu_hours, default=None),
+        rewritten_bytes=as_it_is.per_month(as_it_is.result.work.rewritten_bytes),
+        cpu_hours=as_it_is.per_month(as_it_is.cpu_seconds) / 3600,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Cost:
+class _HistoryCost:
     """A history under the table's policy: what its writers made, and what plans did about it."""
 
     days: float
     files: int
     small_files: int
-    replayed: Replayed
+    result: ReplayResult
     cpu_seconds: float
 
     @classmethod
-    def of(cls, history: History, policy: SizingPolicy, terms: Terms, limit: int, check: Check) -> "_Cost":
-        sources = list(_sources(history, limit))
-        replayed = replay(script_of(history), policy, terms, small_file_limit_bytes=limit, check=check)
+    def from_history(
+        cls, history: TableHistory, policy: SizingPolicy, cost_inputs: CostInputs, limit: int, check: CancellationCheck
+    ) -> "_HistoryCost":
+        sources = list(_small_file_sources(history, limit))
+        replayed = replay_policy(
+            writer_history(history), policy, cost_inputs, small_file_limit_bytes=limit, check=check
+        )
         return cls(
             days=(history.until - history.since) / timedelta(days=1),
             files=sum(source.files for source in sources),
             small_files=sum(source.small_files for source in sources),
-            replayed=replayed,
-            cpu_seconds=predicted_seconds(replayed.work, terms.rates),
+            result=replayed,
+            cpu_seconds=predicted_seconds(replayed.work, cost_inputs.rates),
         )
 
-    def a_month(self, amount: float) -> float:
+    def per_month(self, amount: float) -> float:
         return amount / self.days * (MONTH / timedelta(days=1))
 
-    def less(self, other: "_Cost", terms: Terms) -> Saving:
-        more = other.replayed.work.writer_bytes - self.replayed.work.writer_bytes
-        seconds = self.cpu_seconds - other.cpu_seconds - more * terms.rates.seconds_per_byte
-        return Saving(
-            files=self.a_month(self.files - other.files),
-            small_files=self.a_month(self.small_files - other.small_files),
-            rewritten_bytes=self.a_month(self.replayed.work.rewritten_bytes - other.replayed.work.rewritten_bytes),
-            writer_bytes=self.a_month(more),
-            cpu_hours=self.a_month(seconds) / 3600,
+    def savings_with(self, other: "_HistoryCost", cost_inputs: CostInputs) -> MonthlySavings:
+        more = other.result.work.writer_bytes - self.result.work.writer_bytes
+        seconds = self.cpu_seconds - other.cpu_seconds - more * cost_inputs.rates.seconds_per_byte
+        return MonthlySavings(
+            files=self.per_month(self.files - other.files),
+            small_files=self.per_month(self.small_files - other.small_files),
+            rewritten_bytes=self.per_month(self.result.work.rewritten_bytes - other.result.work.rewritten_bytes),
+            writer_bytes=self.per_month(more),
+            cpu_hours=self.per_month(seconds) / 3600,
         )
 
-    def is_worth(self, saving: Saving) -> bool:
-        fewer = saving.small_files >= _LEAST_FILES * self.a_month(self.small_files) > 0
-        return fewer and saving.cpu_hours > _LEAST_WORK * self.a_month(self.cpu_seconds) / 3600
+    def is_worthwhile(self, savings: MonthlySavings) -> bool:
+        fewer = savings.small_files >= _MIN_FILE_SHARE * self.per_month(self.small_files) > 0
+        return fewer and savings.cpu_hours > _MIN_WORK_SHARE * self.per_month(self.cpu_seconds) / 3600
 
 
-def _sources(history: History, limit: int) -> Iterator[Source]:
+def _small_file_sources(history: TableHistory, limit: int) -> Iterator[SmallFileSource]:
     """New files of writers by operation and application."""
-    known = Ledger({file.group: (file.bytes, file.rows) for file in history.files})
+    known = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
     found: dict[tuple[str, str | None], list[tuple[int, int, int, int]]] = {}
     for commit in history.commits:
-        new = [wrote for wrote in commit.wrote if wrote.bytes and wrote.group not in known.sizes]
-        known.read(commit)
-        if commit.change is Change.WRITE:
+        new = [wrote for wrote in commit.written if wrote.bytes and wrote.group not in known.sizes]
+        known.apply_commit(commit)
+        if commit.change is ChangeKind.WRITE:
             small, size = sum(wrote.bytes < limit for wrote in new), sum(wrote.bytes for wrote in new)
             entry = len(new), small, size, commit.at.astimezone(UTC).hour
             found.setdefault((commit.operation, commit.application), []).append(entry)
@@ -168,7 +174,7 @@ def _sources(history: History, limit: int) -> Iterator[Source]:
         hours = [0] * 24
         for _, small, _, hour in entries:
             hours[hour] += small
-        yield Source(
+        yield SmallFileSource(
             operation=operation,
             application=application,
             commits=len(entries),
@@ -179,20 +185,20 @@ def _sources(history: History, limit: int) -> Iterator[Source]:
         )
 
 
-def _habit(history: History, sources: Sequence[Source]) -> Habit:
+def _write_pattern(history: TableHistory, sources: Sequence[SmallFileSource]) -> WritePattern:
     """How the table is written by those commits that made new files."""
-    known = Ledger({file.group: (file.bytes, file.rows) for file in history.files})
+    known = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
     parts = files = size = 0
     for commit in history.commits:
-        for brought in known.read(commit).values():
-            if commit.change is Change.WRITE and brought.files:
-                parts, files, size = parts + 1, files + brought.files, size + brought.bytes
+        for brought in known.apply_commit(commit).values():
+            if commit.change is ChangeKind.WRITE and brought.new_files:
+                parts, files, size = parts + 1, files + brought.new_files, size + brought.bytes
     bulk = sum(source.small_files for source in sources if source.operation == Operation.BULK_INSERT)
     whole = sum(source.small_files for source in sources)
-    return Habit(bytes=size / max(1, parts), files=files / max(1, parts), bulk=2 * bulk > whole)
+    return WritePattern(bytes=size / max(1, parts), files=files / max(1, parts), is_bulk=2 * bulk > whole)
 
 
-def busiest(by_hour: Sequence[int], most: int = 3) -> Mapping[int, int]:
+def busiest_hours(by_hour: Sequence[int], limit: int = 3) -> Mapping[int, int]:
     """The hours of the day with most small files, most first; none without any."""
     ranked = sorted(range(len(by_hour)), key=lambda hour: (-by_hour[hour], hour))
-    return {hour: by_hour[hour] for hour in ranked[:most] if by_hour[hour]}
+    return {hour: by_hour[hour] for hour in ranked[:limit] if by_hour[hour]}

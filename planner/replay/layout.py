@@ -10,14 +10,14 @@ import numpy.typing as npt
 from lake.model import DeltaKind
 from planner.candidates import NEVER_US, Candidates, Ints, Mask, Shares
 from planner.reasons import UNDECIDED
-from planner.replay.script import Grown, Logged, Merged, Removed, Script, Strand
-from planner.writers.settings import BASE_FROM_LOGS
+from planner.replay.script import FileCreated, FilesGrown, FilesMerged, FilesRemoved, LogsAppended, WriterHistory
+from planner.writers.settings import BASE_BYTES_PER_LOG_BYTE
 
 _COLUMNS = ("bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_log_us", "partition", "parent")
 
 
 @dataclass(slots=True)
-class Sums:
+class LayoutTotals:
     """What a layout adds up to at one moment: live files, those below the limit, bytes and rows of base files.
 
     Logs are in none of them; a file of logs only counts as a small one of 0 bytes.
@@ -29,7 +29,7 @@ class Sums:
     rows: int = 0
 
 
-class Layout:
+class ReplayLayout:
     """Files by number, of which those below ``script.strands`` are of writers and the others of rewrites.
 
     A file that was rewritten points to its successor, so that what a writer does to a strand is done to the file that
@@ -39,17 +39,17 @@ class Layout:
     Partitions are places in ``script.partitions``.
     """
 
-    def __init__(self, script: Script, small_file_limit_bytes: int) -> None:
+    def __init__(self, history: WriterHistory, small_file_limit_bytes: int) -> None:
         self._limit = small_file_limit_bytes
-        self._next = script.strands
-        self._columns = {name: np.zeros(max(64, 2 * script.strands), dtype=np.int64) for name in _COLUMNS}
+        self._next = history.origin_count
+        self._columns = {name: np.zeros(max(64, 2 * history.origin_count), dtype=np.int64) for name in _COLUMNS}
         self.parent[:] = np.arange(len(self.parent))
         self.live = np.zeros(len(self.parent), dtype=np.bool_)
-        self.open: list[set[int]] = [set() for _ in script.partitions]
+        self.files_to_plan: list[set[int]] = [set() for _ in history.partitions]
         #: files by partition, and how often a partition appeared or vanished
-        self.files_in = [0] * len(script.partitions)
-        self.turns = 0
-        self.sums = Sums()
+        self.files_per_partition = [0] * len(history.partitions)
+        self.partition_changes = 0
+        self.totals = LayoutTotals()
         self.uncompacted_commits = 0
 
     @property
@@ -66,69 +66,69 @@ class Layout:
         """The partition that a file is in."""
         return int(self._columns["partition"][file])
 
-    def add(self, strand: Strand) -> int:
+    def create_file(self, event: FileCreated) -> int:
         """A file that a writer made; its partition."""
-        self._make(
-            strand.number,
-            strand.partition,
-            size=strand.bytes,
-            rows=strand.rows,
-            at_us=strand.at_us,
-            logs=(strand.log_files, strand.log_bytes, strand.oldest_log_us or NEVER_US),
+        self._add_file(
+            event.origin,
+            event.partition,
+            size=event.bytes,
+            rows=event.rows,
+            at_us=event.at_us,
+            logs=(event.log_files, event.log_bytes, event.oldest_log_us or NEVER_US),
         )
-        return strand.partition
+        return event.partition
 
-    def grow(self, step: Grown, at_us: int) -> tuple[list[int], int]:
+    def grow_files(self, event: FilesGrown, at_us: int) -> tuple[list[int], int]:
         """Files that a writer wrote anew, and the bytes that it wrote for that."""
-        files = self._holding(step.strands)
+        files = self._live_files(event.origins)
         whole = int(sum(self.bytes[file] for file in files))
         written = given = rows_given = before = 0
         for file in files:
             before += int(self.bytes[file]) if whole else 1
-            more = step.bytes * before // (whole or len(files)) - given
-            more_rows = step.rows * before // (whole or len(files)) - rows_given
+            more = event.bytes * before // (whole or len(files)) - given
+            more_rows = event.rows * before // (whole or len(files)) - rows_given
             given, rows_given = given + more, rows_given + more_rows
             size = int(self.bytes[file]) + more
-            written += self._write_anew(file, max(0, size), more_rows, at_us)
+            written += self._replace_base_file(file, max(0, size), more_rows, at_us)
         return files, written
 
-    def log(self, step: Logged, at_us: int) -> list[int]:
+    def append_logs(self, event: LogsAppended, at_us: int) -> list[int]:
         """Files that a writer added logs to."""
-        files = self._holding(step.strands)
+        files = self._live_files(event.origins)
         columns = self._columns
         for place, file in enumerate(files):
-            columns["log_files"][file] += max(1, step.files // len(files))
-            share = step.bytes * (place + 1) // len(files) - step.bytes * place // len(files)
+            columns["log_files"][file] += max(1, event.files // len(files))
+            share = event.bytes * (place + 1) // len(files) - event.bytes * place // len(files)
             columns["log_bytes"][file] += share
             columns["modified_us"][file] = at_us
             columns["oldest_log_us"][file] = min(int(columns["oldest_log_us"][file]), at_us)
-            self.open[self.partition_of(file)].add(file)
+            self.files_to_plan[self.partition_of(file)].add(file)
         return files
 
-    def remove(self, step: Removed) -> list[int]:
+    def remove_files(self, event: FilesRemoved) -> list[int]:
         """Files that a writer took out."""
-        files = self._holding(step.strands)
+        files = self._live_files(event.origins)
         for file in files:
-            self._end(file)
+            self._retire_file(file)
             self.parent[file] = -1
         return files
 
-    def merge(self, step: Merged, at_us: int) -> list[int]:
+    def merge_files(self, event: FilesMerged, at_us: int) -> list[int]:
         """Files that somebody else wrote into fewer; none where they are no more than that already."""
-        files = self._holding(step.strands)
-        return self.rewrite(files, step.files, at_us) if len(files) > step.files else []
+        files = self._live_files(event.origins)
+        return self.rewrite(files, event.files, at_us) if len(files) > event.files else []
 
     def rewrite(self, files: Sequence[int], outputs: int, at_us: int) -> list[int]:
         """``files`` of one partition written into ``outputs`` equally large ones; these."""
         partition, count = self.partition_of(files[0]), len(files)
-        whole, rows = sum(map(self._folded, files)), sum(int(self._columns["rows"][file]) for file in files)
+        whole, rows = sum(map(self._compacted_size, files)), sum(int(self._columns["rows"][file]) for file in files)
         made = list(range(self._next, self._next + outputs))
         self._next += outputs
         for file in files:
-            self._end(file)
+            self._retire_file(file)
         for place, file in enumerate(made):
             size, part = (amount * (place + 1) // outputs - amount * place // outputs for amount in (whole, rows))
-            self._make(file, partition, size=size, rows=part, at_us=at_us)
+            self._add_file(file, partition, size=size, rows=part, at_us=at_us)
         for place, file in enumerate(files):
             self.parent[file] = made[place * outputs // count]
         return made
@@ -136,29 +136,29 @@ class Layout:
     def compact(self, files: Iterable[int], at_us: int) -> None:
         """The logs of ``files`` merged into new base files."""
         for file in files:
-            self._write_anew(file, self._folded(file), 0, at_us)
+            self._replace_base_file(file, self._compacted_size(file), 0, at_us)
         self.uncompacted_commits = 0
 
-    def settle(self, files: Iterable[int], partition: int) -> None:
+    def mark_stable(self, files: Iterable[int], partition: int) -> None:
         """Planning need not look at ``files`` of ``partition`` again before they change."""
-        self.open[partition].difference_update(files)
+        self.files_to_plan[partition].difference_update(files)
 
     def candidates(self, names: Sequence[str], files: npt.NDArray[np.int64], partition: Ints) -> Candidates:
         """``files``, of the partitions ``names`` at the places ``partition``, all undecided."""
         columns = self._columns
         return Candidates(
             partitions=list(names),
-            order=np.arange(len(names), dtype=np.int64),
+            partition_order=np.arange(len(names), dtype=np.int64),
             partition=partition.astype(np.int32),
-            cell=partition.astype(np.int32),
+            grouping_key=partition.astype(np.int32),
             bytes=columns["bytes"][files],
             log_files=columns["log_files"][files],
             log_bytes=columns["log_bytes"][files],
             rewritable=np.ones(len(files), dtype=np.bool_),
             modified_us=columns["modified_us"][files],
-            codes=np.full(len(files), UNDECIDED, dtype=np.int8),
-            numbers=np.zeros(len(files), dtype=np.int64),
-            details=_Details(self, files),
+            reason_codes=np.full(len(files), UNDECIDED, dtype=np.int8),
+            reason_numbers=np.zeros(len(files), dtype=np.int64),
+            details=_LayoutDetails(self, files),
         )
 
     def column(self, name: str, files: npt.NDArray[np.int64]) -> Ints:
@@ -170,25 +170,25 @@ class Layout:
         """Log files of each file."""
         return self._columns["log_files"]
 
-    def _holding(self, strands: Iterable[int]) -> list[int]:
+    def _live_files(self, origins: Iterable[int]) -> list[int]:
         """The live files that have the rows of ``strands``, each once."""
-        return list(dict.fromkeys(file for strand in strands if (file := self._holder(strand)) >= 0))
+        return list(dict.fromkeys(file for strand in origins if (file := self._live_file(strand)) >= 0))
 
-    def _holder(self, strand: int) -> int:
+    def _live_file(self, origin: int) -> int:
         parent, path = self.parent, []
-        file = strand
+        file = origin
         while file >= 0 and parent[file] != file:
             path.append(file)
             file = int(parent[file])
         parent[path] = file
         return file
 
-    def _folded(self, file: int) -> int:
+    def _compacted_size(self, file: int) -> int:
         """The size of a file's base once its logs are merged into it."""
         size = int(self.bytes[file])
-        return size or int(BASE_FROM_LOGS * int(self._columns["log_bytes"][file]))
+        return size or int(BASE_BYTES_PER_LOG_BYTE * int(self._columns["log_bytes"][file]))
 
-    def _make(
+    def _add_file(
         self,
         file: int,
         partition: int,
@@ -199,67 +199,67 @@ class Layout:
         logs: tuple[int, int, int] = (0, 0, NEVER_US),
     ) -> None:
         if file >= len(self.live):
-            self._enlarge(file)
+            self._extend_columns(file)
         columns = self._columns
         columns["bytes"][file], columns["rows"][file] = size, rows
         columns["modified_us"][file], columns["partition"][file], columns["parent"][file] = at_us, partition, file
         columns["log_files"][file], columns["log_bytes"][file], columns["oldest_log_us"][file] = logs
         self.live[file] = True
-        self.open[partition].add(file)
-        self._inhabit(partition, 1)
-        self._count(size, rows, 1)
+        self.files_to_plan[partition].add(file)
+        self._count_in_partition(partition, 1)
+        self._count_in_totals(size, rows, 1)
 
-    def _write_anew(self, file: int, size: int, more_rows: int, at_us: int) -> int:
+    def _replace_base_file(self, file: int, size: int, more_rows: int, at_us: int) -> int:
         """A new base file without logs in the place of the old one; its bytes."""
         columns = self._columns
-        self._count(int(columns["bytes"][file]), int(columns["rows"][file]), -1)
+        self._count_in_totals(int(columns["bytes"][file]), int(columns["rows"][file]), -1)
         columns["bytes"][file] = size
         columns["rows"][file] += more_rows
         columns["log_files"][file] = columns["log_bytes"][file] = 0
         columns["oldest_log_us"][file] = NEVER_US
         columns["modified_us"][file] = at_us
-        self.open[self.partition_of(file)].add(file)
-        self._count(size, int(columns["rows"][file]), 1)
+        self.files_to_plan[self.partition_of(file)].add(file)
+        self._count_in_totals(size, int(columns["rows"][file]), 1)
         return size
 
-    def _end(self, file: int) -> None:
+    def _retire_file(self, file: int) -> None:
         self.live[file] = False
         partition = self.partition_of(file)
-        self.open[partition].discard(file)
-        self._inhabit(partition, -1)
-        self._count(int(self.bytes[file]), int(self._columns["rows"][file]), -1)
+        self.files_to_plan[partition].discard(file)
+        self._count_in_partition(partition, -1)
+        self._count_in_totals(int(self.bytes[file]), int(self._columns["rows"][file]), -1)
 
-    def _inhabit(self, partition: int, more: int) -> None:
-        before = self.files_in[partition]
-        self.files_in[partition] = before + more
-        self.turns += not before or not before + more
+    def _count_in_partition(self, partition: int, change: int) -> None:
+        before = self.files_per_partition[partition]
+        self.files_per_partition[partition] = before + change
+        self.partition_changes += not before or not before + change
 
-    def _count(self, size: int, rows: int, sign: int) -> None:
-        sums = self.sums
+    def _count_in_totals(self, size: int, rows: int, sign: int) -> None:
+        sums = self.totals
         sums.files += sign
         sums.bytes += sign * size
         sums.rows += sign * rows
         if size < self._limit:
             sums.small_files += sign
 
-    def _enlarge(self, file: int) -> None:
+    def _extend_columns(self, file: int) -> None:
         room = max(2 * len(self.live), file + 1)
         self._columns = {name: np.resize(column, room) for name, column in self._columns.items()}
         self.live = np.concatenate([self.live, np.zeros(room - len(self.live), dtype=np.bool_)])
 
 
 @dataclass(frozen=True, slots=True)
-class _Details:
-    """``planner.candidates.Details`` of files of a layout; a file's number takes the place of its id."""
+class _LayoutDetails:
+    """``planner.candidates.SliceDetails`` of files of a layout; a file's number takes the place of its id."""
 
-    layout: Layout
+    layout: ReplayLayout
     files: npt.NDArray[np.int64]
 
     @property
     def uncompacted_commits(self) -> int:
         return self.layout.uncompacted_commits
 
-    def without_base(self, rows: Ints) -> Mask | None:
+    def is_log_only(self, rows: Ints) -> Mask | None:
         missing: Mask = self.layout.bytes[self.files[rows]] == 0
         return missing
 
@@ -269,11 +269,11 @@ class _Details:
     def oldest_log_us(self, rows: Ints) -> Ints:
         return self.layout.column("oldest_log_us", self.files[rows])
 
-    def with_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
+    def has_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
         return None  # a history tells of log files only
 
-    def deleted_share(self, rows: Ints) -> Shares | None:
+    def deleted_row_share(self, rows: Ints) -> Shares | None:
         return None
 
-    def by_file_id(self, run: Ints, rows: Ints) -> Ints:
+    def sort_by_file_id(self, run: Ints, rows: Ints) -> Ints:
         return np.lexsort((self.files[rows], run))

@@ -8,9 +8,9 @@ these are is left to the model of the writer.
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from lake.history import Change, FileWritten, Group, History, PastCommit
-from planner.writers.model import Action, Batch, Operation, Write, WrittenFile
-from planner.writers.model import Change as FileChange
+from lake.history import ChangeKind, FileGroupKey, FileWritten, HistoricalCommit, TableHistory
+from planner.writers.model import FileAction, Operation, SimulatedFile, Write, WriteBatch
+from planner.writers.model import FileChange as FileChange
 from planner.writers.remedies import Remedy
 from planner.writers.simulation import WriterKind, make_writer
 
@@ -19,29 +19,29 @@ _ROW_BYTES = 1024
 
 
 @dataclass(slots=True)
-class Brought:
+class PartitionWrite:
     """What one commit brought to one partition; ``files`` are new ones, ``touched`` those that it wrote anew."""
 
     bytes: int = 0
     rows: int = 0
-    files: int = 0
-    touched: int = 0
+    new_files: int = 0
+    rewritten_files: int = 0
     log_bytes: int = 0
 
 
 @dataclass(slots=True)
-class Ledger:
+class FileGroupSizes:
     """The file groups of a history so far, to tell new ones from those that grew."""
 
-    sizes: dict[Group, tuple[int, int]] = field(default_factory=dict)
+    sizes: dict[FileGroupKey, tuple[int, int]] = field(default_factory=dict)
 
-    def read(self, commit: PastCommit) -> dict[str, Brought]:
+    def apply_commit(self, commit: HistoricalCommit) -> dict[str, PartitionWrite]:
         """What ``commit`` brought, by partition."""
-        found: dict[str, Brought] = {}
-        for group in commit.took_out:
+        found: dict[str, PartitionWrite] = {}
+        for group in commit.removed_groups:
             self.sizes.pop(group, None)
-        for wrote in commit.wrote:
-            brought = found.setdefault(wrote.partition, Brought())
+        for wrote in commit.written:
+            brought = found.setdefault(wrote.partition, PartitionWrite())
             brought.log_bytes += wrote.log_bytes
             if not wrote.bytes:
                 self.sizes.setdefault(wrote.group, (0, 0))
@@ -50,8 +50,8 @@ class Ledger:
             size, rows = before or (0, 0)
             brought.bytes += max(0, wrote.bytes - size)
             brought.rows += max(0, wrote.rows - rows)
-            brought.files += before is None
-            brought.touched += before is not None
+            brought.new_files += before is None
+            brought.rewritten_files += before is not None
             self.sizes[wrote.group] = wrote.bytes, wrote.rows
         return found
 
@@ -60,73 +60,92 @@ class Ledger:
         return not any(group[0] == partition for group in self.sizes)
 
 
-def told_anew(history: History, kind: WriterKind, remedy: Remedy) -> History:
+def counterfactual_history(history: TableHistory, kind: WriterKind, remedy: Remedy) -> TableHistory:
     """``history`` as it would have been with ``remedy``. Raises SimulationError."""
-    return replace(history, commits=tuple(_Anew(history, kind, remedy).commits()))
+    return replace(history, commits=tuple(_CounterfactualHistory(history, kind, remedy).commits()))
 
 
-class _Anew:
-    def __init__(self, history: History, kind: WriterKind, remedy: Remedy) -> None:
+class _CounterfactualHistory:
+    def __init__(self, history: TableHistory, kind: WriterKind, remedy: Remedy) -> None:
         self._history, self._remedy = history, remedy
         there = [
-            WrittenFile(
-                name=number, partition=file.partition, bytes=file.bytes, rows=file.rows or file.bytes // _ROW_BYTES + 1
+            SimulatedFile(
+                number=number,
+                partition=file.partition,
+                bytes=file.bytes,
+                rows=file.rows or file.bytes // _ROW_BYTES + 1,
             )
             for number, file in enumerate(history.files, 1)
         ]
-        self._names: dict[int, Group] = {made.name: file.group for made, file in zip(there, history.files, strict=True)}
+        self._names: dict[int, FileGroupKey] = {
+            made.number: file.group for made, file in zip(there, history.files, strict=True)
+        }
         self._writer, _ = make_writer(kind, remedy.settings, there)
-        self._known = Ledger({file.group: (file.bytes, file.rows) for file in history.files})
-        self._there: dict[str, set[Group]] = {}
+        self._sizes = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
+        self._groups_by_partition: dict[str, set[FileGroupKey]] = {}
         for file in history.files:
-            self._there.setdefault(file.partition, set()).add(file.group)
+            self._groups_by_partition.setdefault(file.partition, set()).add(file.group)
         #: how often all of a partition was taken out: the model begins anew with it
-        self._lives: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
 
-    def commits(self) -> Iterator[PastCommit]:
+    def commits(self) -> Iterator[HistoricalCommit]:
         for commit in self._history.commits:
-            if commit.change is not Change.WRITE:
-                self._known.read(commit)
+            if commit.change is not ChangeKind.WRITE:
+                self._sizes.apply_commit(commit)
                 continue
-            brought = self._known.read(commit)
-            gone = tuple(self._gone(commit, brought))
+            brought = self._sizes.apply_commit(commit)
+            gone = tuple(self._replaced_groups(commit, brought))
             wrote = tuple(
-                self._file(change, commit)
+                self._file_written(change, commit)
                 for partition, what in brought.items()
                 for batch in self._batches(commit, partition, what)
                 for change in self._writer.write(batch)
             )
-            yield replace(commit, wrote=wrote, took_out=gone)
+            yield replace(commit, written=wrote, removed_groups=gone)
 
-    def _gone(self, commit: PastCommit, brought: dict[str, Brought]) -> Iterator[Group]:
+    def _replaced_groups(
+        self, commit: HistoricalCommit, partition_writes: dict[str, PartitionWrite]
+    ) -> Iterator[FileGroupKey]:
         """The files of partitions of which ``commit`` left nothing that was there before."""
-        for partition in {partition for partition, _ in commit.took_out}:
-            new = partition in brought and brought[partition].files
-            if self._known.is_empty(partition) or (new and commit.operation.startswith("insert_overwrite")):
-                yield from sorted(self._there.pop(partition, set()))
-                self._lives[partition] = self._lives.get(partition, 0) + 1
+        for partition in {partition for partition, _ in commit.removed_groups}:
+            new = partition in partition_writes and partition_writes[partition].new_files
+            if self._sizes.is_empty(partition) or (new and commit.operation.startswith("insert_overwrite")):
+                yield from sorted(self._groups_by_partition.pop(partition, set()))
+                self._generations[partition] = self._generations.get(partition, 0) + 1
 
-    def _batches(self, commit: PastCommit, partition: str, what: Brought) -> Iterator[Batch]:
-        place = f"{partition}#{self._lives[partition]}" if partition in self._lives else partition
+    def _batches(
+        self, commit: HistoricalCommit, partition: str, partition_write: PartitionWrite
+    ) -> Iterator[WriteBatch]:
+        place = f"{partition}#{self._generations[partition]}" if partition in self._generations else partition
         was = Operation.BULK_INSERT if commit.operation == Operation.BULK_INSERT else Operation.INSERT
-        rows = what.rows or what.bytes // _ROW_BYTES + 1
-        if what.bytes:
-            operation = self._remedy.operation(was)
-            tasks = None if operation is Operation.INSERT and was is not operation else self._tasks(what)
-            yield Batch(writes=(Write(operation=operation, partition=place, rows=rows, bytes=what.bytes),), tasks=tasks)
-        if (what.log_bytes or what.touched) and self._there.get(partition):
-            write = Write(operation=Operation.UPDATE, partition=place, rows=max(1, what.touched), bytes=what.log_bytes)
-            yield Batch(writes=(write,))
+        rows = partition_write.rows or partition_write.bytes // _ROW_BYTES + 1
+        if partition_write.bytes:
+            operation = self._remedy.effective_operation(was)
+            tasks = (
+                None if operation is Operation.INSERT and was is not operation else self._task_count(partition_write)
+            )
+            yield WriteBatch(
+                writes=(Write(operation=operation, partition=place, rows=rows, bytes=partition_write.bytes),),
+                tasks=tasks,
+            )
+        if (partition_write.log_bytes or partition_write.rewritten_files) and self._groups_by_partition.get(partition):
+            write = Write(
+                operation=Operation.UPDATE,
+                partition=place,
+                rows=max(1, partition_write.rewritten_files),
+                bytes=partition_write.log_bytes,
+            )
+            yield WriteBatch(writes=(write,))
 
-    def _tasks(self, what: Brought) -> int:
-        return self._remedy.tasks or max(1, what.files)
+    def _task_count(self, partition_write: PartitionWrite) -> int:
+        return self._remedy.tasks or max(1, partition_write.new_files)
 
-    def _file(self, change: FileChange, commit: PastCommit) -> FileWritten:
+    def _file_written(self, change: FileChange, commit: HistoricalCommit) -> FileWritten:
         made = change.file
         partition = made.partition.partition("#")[0]
-        group = self._names.setdefault(made.name, (partition, f"anew-{made.name}"))
-        self._there.setdefault(partition, set()).add(group)
+        group = self._names.setdefault(made.number, (partition, f"anew-{made.number}"))
+        self._groups_by_partition.setdefault(partition, set()).add(group)
         written = FileWritten(partition=partition, file_id=group[1], at=commit.at)
-        if change.action is Action.LOGGED:
+        if change.action is FileAction.LOGGED:
             return replace(written, log_files=1, log_bytes=change.written_bytes)
         return replace(written, bytes=max(1, made.bytes), rows=made.rows)

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from lake.history import Change, FileWritten, Group, History, PastCommit
+from lake.history import ChangeKind, FileGroupKey, FileWritten, HistoricalCommit, TableHistory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Strand:
+class FileCreated:
     """A file group as a writer first made it; ``number`` is its place among all of the script."""
 
-    number: int
+    origin: int
     partition: int
     bytes: int
     rows: int
@@ -28,196 +28,196 @@ class Strand:
 
 
 @dataclass(frozen=True, slots=True)
-class Grown:
+class FilesGrown:
     """Somebody wrote the base files that hold ``strands`` anew, with so many bytes and rows more (or fewer)."""
 
-    strands: tuple[int, ...]
+    origins: tuple[int, ...]
     bytes: int
     rows: int
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LogsAppended:
     """A writer added logs to the files that hold ``strands``."""
 
-    strands: tuple[int, ...]
+    origins: tuple[int, ...]
     files: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
+class FilesRemoved:
     """A writer took the files that hold ``strands`` out of the table."""
 
-    strands: tuple[int, ...]
+    origins: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class FilesMerged:
     """Somebody else than lakefold wrote the files that hold ``strands`` into so many files."""
 
-    strands: tuple[int, ...]
+    origins: tuple[int, ...]
     files: int
 
 
-Step = Strand | Grown | Logged | Removed | Merged
+WriterEvent = FileCreated | FilesGrown | LogsAppended | FilesRemoved | FilesMerged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """One commit of a writer; ``only_logs`` says that it wrote no base file."""
+class WriterCommit:
+    """One commit of a writer; ``is_log_only`` says that it wrote no base file."""
 
     at_us: int
-    steps: tuple[Step, ...]
-    only_logs: bool = False
+    events: tuple[WriterEvent, ...]
+    is_log_only: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class WriterHistory:
     """What writers did, by strands; ``partitions`` are the names of those with a file at any time, sorted."""
 
     since_us: int
     until_us: int
     partitions: tuple[str, ...]
-    there: tuple[Strand, ...]
-    acts: tuple[Act, ...]
-    strands: int
+    initial_files: tuple[FileCreated, ...]
+    commits: tuple[WriterCommit, ...]
+    origin_count: int
 
 
 @dataclass(slots=True)
-class _File:
+class _FileGroupState:
     """A file group of the history as it is at some moment, and the strands in it."""
 
-    strands: tuple[int, ...]
+    origins: tuple[int, ...]
     bytes: int
     rows: int
 
 
 @dataclass(slots=True)
-class _Writer:
+class _HistoryReader:
     """The history told up to some moment."""
 
     partitions: Mapping[str, int]
-    files: dict[Group, _File] = field(default_factory=dict)
+    files: dict[FileGroupKey, _FileGroupState] = field(default_factory=dict)
     #: file groups of the history that hold a strand
-    holders: dict[int, int] = field(default_factory=dict)
-    strands: int = 0
+    group_counts: dict[int, int] = field(default_factory=dict)
+    origin_count: int = 0
 
-    def add(self, wrote: FileWritten) -> Strand:
-        strand = Strand(
-            number=self.strands,
+    def create_file(self, wrote: FileWritten) -> FileCreated:
+        strand = FileCreated(
+            origin=self.origin_count,
             partition=self.partitions[wrote.partition],
             bytes=wrote.bytes,
             rows=wrote.rows,
             log_files=wrote.log_files,
             log_bytes=wrote.log_bytes,
-            at_us=microseconds(wrote.at),
-            oldest_log_us=_oldest_log(wrote),
+            at_us=to_microseconds(wrote.at),
+            oldest_log_us=_oldest_log_us(wrote),
         )
-        self.strands += 1
-        self._put(wrote.group, _File((strand.number,), wrote.bytes, wrote.rows))
+        self.origin_count += 1
+        self._add_group(wrote.group, _FileGroupState((strand.origin,), wrote.bytes, wrote.rows))
         return strand
 
-    def write(self, commit: PastCommit) -> Iterator[Step]:
+    def events_of_write(self, commit: HistoricalCommit) -> Iterator[WriterEvent]:
         """What a commit of a writer did."""
-        gone = [strand for group in commit.took_out for strand in self._take(group)]
+        gone = [strand for group in commit.removed_groups for strand in self._remove_group(group)]
         if gone:
-            yield Removed(tuple(gone))
-        for wrote in commit.wrote:
+            yield FilesRemoved(tuple(gone))
+        for wrote in commit.written:
             there = self.files.get(wrote.group)
             if there is None:
-                yield self.add(wrote)
+                yield self.create_file(wrote)
                 continue
             if wrote.bytes:
-                yield Grown(there.strands, wrote.bytes - there.bytes, wrote.rows - there.rows)
+                yield FilesGrown(there.origins, wrote.bytes - there.bytes, wrote.rows - there.rows)
                 there.bytes, there.rows = wrote.bytes, wrote.rows
             if wrote.log_files:
-                yield Logged(there.strands, wrote.log_files, wrote.log_bytes)
+                yield LogsAppended(there.origins, wrote.log_files, wrote.log_bytes)
 
-    def rewrite(self, commit: PastCommit) -> Iterator[Step]:
+    def events_of_rewrite(self, commit: HistoricalCommit) -> Iterator[WriterEvent]:
         """What a commit that only moved rows did."""
         outputs: dict[str, list[FileWritten]] = {}
-        for wrote in commit.wrote:
+        for wrote in commit.written:
             there = self.files.get(wrote.group)
             if there is None:
                 outputs.setdefault(wrote.partition, []).append(wrote)
                 continue
-            yield Grown(there.strands, wrote.bytes - there.bytes, wrote.rows - there.rows)
+            yield FilesGrown(there.origins, wrote.bytes - there.bytes, wrote.rows - there.rows)
             there.bytes, there.rows = wrote.bytes, wrote.rows
         taken: dict[str, list[int]] = {}
-        for group in commit.took_out:
+        for group in commit.removed_groups:
             there = self.files.get(group)
             if there is not None:
-                taken.setdefault(group[0], []).extend(there.strands)
+                taken.setdefault(group[0], []).extend(there.origins)
         for partition, made in outputs.items():
             strands = tuple(dict.fromkeys(taken.get(partition, ())))
             if not strands:  # nobody knows what went into them
-                yield from map(self.add, made)
+                yield from map(self.create_file, made)
                 continue
-            yield Merged(strands, len(made))
+            yield FilesMerged(strands, len(made))
             for wrote in made:
-                self._put(wrote.group, _File(strands, wrote.bytes, wrote.rows))
-        for group in commit.took_out:
-            self._take(group)
+                self._add_group(wrote.group, _FileGroupState(strands, wrote.bytes, wrote.rows))
+        for group in commit.removed_groups:
+            self._remove_group(group)
 
-    def _put(self, group: Group, file: _File) -> None:
+    def _add_group(self, group: FileGroupKey, file: _FileGroupState) -> None:
         self.files[group] = file
-        for strand in file.strands:
-            self.holders[strand] = self.holders.get(strand, 0) + 1
+        for strand in file.origins:
+            self.group_counts[strand] = self.group_counts.get(strand, 0) + 1
 
-    def _take(self, group: Group) -> Iterator[int]:
+    def _remove_group(self, group: FileGroupKey) -> Iterator[int]:
         """Forget a file group; the strands that no other one holds."""
         file = self.files.pop(group, None)
         free = []
-        for strand in file.strands if file is not None else ():
-            self.holders[strand] -= 1
-            if not self.holders[strand]:
+        for strand in file.origins if file is not None else ():
+            self.group_counts[strand] -= 1
+            if not self.group_counts[strand]:
                 free.append(strand)
         return iter(free)
 
 
-def script_of(history: History) -> Script:
+def writer_history(history: TableHistory) -> WriterHistory:
     """What writers did in ``history``."""
     names = sorted(_partitions(history))
-    writer = _Writer({name: place for place, name in enumerate(names)})
-    there = tuple(map(writer.add, history.files))
+    writer = _HistoryReader({name: place for place, name in enumerate(names)})
+    there = tuple(map(writer.create_file, history.files))
     acts = []
     for commit in history.commits:
-        if commit.change is Change.REWRITE:
-            steps = tuple(writer.rewrite(commit))
+        if commit.change is ChangeKind.REWRITE:
+            steps = tuple(writer.events_of_rewrite(commit))
             if commit.plan_id is not None:
-                steps = tuple(step for step in steps if isinstance(step, Strand))
+                steps = tuple(step for step in steps if isinstance(step, FileCreated))
         else:
-            steps = tuple(writer.write(commit))
+            steps = tuple(writer.events_of_write(commit))
         if steps:
-            only_logs = bool(commit.wrote) and not any(wrote.bytes for wrote in commit.wrote)
-            acts.append(Act(at_us=microseconds(commit.at), steps=steps, only_logs=only_logs))
-    return Script(
-        since_us=microseconds(history.since),
-        until_us=microseconds(history.until),
+            only_logs = bool(commit.written) and not any(wrote.bytes for wrote in commit.written)
+            acts.append(WriterCommit(at_us=to_microseconds(commit.at), events=steps, is_log_only=only_logs))
+    return WriterHistory(
+        since_us=to_microseconds(history.since),
+        until_us=to_microseconds(history.until),
         partitions=tuple(names),
-        there=there,
-        acts=tuple(acts),
-        strands=writer.strands,
+        initial_files=there,
+        commits=tuple(acts),
+        origin_count=writer.origin_count,
     )
 
 
-def _partitions(history: History) -> Iterable[str]:
+def _partitions(history: TableHistory) -> Iterable[str]:
     found = {file.partition for file in history.files}
-    return found.union(wrote.partition for commit in history.commits for wrote in commit.wrote)
+    return found.union(wrote.partition for commit in history.commits for wrote in commit.written)
 
 
-def _oldest_log(wrote: FileWritten) -> int | None:
+def _oldest_log_us(wrote: FileWritten) -> int | None:
     if not wrote.log_files:
         return None
-    return microseconds(wrote.oldest_log_at or wrote.at)
+    return to_microseconds(wrote.oldest_log_at or wrote.at)
 
 
-def microseconds(at: datetime) -> int:
+def to_microseconds(at: datetime) -> int:
     """``at`` as microseconds since 1970."""
     return round(at.timestamp() * 1_000_000)
 
 
-def moment_of(us: int) -> datetime:
+def from_microseconds(us: int) -> datetime:
     """Microseconds since 1970 as a time."""
     return datetime.fromtimestamp(us / 1_000_000, UTC)

@@ -7,28 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 from planner.writers.model import (
-    Action,
-    Batch,
-    Change,
+    FileAction,
+    FileChange,
     Operation,
+    SimulatedFile,
+    SimulatedTable,
     SimulationError,
-    Table,
     Write,
-    WrittenFile,
+    WriteBatch,
     check_batch,
-    check_count,
-    spread,
-    spread_over_tasks,
+    check_file_count,
+    distribute,
+    rows_per_task,
 )
-from planner.writers.row_size import RowSize
-from planner.writers.settings import above_zero
+from planner.writers.row_size import RowSizeEstimator
+from planner.writers.settings import require_positive
 
 
 class CopyOnWrite:
     """The files of a copy-on-write table. Implements ``planner.writers.model.Writer``."""
 
-    def __init__(self, settings: Mapping[str, Any], files: Sequence[WrittenFile] = ()) -> None:
-        above_zero(
+    def __init__(self, settings: Mapping[str, Any], files: Sequence[SimulatedFile] = ()) -> None:
+        require_positive(
             settings,
             "hoodie.parquet.max.file.size",
             "hoodie.copyonwrite.record.size.estimate",
@@ -37,53 +37,55 @@ class CopyOnWrite:
         )
         self.small_file_limit_bytes: int = settings["hoodie.parquet.small.file.limit"]
         self.target_bytes: int = settings["hoodie.parquet.max.file.size"]
-        self._closed_above = self.target_bytes + round(self.target_bytes * settings["hoodie.parquet.compression.ratio"])
+        self._max_file_bytes = self.target_bytes + round(
+            self.target_bytes * settings["hoodie.parquet.compression.ratio"]
+        )
         self._split_rows: int | None = (
             None
             if settings["hoodie.copyonwrite.insert.auto.split"]
             else settings["hoodie.copyonwrite.insert.split.size"]
         )
         self._tasks: int = settings["hoodie.bulkinsert.shuffle.parallelism"]
-        self._table = Table(files)
-        self._row_size = RowSize(
+        self._table = SimulatedTable(files)
+        self._row_size = RowSizeEstimator(
             default_bytes=settings["hoodie.copyonwrite.record.size.estimate"],
             threshold_bytes=settings["hoodie.record.size.estimation.threshold"] * self.small_file_limit_bytes,
         )
 
     @property
-    def files(self) -> list[WrittenFile]:
-        return self._table.all()
+    def files(self) -> list[SimulatedFile]:
+        return self._table.all_files()
 
     @property
     def row_bytes_estimate(self) -> int:
-        return self._row_size.bytes
+        return self._row_size.estimated_bytes
 
-    def write(self, batch: Batch) -> Iterator[Change]:
+    def write(self, batch: WriteBatch) -> Iterator[FileChange]:
         check_batch(batch)
-        estimate = self._row_size.bytes
-        changes: list[Change] = []
+        estimate = self._row_size.estimated_bytes
+        changes: list[FileChange] = []
         by_partition: dict[str, list[Write]] = {}
         for write in batch.writes:
             by_partition.setdefault(write.partition, []).append(write)
         for writes in by_partition.values():
-            changes += self._partition(writes, estimate, batch.tasks)
-        self._commit(changes)
+            changes += self._write_partition(writes, estimate, batch.tasks)
+        self._update_row_size(changes)
         yield from changes
 
-    def _commit(self, changes: Sequence[Change]) -> None:
+    def _update_row_size(self, changes: Sequence[FileChange]) -> None:
         """Let a commit tell how large a row is: by base files only."""
-        based = [change.file for change in changes if change.action in (Action.CREATED, Action.REWRITTEN)]
-        self._row_size.committed(sum(file.bytes for file in based), sum(file.rows for file in based))
+        based = [change.file for change in changes if change.action in (FileAction.CREATED, FileAction.REWRITTEN)]
+        self._row_size.record_commit(sum(file.bytes for file in based), sum(file.rows for file in based))
 
-    def _partition(self, writes: Sequence[Write], estimate: int, tasks: int | None) -> Iterator[Change]:
+    def _write_partition(self, writes: Sequence[Write], estimate: int, tasks: int | None) -> Iterator[FileChange]:
         """What a batch does to one partition: inserts are assigned to its files as they were before."""
         first = writes[0]
         if first.operation is Operation.OVERWRITE:
-            for file in self._table.of(first.partition):
+            for file in self._table.files_in(first.partition):
                 self._table.remove(file)
-                yield Change(action=Action.REMOVED, file=file)
+                yield FileChange(action=FileAction.REMOVED, file=file)
         if first.operation is Operation.BULK_INSERT:
-            yield from self._created(first, spread_over_tasks(first.rows, tasks or self._tasks))
+            yield from self._create_files(first, rows_per_task(first.rows, tasks or self._tasks))
             return
         updated: dict[int, int] = {}
         filled: dict[int, tuple[int, int]] = {}
@@ -91,88 +93,88 @@ class CopyOnWrite:
         new: list[tuple[Write, list[int]]] = []
         for write in writes:
             if write.operation is Operation.UPDATE:
-                updated = dict(self._updated(write))
+                updated = dict(self._bytes_of_updates(write))
             else:
-                small = self._small(write.partition)
-                takers = {file.name for file in small}
-                filled, rest = self._assigned(write, small, estimate)
-                new.append((write, self._new_files(rest, estimate)))
-        for file in self._table.of(first.partition):
-            rows, size = filled.get(file.name, (0, 0))
-            change = self._changed(file, rows, size, updated.get(file.name), takes=file.name in takers)
+                small = self._files_for_inserts(write.partition)
+                takers = {file.number for file in small}
+                filled, rest = self._assign_inserts(write, small, estimate)
+                new.append((write, self._rows_of_new_files(rest, estimate)))
+        for file in self._table.files_in(first.partition):
+            rows, size = filled.get(file.number, (0, 0))
+            change = self._change_file(file, rows, size, updated.get(file.number), takes_inserts=file.number in takers)
             if change is not None:
                 yield change
         for write, files in new:
-            yield from self._new(write, files)
+            yield from self._write_new_files(write, files)
 
-    def _updated(self, write: Write) -> Iterator[tuple[int, int]]:
+    def _bytes_of_updates(self, write: Write) -> Iterator[tuple[int, int]]:
         """The names of files that rows of ``write`` fall on, and the bytes of those. Raises SimulationError."""
-        files = self._table.of(write.partition)
-        weights = [file.rows + file.waiting_rows for file in files]
+        files = self._table.files_in(write.partition)
+        weights = [file.rows + file.uncompacted_rows for file in files]
         if not sum(weights):
             where = f"partition {write.partition!r}" if write.partition else "the table"
             raise SimulationError(f"update of {write.rows} rows, but {where} has none; insert some first")
         done = 0
-        for file, rows in zip(files, spread(write.rows, weights), strict=True):
+        for file, rows in zip(files, distribute(write.rows, weights), strict=True):
             if rows:
-                yield file.name, write.part(done, done + rows)
+                yield file.number, write.bytes_of_rows(done, done + rows)
             done += rows
 
-    def _small(self, partition: str) -> list[WrittenFile]:
+    def _files_for_inserts(self, partition: str) -> list[SimulatedFile]:
         """The files that inserts go into, in the order in which they are filled."""
-        return [file for file in self._table.of(partition) if file.bytes < self.small_file_limit_bytes]
+        return [file for file in self._table.files_in(partition) if file.bytes < self.small_file_limit_bytes]
 
-    def _size_to_fill(self, file: WrittenFile) -> int:
+    def _size_for_inserts(self, file: SimulatedFile) -> int:
         """What a small file counts for when room in it is looked for."""
         return file.bytes
 
-    def _assigned(
-        self, write: Write, small: Sequence[WrittenFile], estimate: int
+    def _assign_inserts(
+        self, write: Write, files: Sequence[SimulatedFile], estimate: int
     ) -> tuple[dict[int, tuple[int, int]], int]:
         """Rows and bytes that go into each small file, and the rows that are left."""
         taken: dict[int, tuple[int, int]] = {}
         done = 0
-        for file in small:
-            rows = min((self.target_bytes - self._size_to_fill(file)) // estimate, write.rows - done)
+        for file in files:
+            rows = min((self.target_bytes - self._size_for_inserts(file)) // estimate, write.rows - done)
             if rows > 0:
-                taken[file.name] = (rows, write.part(done, done + rows))
+                taken[file.number] = (rows, write.bytes_of_rows(done, done + rows))
                 done += rows
         return taken, write.rows - done
 
-    def _new_files(self, rows: int, estimate: int) -> list[int]:
+    def _rows_of_new_files(self, rows: int, estimate: int) -> list[int]:
         """Rows of each new file: all have as many as fit, the last one has the rest."""
         if not rows:
             return []
         each = self._split_rows or math.ceil(self.target_bytes / estimate)
         count = -(-rows // each)
-        check_count(count)
+        check_file_count(count)
         return [each] * (count - 1) + [rows - (count - 1) * each]
 
-    def _changed(
-        self, file: WrittenFile, rows: int, size: int, updated_bytes: int | None, *, takes: bool
-    ) -> Change | None:
+    def _change_file(
+        self, file: SimulatedFile, rows: int, size: int, updated_bytes: int | None, *, takes_inserts: bool
+    ) -> FileChange | None:
         """What becomes of a file that gets new rows or updates; ``takes``: it is one that inserts may go into."""
-        return self._rewritten(file, rows, size) if rows or updated_bytes is not None else None
+        return self._rewrite_file(file, rows, size) if rows or updated_bytes is not None else None
 
-    def _new(self, write: Write, files: Sequence[int]) -> Iterator[Change]:
+    def _write_new_files(self, write: Write, files: Sequence[int]) -> Iterator[FileChange]:
         """New files for the last rows of ``write``."""
-        return self._created(write, files)
+        return self._create_files(write, files)
 
-    def _rewritten(self, file: WrittenFile, rows: int, size: int) -> Change:
+    def _rewrite_file(self, file: SimulatedFile, rows: int, size: int) -> FileChange:
         made = replace(file, rows=file.rows + rows, bytes=file.bytes + size)
         self._table.put(made)
-        return Change(action=Action.REWRITTEN, file=made, added_rows=rows, written_bytes=made.bytes)
+        return FileChange(action=FileAction.REWRITTEN, file=made, added_rows=rows, written_bytes=made.bytes)
 
-    def _created(self, write: Write, files: Sequence[int]) -> Iterator[Change]:
+    def _create_files(self, write: Write, files: Sequence[int]) -> Iterator[FileChange]:
         """New files for the last rows of ``write``; one that gets too large goes on in another one."""
         done = write.rows - sum(files)
         for rows in files:
-            for part in self._closed_in_time(rows, write.bytes / write.rows):
-                made = self._table.add(write.partition, part, write.part(done, done + part))
-                yield Change(action=Action.CREATED, file=made, added_rows=part, written_bytes=made.bytes)
+            for part in self._split_at_max_size(rows, write.bytes / write.rows):
+                made = self._table.add(write.partition, part, write.bytes_of_rows(done, done + part))
+                yield FileChange(action=FileAction.CREATED, file=made, added_rows=part, written_bytes=made.bytes)
                 done += part
 
-    def _closed_in_time(self, rows: int, row_bytes: float) -> Iterator[int]:
+    def _split_at_max_size(self, rows: int, row_bytes: float) -> Iterator[int]:
         """The rows of each file that the writer makes of those meant for one: it is closed when it is full.
 
         From ``HoodieBaseParquetWriter.canWrite`` (Hudi 1.x): with *n* rows of *r* bytes each written, the next one goes
@@ -183,7 +185,7 @@ class CopyOnWrite:
         """
         most = rows
         if row_bytes:
-            most = max(math.floor(self._closed_above / row_bytes) - 1, 1)
+            most = max(math.floor(self._max_file_bytes / row_bytes) - 1, 1)
         while rows > 0:
             yield min(rows, most)
             rows -= most

@@ -7,17 +7,17 @@ from enum import StrEnum
 from typing import Protocol
 
 #: files that a simulated table may have: what makes more was not meant so
-MOST_FILES = 200_000
+MAX_FILES = 200_000
 
 
 class SimulationError(ValueError):
     """A scenario can't be simulated; one line with the value, the rule and what to change."""
 
 
-def check_count(files: int, most: int = MOST_FILES) -> None:
+def check_file_count(files: int, limit: int = MAX_FILES) -> None:
     """Raise SimulationError for more files than anybody means."""
-    if files > most:
-        raise SimulationError(f"more than {most:,} files; simulate fewer rows, partitions, batches or tasks")
+    if files > limit:
+        raise SimulationError(f"more than {limit:,} files; simulate fewer rows, partitions, batches or tasks")
 
 
 class Operation(StrEnum):
@@ -41,13 +41,13 @@ class Write:
     rows: int
     bytes: int
 
-    def part(self, first: int, last: int) -> int:
+    def bytes_of_rows(self, first: int, last: int) -> int:
         """Bytes of the rows from ``first`` to before ``last``; parts that follow each other add up to ``bytes``."""
         return self.bytes * last // self.rows - self.bytes * first // self.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class WriteBatch:
     """Writes that are committed at once; ``tasks`` write them, None for as many as the settings say."""
 
     writes: tuple[Write, ...]
@@ -55,28 +55,28 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFile:
+class SimulatedFile:
     """A file that readers see: of Hudi the latest slice of a file group, else a data file.
 
     ``name`` is a number in the order in which files first appeared. ``logs`` are the bytes of each log file;
-    ``waiting_rows`` and ``waiting_bytes`` are of new rows that lie in logs only, as large as compaction makes them.
+    ``uncompacted_rows`` and ``uncompacted_bytes`` are of new rows that lie in logs only, as large as compaction makes them.
     """
 
-    name: int
+    number: int
     partition: str
     bytes: int
     rows: int
-    logs: tuple[int, ...] = ()
-    waiting_rows: int = 0
-    waiting_bytes: int = 0
+    log_sizes: tuple[int, ...] = ()
+    uncompacted_rows: int = 0
+    uncompacted_bytes: int = 0
 
     @property
     def log_bytes(self) -> int:
         """Bytes of all its logs."""
-        return sum(self.logs)
+        return sum(self.log_sizes)
 
 
-class Action(StrEnum):
+class FileAction(StrEnum):
     """What a batch did to a file."""
 
     CREATED = "created"
@@ -88,24 +88,24 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """What a batch did to one file. ``written_bytes`` is what it cost; ``of_files`` went into a merged file."""
+class FileChange:
+    """What a batch did to one file. ``written_bytes`` is what it cost; ``merged_files`` went into a merged file."""
 
-    action: Action
-    file: WrittenFile
+    action: FileAction
+    file: SimulatedFile
     added_rows: int = 0
     written_bytes: int = 0
-    of_files: int = 0
+    merged_files: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class SimulationStep:
     """One batch, what it did, and the files after it."""
 
     number: int
-    batch: Batch
-    changes: tuple[Change, ...]
-    files: tuple[WrittenFile, ...]
+    batch: WriteBatch
+    changes: tuple[FileChange, ...]
+    files: tuple[SimulatedFile, ...]
     #: what the writer took a row for when it assigned inserts; None where it does not
     row_bytes_estimate: int | None
 
@@ -120,7 +120,7 @@ class Step:
         return sum(change.written_bytes for change in self.changes)
 
 
-class Writer(Protocol):
+class WriterModel(Protocol):
     """A writer and the files of its table; ``write`` changes them batch by batch."""
 
     #: its files below this size are small
@@ -129,52 +129,52 @@ class Writer(Protocol):
     target_bytes: int
 
     @property
-    def files(self) -> Sequence[WrittenFile]:
+    def files(self) -> Sequence[SimulatedFile]:
         """The files that readers see, by partition and name."""
 
     @property
     def row_bytes_estimate(self) -> int | None:
         """What it takes a row for now; None where it does not need to know."""
 
-    def write(self, batch: Batch) -> Iterator[Change]:
+    def write(self, batch: WriteBatch) -> Iterator[FileChange]:
         """One batch. Raises SimulationError."""
 
 
-class Table:
+class SimulatedTable:
     """The files of a simulated table by their names, and the next free one."""
 
-    def __init__(self, files: Sequence[WrittenFile] = ()) -> None:
-        self._by_partition: dict[str, dict[int, WrittenFile]] = {}
+    def __init__(self, files: Sequence[SimulatedFile] = ()) -> None:
+        self._by_partition: dict[str, dict[int, SimulatedFile]] = {}
         self._last = 0
         for file in files:
             self.put(file)
 
-    def put(self, file: WrittenFile) -> None:
+    def put(self, file: SimulatedFile) -> None:
         """Store a file, in place of the one with its name."""
-        self._by_partition.setdefault(file.partition, {})[file.name] = file
-        self._last = max(self._last, file.name)
+        self._by_partition.setdefault(file.partition, {})[file.number] = file
+        self._last = max(self._last, file.number)
 
-    def add(self, partition: str, rows: int, size: int) -> WrittenFile:
+    def add(self, partition: str, rows: int, size: int) -> SimulatedFile:
         """A new file."""
-        check_count(self._last + 1)
-        made = WrittenFile(name=self._last + 1, partition=partition, rows=rows, bytes=size)
+        check_file_count(self._last + 1)
+        made = SimulatedFile(number=self._last + 1, partition=partition, rows=rows, bytes=size)
         self.put(made)
         return made
 
-    def remove(self, file: WrittenFile) -> None:
+    def remove(self, file: SimulatedFile) -> None:
         """Forget a file."""
-        del self._by_partition[file.partition][file.name]
+        del self._by_partition[file.partition][file.number]
 
-    def of(self, partition: str) -> list[WrittenFile]:
+    def files_in(self, partition: str) -> list[SimulatedFile]:
         """The files of a partition in the order in which they first appeared."""
         return list(self._by_partition.get(partition, {}).values())
 
-    def all(self) -> list[WrittenFile]:
+    def all_files(self) -> list[SimulatedFile]:
         """All files, by partition."""
-        return [file for partition in sorted(self._by_partition) for file in self.of(partition)]
+        return [file for partition in sorted(self._by_partition) for file in self.files_in(partition)]
 
 
-def check_batch(batch: Batch) -> None:
+def check_batch(batch: WriteBatch) -> None:
     """Raise SimulationError for writes that no single commit makes."""
     found = {write.operation for write in batch.writes}
     if len(found) > 1 and found & {Operation.BULK_INSERT, Operation.OVERWRITE}:
@@ -182,13 +182,13 @@ def check_batch(batch: Batch) -> None:
         raise SimulationError(f"one batch has {named}; bulk_insert and overwrite are commits of their own")
 
 
-def spread_over_tasks(rows: int, tasks: int) -> list[int]:
+def rows_per_task(rows: int, tasks: int) -> list[int]:
     """The rows of each task that has any."""
-    check_count(min(tasks, rows))
-    return [share for share in spread(rows, [1] * min(tasks, rows)) if share]
+    check_file_count(min(tasks, rows))
+    return [share for share in distribute(rows, [1] * min(tasks, rows)) if share]
 
 
-def spread(count: int, weights: Sequence[int]) -> list[int]:
+def distribute(count: int, weights: Sequence[int]) -> list[int]:
     """``count`` as whole shares in proportion to ``weights``, a share for each, which add up to ``count``.
 
     What all shares up to one have together is rounded down, so that each is less than 1 off its exact value. Raises

@@ -26,15 +26,15 @@ class Remedy:
     value: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     tasks: int | None = None
-    fills: bool = False
+    inserts_instead_of_bulk: bool = False
 
-    def operation(self, was: Operation) -> Operation:
+    def effective_operation(self, configured: Operation) -> Operation:
         """What the writer does instead of ``was``."""
-        return Operation.INSERT if self.fills and was is Operation.BULK_INSERT else was
+        return Operation.INSERT if self.inserts_instead_of_bulk and configured is Operation.BULK_INSERT else configured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habit:
+class WritePattern:
     """How a table is written: bytes of one commit to one partition, on average, and the new files that it makes there.
 
     ``bulk`` says that most of these files are of bulk inserts.
@@ -42,21 +42,23 @@ class Habit:
 
     bytes: float
     files: float
-    bulk: bool
+    is_bulk: bool
 
 
-def remedies(kind: WriterKind, habit: Habit) -> Iterator[Remedy]:
+def candidate_remedies(kind: WriterKind, pattern: WritePattern) -> Iterator[Remedy]:
     """What may help a writer with such a habit; whether it does the model has to say."""
     if kind is WriterKind.HIVE:
-        if (tasks := _tasks(habit, 128 * MIB)) < habit.files:
+        if (tasks := _task_count(pattern, 128 * MIB)) < pattern.files:
             yield Remedy(setting="spark.sql.shuffle.partitions", value=str(tasks), tasks=tasks)
         return
     own = {"hoodie.compact.inline": False} if kind is WriterKind.HUDI_MOR else {}
-    if habit.bulk:
-        if (tasks := _tasks(habit, 120 * MIB)) < habit.files:
+    if pattern.is_bulk:
+        if (tasks := _task_count(pattern, 120 * MIB)) < pattern.files:
             key = "hoodie.bulkinsert.shuffle.parallelism"
             yield Remedy(setting=key, value=str(tasks), settings=own, tasks=tasks)
-        yield Remedy(setting="hoodie.datasource.write.operation", value="insert", settings=own, fills=True)
+        yield Remedy(
+            setting="hoodie.datasource.write.operation", value="insert", settings=own, inserts_instead_of_bulk=True
+        )
         return
     key = "hoodie.parquet.small.file.limit"
     yield Remedy(setting=key, value=str(_SMALL_FILE_LIMIT), settings=own | {key: _SMALL_FILE_LIMIT})
@@ -65,5 +67,5 @@ def remedies(kind: WriterKind, habit: Habit) -> Iterator[Remedy]:
         yield Remedy(setting=key, value="10", settings=own | {key: 10})
 
 
-def _tasks(habit: Habit, target_bytes: int) -> int:
-    return max(1, math.ceil(habit.bytes / target_bytes))
+def _task_count(pattern: WritePattern, target_bytes: int) -> int:
+    return max(1, math.ceil(pattern.bytes / target_bytes))

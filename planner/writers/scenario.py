@@ -10,23 +10,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.values import flattened, read_bytes, read_count, read_one_of, read_ratio
-from planner.writers.model import Batch, Operation, SimulationError, Write, WrittenFile
+from planner.values import enum_parser, flatten_settings, parse_byte_count, parse_integer, parse_number
+from planner.writers.model import Operation, SimulatedFile, SimulationError, Write, WriteBatch
 from planner.writers.simulation import Scenario, WriterKind
 
 #: bytes of a row where nothing says them: what Hudi takes it for
 _ROW_BYTES = 1024.0
-_MOST_ROWS = 10**15
-_MOST_BYTES = 1 << 60
-_MOST_BATCHES = 10_000
-_AMOUNT = ("rows", "bytes", "row_bytes")
-_PLACES = ("partition", "partitions")
-_WRITE = ("operation", *_PLACES, *_AMOUNT)
-COLUMNS = ("batch", "operation", "partition", *_AMOUNT, "tasks")
+_MAX_ROWS = 10**15
+_MAX_BYTES = 1 << 60
+_MAX_BATCHES = 10_000
+_AMOUNT_KEYS = ("rows", "bytes", "row_bytes")
+_PARTITION_KEYS = ("partition", "partitions")
+_WRITE_KEYS = ("operation", *_PARTITION_KEYS, *_AMOUNT_KEYS)
+COLUMNS = ("batch", "operation", "partition", *_AMOUNT_KEYS, "tasks")
 """The columns of a CSV file; only ``operation`` and one of the amounts are needed."""
 
 
-def of_toml(text: str) -> dict[str, Any]:
+def parse_toml(text: str) -> dict[str, Any]:
     """The document of a TOML file. Raises SimulationError."""
     try:
         return tomllib.loads(text)
@@ -34,7 +34,7 @@ def of_toml(text: str) -> dict[str, Any]:
         raise SimulationError(f"the scenario is no TOML: {error}") from None
 
 
-def of_csv(text: str) -> dict[str, Any]:
+def parse_csv(text: str) -> dict[str, Any]:
     """The document of a CSV file with a header: a line is a write, lines with the same ``batch`` are one commit."""
     lines = csv.DictReader(text.splitlines(), restkey="", skipinitialspace=True)
     unknown = [name for name in lines.fieldnames or () if name not in COLUMNS]
@@ -51,7 +51,7 @@ def of_csv(text: str) -> dict[str, Any]:
     return {"batches": list(batches.values())}
 
 
-def of_words(words: Sequence[str]) -> list[dict[str, Any]]:
+def parse_batch_words(words: Sequence[str]) -> list[dict[str, Any]]:
     """Batches of words such as ``insert=96MB`` or ``update=5000``, a bare number being rows. Raises SimulationError."""
     batches = []
     for word in words:
@@ -62,17 +62,17 @@ def of_words(words: Sequence[str]) -> list[dict[str, Any]]:
     return batches
 
 
-def read_scenario(document: Mapping[str, Any]) -> Scenario:
+def parse_scenario(document: Mapping[str, Any]) -> Scenario:
     """What a document means. Raises SimulationError with the place, the value and the rule."""
-    _only(document, ("writer", "row_bytes", "settings", "files", "batches"), "the scenario")
+    _check_keys(document, ("writer", "row_bytes", "settings", "files", "batches"), "the scenario")
     if "writer" not in document:
         raise SimulationError(f"no writer; it is one of {', '.join(WriterKind)}")
-    row_bytes = _row_bytes(document, "the scenario") or _ROW_BYTES
-    batches: list[Batch] = []
-    for number, entry in enumerate(_entries(document, "batches"), 1):
-        batch, times = _batch(entry, f"batch {number}", row_bytes)
-        if len(batches) + times > _MOST_BATCHES:
-            raise SimulationError(f"more than {_MOST_BATCHES:,} batches; simulate fewer")
+    row_bytes = _parse_row_bytes(document, "the scenario") or _ROW_BYTES
+    batches: list[WriteBatch] = []
+    for number, entry in enumerate(_list_of_tables(document, "batches"), 1):
+        batch, times = _parse_batch(entry, f"batch {number}", row_bytes)
+        if len(batches) + times > _MAX_BATCHES:
+            raise SimulationError(f"more than {_MAX_BATCHES:,} batches; simulate fewer")
         batches += [batch] * times
     if not batches:
         raise SimulationError("no batches; name at least one")
@@ -80,95 +80,95 @@ def read_scenario(document: Mapping[str, Any]) -> Scenario:
     if not isinstance(settings, Mapping):
         raise SimulationError("settings is no table of keys and values")
     return Scenario(
-        writer=_read("writer", document["writer"], read_one_of(WriterKind)),
-        settings=dict(flattened(settings)),
-        files=tuple(_files(_entries(document, "files"), row_bytes)),
+        writer=_parse_value("writer", document["writer"], enum_parser(WriterKind)),
+        settings=dict(flatten_settings(settings)),
+        files=tuple(_parse_files(_list_of_tables(document, "files"), row_bytes)),
         batches=tuple(batches),
     )
 
 
-def _files(entries: Sequence[Mapping[str, Any]], row_bytes: float) -> Iterator[WrittenFile]:
+def _parse_files(entries: Sequence[Mapping[str, Any]], row_bytes: float) -> Iterator[SimulatedFile]:
     name = 0
     for number, entry in enumerate(entries, 1):
         where = f"file {number}"
-        _only(entry, (*_PLACES, *_AMOUNT), where)
-        amount = _amount(entry, where, row_bytes)
-        for partition in _partitions(entry, where):
+        _check_keys(entry, (*_PARTITION_KEYS, *_AMOUNT_KEYS), where)
+        amount = _parse_amount(entry, where, row_bytes)
+        for partition in _parse_partitions(entry, where):
             name += 1
-            yield WrittenFile(name=name, partition=partition, rows=amount.rows, bytes=amount.bytes)
+            yield SimulatedFile(number=name, partition=partition, rows=amount.rows, bytes=amount.bytes)
 
 
-def _batch(entry: Mapping[str, Any], where: str, row_bytes: float) -> tuple[Batch, int]:
+def _parse_batch(entry: Mapping[str, Any], where: str, row_bytes: float) -> tuple[WriteBatch, int]:
     """A batch, and how often it is written."""
     if "writes" in entry:
-        _only(entry, ("writes", "tasks", "repeat"), where)
-        parts = _entries(entry, "writes")
+        _check_keys(entry, ("writes", "tasks", "repeat"), where)
+        parts = _list_of_tables(entry, "writes")
     else:
-        _only(entry, (*_WRITE, "tasks", "repeat"), where)
-        parts = [{key: value for key, value in entry.items() if key in _WRITE}]
+        _check_keys(entry, (*_WRITE_KEYS, "tasks", "repeat"), where)
+        parts = [{key: value for key, value in entry.items() if key in _WRITE_KEYS}]
     writes: dict[tuple[Operation, str], Write] = {}
     for part in parts:
-        for write in _writes(part, where, row_bytes):
+        for write in _parse_writes(part, where, row_bytes):
             key = write.operation, write.partition
             same = writes.get(key)
             writes[key] = replace(same, rows=same.rows + write.rows, bytes=same.bytes + write.bytes) if same else write
-    tasks = _read(f"{where}: tasks", entry["tasks"], read_count) if "tasks" in entry else None
+    tasks = _parse_value(f"{where}: tasks", entry["tasks"], parse_integer) if "tasks" in entry else None
     if tasks is not None and tasks < 1:
         raise SimulationError(f"{where}: tasks is {tasks} but must be at least 1")
-    repeat = _read(f"{where}: repeat", entry.get("repeat", 1), read_count)
-    if not 1 <= repeat <= _MOST_BATCHES:
-        raise SimulationError(f"{where}: repeat is {repeat} but must be from 1 to {_MOST_BATCHES:,}")
-    return Batch(writes=tuple(writes.values()), tasks=tasks), repeat
+    repeat = _parse_value(f"{where}: repeat", entry.get("repeat", 1), parse_integer)
+    if not 1 <= repeat <= _MAX_BATCHES:
+        raise SimulationError(f"{where}: repeat is {repeat} but must be from 1 to {_MAX_BATCHES:,}")
+    return WriteBatch(writes=tuple(writes.values()), tasks=tasks), repeat
 
 
-def _writes(part: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Write]:
-    _only(part, _WRITE, where)
+def _parse_writes(part: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Write]:
+    _check_keys(part, _WRITE_KEYS, where)
     if "operation" not in part:
         raise SimulationError(f"{where} has no operation; it is one of {', '.join(Operation)}")
-    operation = _read(f"{where}: operation", part["operation"], read_one_of(Operation))
-    amount = _amount(part, where, row_bytes)
+    operation = _parse_value(f"{where}: operation", part["operation"], enum_parser(Operation))
+    amount = _parse_amount(part, where, row_bytes)
     if not amount.rows:
         raise SimulationError(f"{where} has no rows; leave it out, or give it some")
-    for partition in _partitions(part, where):
+    for partition in _parse_partitions(part, where):
         yield Write(operation=operation, partition=partition, rows=amount.rows, bytes=amount.bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Amount:
+class _RowsAndBytes:
     rows: int
     bytes: int
 
 
-def _amount(entry: Mapping[str, Any], where: str, row_bytes: float) -> _Amount:
+def _parse_amount(entry: Mapping[str, Any], where: str, row_bytes: float) -> _RowsAndBytes:
     """Rows and bytes from two of the three words for them, or from one and what a row has otherwise."""
-    if all(key in entry for key in _AMOUNT):
+    if all(key in entry for key in _AMOUNT_KEYS):
         raise SimulationError(f"{where} says rows, bytes and row_bytes; two of them say it all")
-    each = _row_bytes(entry, where) or row_bytes
-    rows = _read(f"{where}: rows", entry["rows"], read_count) if "rows" in entry else None
-    size = _read(f"{where}: bytes", entry["bytes"], read_bytes) if "bytes" in entry else None
+    each = _parse_row_bytes(entry, where) or row_bytes
+    rows = _parse_value(f"{where}: rows", entry["rows"], parse_integer) if "rows" in entry else None
+    size = _parse_value(f"{where}: bytes", entry["bytes"], parse_byte_count) if "bytes" in entry else None
     if rows is None and size is None:
         raise SimulationError(f"{where} says neither rows nor bytes")
-    if size is not None and size > _MOST_BYTES:
-        raise SimulationError(f"{where}: bytes is {size} but must not be above {_MOST_BYTES}")
+    if size is not None and size > _MAX_BYTES:
+        raise SimulationError(f"{where}: bytes is {size} but must not be above {_MAX_BYTES}")
     if rows is None:
         assert size is not None
         rows = max(round(size / each), 1) if size else 0
-    if not 0 <= rows <= _MOST_ROWS:
-        raise SimulationError(f"{where}: rows is {rows} but must be from 0 to {_MOST_ROWS:,}")
-    return _Amount(rows=rows, bytes=min(round(rows * each), _MOST_BYTES) if size is None else size)
+    if not 0 <= rows <= _MAX_ROWS:
+        raise SimulationError(f"{where}: rows is {rows} but must be from 0 to {_MAX_ROWS:,}")
+    return _RowsAndBytes(rows=rows, bytes=min(round(rows * each), _MAX_BYTES) if size is None else size)
 
 
-def _row_bytes(entry: Mapping[str, Any], where: str) -> float | None:
+def _parse_row_bytes(entry: Mapping[str, Any], where: str) -> float | None:
     if "row_bytes" not in entry:
         return None
-    found: float = _read(f"{where}: row_bytes", entry["row_bytes"], read_ratio)
+    found: float = _parse_value(f"{where}: row_bytes", entry["row_bytes"], parse_number)
     if not 0 < found < 1 << 40:
         raise SimulationError(f"{where}: row_bytes is {found:g} but must be above 0 and no more than a row may have")
     return found
 
 
-def _partitions(entry: Mapping[str, Any], where: str) -> list[str]:
-    if all(key in entry for key in _PLACES):
+def _parse_partitions(entry: Mapping[str, Any], where: str) -> list[str]:
+    if all(key in entry for key in _PARTITION_KEYS):
         raise SimulationError(f"{where} says partition and partitions; one of them says it all")
     found = entry.get("partitions", [entry.get("partition", "")])
     if not isinstance(found, list) or not found or not all(isinstance(path, str) for path in found):
@@ -176,21 +176,21 @@ def _partitions(entry: Mapping[str, Any], where: str) -> list[str]:
     return [path.strip("/") for path in found]
 
 
-def _entries(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+def _list_of_tables(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
     found = document.get(key, [])
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
         raise SimulationError(f"{key} is no list of tables; write [[{key}]] above each")
     return found
 
 
-def _only(entry: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def _check_keys(entry: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     unknown = next((key for key in entry if key not in known), None)
     if unknown is not None:
         raise SimulationError(f"{where}: {unknown!r} is none of {', '.join(known)}")
 
 
-def _read(where: str, value: Any, reader: Any) -> Any:
+def _parse_value(where: str, value: Any, parse: Any) -> Any:
     try:
-        return reader(value)
+        return parse(value)
     except ValueError as error:
         raise SimulationError(f"{where}: {error}") from None

@@ -8,104 +8,112 @@ from types import MappingProxyType
 from typing import Any
 
 from lake.units import MIB
-from planner.aliases import ALIASES, DFS_BLOCK_BYTES, IGNORED, IGNORED_PREFIXES
-from planner.values import binary_bytes, read_count, read_flag, read_ratio, read_word, without_remark
+from planner.aliases import ALIASES, DFS_BLOCK_BYTES, IGNORED_KEYS, IGNORED_PREFIXES
+from planner.values import parse_binary_size, parse_bool, parse_integer, parse_lowercase, parse_number, strip_comment
 from planner.writers.model import SimulationError
 
-_MOST = 1 << 60
+_MAX_VALUE = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class WriterSetting:
     """A key of a writer: how its value is read, its default, and what of its model it is."""
 
-    read: Callable[[Any], Any]
+    parse: Callable[[Any], Any]
     default: Any
     meaning: str
 
 
-_SIZES_BASE_FILES: Mapping[str, Setting] = {
-    "hoodie.parquet.max.file.size": Setting(
-        read=binary_bytes, default=120 * MIB, meaning="as large as a base file is filled"
+_BASE_FILE_SETTINGS: Mapping[str, WriterSetting] = {
+    "hoodie.parquet.max.file.size": WriterSetting(
+        parse=parse_binary_size, default=120 * MIB, meaning="as large as a base file is filled"
     ),
-    "hoodie.parquet.small.file.limit": Setting(
-        read=binary_bytes, default=100 * MIB, meaning="a base file strictly below takes inserts; 0: none does"
+    "hoodie.parquet.small.file.limit": WriterSetting(
+        parse=parse_binary_size, default=100 * MIB, meaning="a base file strictly below takes inserts; 0: none does"
     ),
-    "hoodie.parquet.compression.ratio": Setting(
-        read=read_ratio, default=0.1, meaning="a file is closed this share above its maximum at the latest"
+    "hoodie.parquet.compression.ratio": WriterSetting(
+        parse=parse_number, default=0.1, meaning="a file is closed this share above its maximum at the latest"
     ),
-    "hoodie.copyonwrite.record.size.estimate": Setting(
-        read=read_count, default=1024, meaning="bytes of a row as long as no commit tells"
+    "hoodie.copyonwrite.record.size.estimate": WriterSetting(
+        parse=parse_integer, default=1024, meaning="bytes of a row as long as no commit tells"
     ),
-    "hoodie.record.size.estimation.threshold": Setting(
-        read=read_ratio, default=1.0, meaning="a commit tells when it wrote more than this × the small-file limit"
+    "hoodie.record.size.estimation.threshold": WriterSetting(
+        parse=parse_number, default=1.0, meaning="a commit tells when it wrote more than this × the small-file limit"
     ),
-    "hoodie.copyonwrite.insert.auto.split": Setting(
-        read=read_flag, default=True, meaning="rows of a new file are worked out from the size of a row"
+    "hoodie.copyonwrite.insert.auto.split": WriterSetting(
+        parse=parse_bool, default=True, meaning="rows of a new file are worked out from the size of a row"
     ),
-    "hoodie.copyonwrite.insert.split.size": Setting(
-        read=read_count, default=500_000, meaning="rows of a new file otherwise"
+    "hoodie.copyonwrite.insert.split.size": WriterSetting(
+        parse=parse_integer, default=500_000, meaning="rows of a new file otherwise"
     ),
-    "hoodie.bulkinsert.shuffle.parallelism": Setting(
-        read=read_count, default=200, meaning="tasks of a bulk_insert that does not say how many"
+    "hoodie.bulkinsert.shuffle.parallelism": WriterSetting(
+        parse=parse_integer, default=200, meaning="tasks of a bulk_insert that does not say how many"
     ),
 }
-HUDI_COW: Mapping[str, Setting] = MappingProxyType(_SIZES_BASE_FILES)
-HUDI_MOR: Mapping[str, Setting] = MappingProxyType(
+HUDI_COW: Mapping[str, WriterSetting] = MappingProxyType(_BASE_FILE_SETTINGS)
+HUDI_MOR: Mapping[str, WriterSetting] = MappingProxyType(
     {
-        **_SIZES_BASE_FILES,
-        "hoodie.merge.small.file.group.candidates.limit": Setting(
-            read=read_count, default=1, meaning="so many small files of a partition take inserts, the smallest first"
+        **_BASE_FILE_SETTINGS,
+        "hoodie.merge.small.file.group.candidates.limit": WriterSetting(
+            parse=parse_integer,
+            default=1,
+            meaning="so many small files of a partition take inserts, the smallest first",
         ),
-        "hoodie.logfile.max.size": Setting(
-            read=binary_bytes, default=1024 * MIB, meaning="a log file is closed by the block that takes it past this"
+        "hoodie.logfile.max.size": WriterSetting(
+            parse=parse_binary_size,
+            default=1024 * MIB,
+            meaning="a log file is closed by the block that takes it past this",
         ),
-        "hoodie.logfile.data.block.max.size": Setting(
-            read=binary_bytes, default=256 * MIB, meaning="bytes of a block in a log file"
+        "hoodie.logfile.data.block.max.size": WriterSetting(
+            parse=parse_binary_size, default=256 * MIB, meaning="bytes of a block in a log file"
         ),
-        "hoodie.logfile.to.parquet.compression.ratio": Setting(
-            read=read_ratio, default=0.35, meaning="bytes of a row in a base file by its bytes in a log file"
+        "hoodie.logfile.to.parquet.compression.ratio": WriterSetting(
+            parse=parse_number, default=0.35, meaning="bytes of a row in a base file by its bytes in a log file"
         ),
-        "hoodie.index.type": Setting(
-            read=read_word, default="bloom", meaning="whether inserts may go into logs: hbase and inmemory let them"
+        "hoodie.index.type": WriterSetting(
+            parse=parse_lowercase,
+            default="bloom",
+            meaning="whether inserts may go into logs: hbase and inmemory let them",
         ),
-        "hoodie.compact.inline": Setting(
-            read=read_flag, default=True, meaning="the writer compacts by itself, as Spark's batch writer does"
+        "hoodie.compact.inline": WriterSetting(
+            parse=parse_bool, default=True, meaning="the writer compacts by itself, as Spark's batch writer does"
         ),
-        "hoodie.compact.inline.max.delta.commits": Setting(
-            read=read_count, default=5, meaning="delta commits from one compaction to the next"
+        "hoodie.compact.inline.max.delta.commits": WriterSetting(
+            parse=parse_integer, default=5, meaning="delta commits from one compaction to the next"
         ),
     }
 )
-BASE_FROM_LOGS: float = HUDI_MOR["hoodie.logfile.to.parquet.compression.ratio"].default
+BASE_BYTES_PER_LOG_BYTE: float = HUDI_MOR["hoodie.logfile.to.parquet.compression.ratio"].default
 """Bytes of a base file for each byte of logs of new rows."""
 
-HIVE: Mapping[str, Setting] = MappingProxyType(
+HIVE: Mapping[str, WriterSetting] = MappingProxyType(
     {
-        "spark.sql.shuffle.partitions": Setting(
-            read=read_count, default=200, meaning="tasks of a batch that does not say how many"
+        "spark.sql.shuffle.partitions": WriterSetting(
+            parse=parse_integer, default=200, meaning="tasks of a batch that does not say how many"
         ),
-        "spark.sql.files.maxRecordsPerFile": Setting(
-            read=read_count, default=0, meaning="rows of a file; 0: no maximum"
+        "spark.sql.files.maxRecordsPerFile": WriterSetting(
+            parse=parse_integer, default=0, meaning="rows of a file; 0: no maximum"
         ),
-        "dfs.blocksize": Setting(read=binary_bytes, default=DFS_BLOCK_BYTES, meaning="a block of the file system"),
-        "spark.hive.automerge.enabled": Setting(
-            read=read_flag, default=None, meaning="merge what a write made; unset: where any of these keys is set"
+        "dfs.blocksize": WriterSetting(
+            parse=parse_binary_size, default=DFS_BLOCK_BYTES, meaning="a block of the file system"
         ),
-        "spark.hive.automerge.least.filenum": Setting(
-            read=read_count, default=3, meaning="fewer files of a partition are left alone"
+        "spark.hive.automerge.enabled": WriterSetting(
+            parse=parse_bool, default=None, meaning="merge what a write made; unset: where any of these keys is set"
         ),
-        "spark.hive.automerge.block.percent": Setting(
-            read=read_ratio, default=0.25, meaning="the ideal file by a block"
+        "spark.hive.automerge.least.filenum": WriterSetting(
+            parse=parse_integer, default=3, meaning="fewer files of a partition are left alone"
         ),
-        "spark.hive.automerge.shuffle.enabled": Setting(
-            read=read_flag, default=False, meaning="repartition, which makes even files, instead of coalesce"
+        "spark.hive.automerge.block.percent": WriterSetting(
+            parse=parse_number, default=0.25, meaning="the ideal file by a block"
+        ),
+        "spark.hive.automerge.shuffle.enabled": WriterSetting(
+            parse=parse_bool, default=False, meaning="repartition, which makes even files, instead of coalesce"
         ),
     }
 )
 
 
-def read_settings(known: Mapping[str, Setting], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def parse_settings(known: Mapping[str, WriterSetting], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The value of every known key, and a line for each given one that this model has no use for.
 
     Raises SimulationError for a key that nobody knows, and for a value that can't be read.
@@ -113,15 +121,15 @@ def read_settings(known: Mapping[str, Setting], given: Mapping[str, Any]) -> tup
     values = {key: setting.default for key, setting in known.items()}
     notes = []
     for key, raw in given.items():
-        value = without_remark(raw)
+        value = strip_comment(raw)
         if key in known:
             try:
-                values[key] = known[key].read(value)
+                values[key] = known[key].parse(value)
             except ValueError as error:
                 raise SimulationError(f"{key}: {error}") from None
-            if isinstance(values[key], (int, float)) and not 0 <= values[key] <= _MOST:
-                raise SimulationError(f"{key} is {value} but must be from 0 to {_MOST}; set {key}")
-        elif key in ALIASES or key in IGNORED or any(key.startswith(prefix) for prefix in IGNORED_PREFIXES):
+            if isinstance(values[key], (int, float)) and not 0 <= values[key] <= _MAX_VALUE:
+                raise SimulationError(f"{key} is {value} but must be from 0 to {_MAX_VALUE}; set {key}")
+        elif key in ALIASES or key in IGNORED_KEYS or any(key.startswith(prefix) for prefix in IGNORED_PREFIXES):
             notes.append(f"{key} = {value} is not used: it changes none of this writer's files")
         else:
             close = get_close_matches(key, known, n=1, cutoff=0.6)
@@ -130,7 +138,7 @@ def read_settings(known: Mapping[str, Setting], given: Mapping[str, Any]) -> tup
     return values, notes
 
 
-def above_zero(values: Mapping[str, Any], *keys: str) -> None:
+def require_positive(values: Mapping[str, Any], *keys: str) -> None:
     """Raise SimulationError for the first of ``keys`` whose value is 0."""
     for key in keys:
         if not values[key]:

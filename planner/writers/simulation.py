@@ -10,7 +10,15 @@ from planner.writers import settings
 from planner.writers.hive import SparkHiveWriter
 from planner.writers.hudi import CopyOnWrite
 from planner.writers.hudi_mor import MergeOnRead
-from planner.writers.model import MOST_FILES, Batch, SimulationError, Step, Writer, WrittenFile, check_count
+from planner.writers.model import (
+    MAX_FILES,
+    SimulatedFile,
+    SimulationError,
+    SimulationStep,
+    WriteBatch,
+    WriterModel,
+    check_file_count,
+)
 
 
 class WriterKind(StrEnum):
@@ -21,7 +29,7 @@ class WriterKind(StrEnum):
     HIVE = "hive"
 
 
-KNOWN: Mapping[WriterKind, Mapping[str, settings.Setting]] = {
+SETTINGS_BY_WRITER: Mapping[WriterKind, Mapping[str, settings.WriterSetting]] = {
     WriterKind.HUDI_COW: settings.HUDI_COW,
     WriterKind.HUDI_MOR: settings.HUDI_MOR,
     WriterKind.HIVE: settings.HIVE,
@@ -35,8 +43,8 @@ class Scenario:
 
     writer: WriterKind
     settings: Mapping[str, Any] = field(default_factory=dict)
-    files: tuple[WrittenFile, ...] = ()
-    batches: tuple[Batch, ...] = ()
+    files: tuple[SimulatedFile, ...] = ()
+    batches: tuple[WriteBatch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,38 +52,38 @@ class Simulation:
     """What comes of a scenario; ``notes`` are settings without effect, a line each."""
 
     scenario: Scenario
-    steps: tuple[Step, ...]
+    steps: tuple[SimulationStep, ...]
     small_file_limit_bytes: int
     target_bytes: int
     notes: tuple[str, ...]
 
 
 def make_writer(
-    kind: WriterKind, given: Mapping[str, Any], files: Sequence[WrittenFile] = ()
-) -> tuple[Writer, list[str]]:
+    kind: WriterKind, configured: Mapping[str, Any], files: Sequence[SimulatedFile] = ()
+) -> tuple[WriterModel, list[str]]:
     """A writer with these settings, and a line for each that it has no use for. Raises SimulationError."""
-    values, notes = settings.read_settings(KNOWN[kind], given)
+    values, notes = settings.parse_settings(SETTINGS_BY_WRITER[kind], configured)
     if kind is WriterKind.HIVE:
         enabled = values["spark.hive.automerge.enabled"]
-        asked = any(key.startswith("spark.hive.automerge.") for key in given)
-        return SparkHiveWriter(values, files, merges=asked if enabled is None else enabled), notes
+        asked = any(key.startswith("spark.hive.automerge.") for key in configured)
+        return SparkHiveWriter(values, files, merge_enabled=asked if enabled is None else enabled), notes
     model = CopyOnWrite if kind is WriterKind.HUDI_COW else MergeOnRead
     return model(values, files), notes
 
 
-def simulate(scenario: Scenario, most_files: int = MOST_FILES) -> Simulation:
+def simulate(scenario: Scenario, max_files: int = MAX_FILES) -> Simulation:
     """All batches, one after the other. Raises SimulationError, for more than ``most_files`` in all steps too."""
     writer, notes = make_writer(scenario.writer, scenario.settings, scenario.files)
     return Simulation(
         scenario=scenario,
-        steps=tuple(_steps(writer, scenario.batches, most_files)),
+        steps=tuple(_simulate_batches(writer, scenario.batches, max_files)),
         small_file_limit_bytes=writer.small_file_limit_bytes,
         target_bytes=writer.target_bytes,
         notes=tuple(notes),
     )
 
 
-def _steps(writer: Writer, batches: Sequence[Batch], most_files: int) -> Iterator[Step]:
+def _simulate_batches(writer: WriterModel, batches: Sequence[WriteBatch], max_files: int) -> Iterator[SimulationStep]:
     listed = 0
     for number, batch in enumerate(batches, 1):
         estimate = writer.row_bytes_estimate
@@ -84,10 +92,12 @@ def _steps(writer: Writer, batches: Sequence[Batch], most_files: int) -> Iterato
             for change in writer.write(batch):
                 changes.append(change)
                 listed += 1
-                check_count(listed, most_files)
+                check_file_count(listed, max_files)
         except SimulationError as error:
             raise SimulationError(f"batch {number}: {error}") from None
         files = tuple(writer.files)
         listed += len(files)
-        check_count(listed, most_files)
-        yield Step(number=number, batch=batch, changes=tuple(changes), files=files, row_bytes_estimate=estimate)
+        check_file_count(listed, max_files)
+        yield SimulationStep(
+            number=number, batch=batch, changes=tuple(changes), files=files, row_bytes_estimate=estimate
+        )

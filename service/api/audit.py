@@ -6,29 +6,29 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service.api.bodies import LARGEST
-from service.api.context import Here
-from service.api.paging import LISTED, Limit, page
+from service.api.bodies import MAX_ROW_NUMBER
+from service.api.context import ContextDep
+from service.api.paging import LIST_RESPONSES, Limit, list_response
 from service.documents import audit_entry
 
 router = APIRouter(prefix="/audit", tags=["service"])
 
 
-@router.get("", responses=LISTED)
+@router.get("", responses=LIST_RESPONSES)
 def list_audit(
-    here: Here,
+    context: ContextDep,
     request: Request,
     table: Annotated[str | None, Query(description="Only entries about this table.")] = None,
     actor: Annotated[str | None, Query(description="Only entries of this `actor`.")] = None,
     action: Annotated[str | None, Query(description="Only this action.")] = None,
     limit: Limit = 50,
-    after: Annotated[int | None, Query(ge=0, le=LARGEST, description="Continue after this entry.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=MAX_ROW_NUMBER, description="Continue after this entry.")] = None,
 ) -> Response:
     """Who asked for what on the command line, over HTTP or on the page, newest first.
 
     A token that is limited to tables sees the entries about them.
     """
-    found = here.store.audit(table=table, actor=actor, action=action, limit=limit + 1, after=after)
+    found = context.store.audit_entries(table=table, actor=actor, action=action, limit=limit + 1, after=after)
     shown = found[:limit]
     following = str(shown[-1].number) if len(found) > limit else None
-    return page(request, [audit_entry(entry) for entry in shown], following)
+    return list_response(request, [audit_entry(entry) for entry in shown], following)

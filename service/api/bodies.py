@@ -6,40 +6,40 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from service.text import point_in_time
+from service.text import parse_time_or_age
 
 #: more than that is said more shortly by naming none: the whole table
 MOST_PARTITIONS = 10_000
 #: the largest number of a row that both databases can compare with
-LARGEST = 2**63 - 1
+MAX_ROW_NUMBER = 2**63 - 1
 
 
-def _inside_the_table(path: str) -> str:
+def _check_relative_path(path: str) -> str:
     if {".", ".."} & set(path.split("/")):
         raise ValueError("a partition is a path inside its table; . and .. are none")
     return path
 
 
-def _moment(value: Any) -> datetime | None:
+def _parse_time(value: Any) -> datetime | None:
     """What a form leaves empty is none."""
-    return point_in_time(str(value), datetime.now(UTC)) if str(value).strip() else None
+    return parse_time_or_age(str(value), datetime.now(UTC)) if str(value).strip() else None
 
 
-class Body(BaseModel):
+class RequestBody(BaseModel):
     """A JSON object without members that nobody reads."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 #: a date, a time, or how long ago
-Moment = Annotated[
-    datetime | None, BeforeValidator(_moment), WithJsonSchema({"type": "string", "examples": ["2026-03-01", "2d"]})
+TimeOrAge = Annotated[
+    datetime | None, BeforeValidator(_parse_time), WithJsonSchema({"type": "string", "examples": ["2026-03-01", "2d"]})
 ]
-RowNumber = Annotated[int, Field(ge=1, le=LARGEST)]
+RowNumber = Annotated[int, Field(ge=1, le=MAX_ROW_NUMBER)]
 Reason = Annotated[str, Field(max_length=1000)]
 TableName = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
 #: a partition's path, such as ``dt=2026-03-01/hour=7``; empty for the one of an unpartitioned table
 PartitionPath = Annotated[
-    str, StringConstraints(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$"), AfterValidator(_inside_the_table)
+    str, StringConstraints(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$"), AfterValidator(_check_relative_path)
 ]
 Partitions = Annotated[list[PartitionPath], Field(min_length=1, max_length=MOST_PARTITIONS)]

@@ -7,19 +7,19 @@ from fastapi import APIRouter, Header
 from starlette.responses import Response
 
 from lake.plan import PlanState
-from service.api.bodies import Body, Moment, Reason, TableName
-from service.api.changes import changes_the_lake
-from service.api.context import Context, Here
-from service.api.paging import document
-from service.api.plan_terms import terms_of
+from service.api.bodies import Reason, RequestBody, TableName, TimeOrAge
+from service.api.changes import invalidates_lake_cache
+from service.api.context import Context, ContextDep
+from service.api.paging import json_response
+from service.api.plan_terms import build_plan_filter
 from service.api.security import Caller, require
 from service.planning import bulk
 from service.store import ErrorClass
 
-router = APIRouter(prefix="/plans", tags=["plans"], dependencies=[changes_the_lake])
+router = APIRouter(prefix="/plans", tags=["plans"], dependencies=[invalidates_lake_cache])
 
 Writer = Annotated[Caller, require("write")]
-Key = Annotated[
+IdempotencyKey = Annotated[
     str | None,
     Header(
         min_length=1, max_length=255, description="A repeated call with the same key and token has no further effect."
@@ -27,7 +27,7 @@ Key = Annotated[
 ]
 
 
-class Chosen(Body):
+class BulkSelection(RequestBody):
     """Which plans, as the query of `GET /v1/plans` says it; why; and with `dry_run` only which ones they are."""
 
     table: TableName | None = None
@@ -35,54 +35,64 @@ class Chosen(Body):
     state: PlanState | None = None
     proposed: bool | None = None
     error: ErrorClass | None = None
-    since: Moment = None
-    until: Moment = None
+    since: TimeOrAge = None
+    until: TimeOrAge = None
     after: TableName | None = None
     reason: Reason = ""
     dry_run: bool = False
 
 
 @router.post("/cancel")
-def cancel_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: Key = None) -> Response:
+def cancel_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Cancel the plans that `chosen` means: requested ones at once, inflight ones before their commit.
 
     At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
     has those that could not be cancelled, each with the reason. 400 where nothing says which plans are meant.
     """
-    return _act(here, "cancel", caller, chosen, idempotency_key)
+    return _apply(context, "cancel", caller, chosen, idempotency_key)
 
 
 @router.post("/retry")
-def retry_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: Key = None) -> Response:
+def retry_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Request the failed plans that `chosen` means again; those whose partitions are not free are `left`.
 
     At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more.
     """
-    return _act(here, "retry", caller, chosen, idempotency_key)
+    return _apply(context, "retry", caller, chosen, idempotency_key)
 
 
 @router.post("/approve")
-def approve_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: Key = None) -> Response:
+def approve_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
     """Let those plans run that wait for it (mode `propose`) and that `chosen` means; `{"proposed": true}` means all.
 
     At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
     has those on which somebody else has decided meanwhile. What a scan proposes after `until` is not meant; a dry run
     says until when it has looked.
     """
-    return _act(here, "approve", caller, chosen, idempotency_key)
+    return _apply(context, "approve", caller, chosen, idempotency_key)
 
 
 @router.post("/decline")
-def decline_plans(here: Here, caller: Writer, chosen: Chosen, idempotency_key: Key = None) -> Response:
+def decline_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
     """End those plans that wait for approval and that `chosen` means, as `approve` does.
 
     What they would have rewritten is not proposed again while it is as it is.
     """
-    return _act(here, "decline", caller, chosen, idempotency_key)
+    return _apply(context, "decline", caller, chosen, idempotency_key)
 
 
-def _act(here: Context, action: bulk.Action, caller: Caller, chosen: Chosen, key: str | None) -> Response:
-    terms = terms_of(
+def _apply(
+    context: Context, action: bulk.BulkActionName, caller: Caller, chosen: BulkSelection, key: str | None
+) -> Response:
+    plan_filter = build_plan_filter(
         table=chosen.table,
         name=chosen.name,
         state=chosen.state,
@@ -92,6 +102,14 @@ def _act(here: Context, action: bulk.Action, caller: Caller, chosen: Chosen, key
         until=chosen.until,
     )
     if chosen.dry_run:
-        return document(bulk.would(here.store, action, terms, chosen.after))
-    done = bulk.act(here.store, action, terms, actor=caller.actor, reason=chosen.reason, key=key, after=chosen.after)
-    return document(done)
+        return json_response(bulk.preview_bulk_action(context.store, action, plan_filter, chosen.after))
+    done = bulk.run_bulk_action(
+        context.store,
+        action,
+        plan_filter,
+        actor=caller.actor,
+        reason=chosen.reason,
+        idempotency_key=key,
+        after=chosen.after,
+    )
+    return json_response(done)

@@ -13,11 +13,11 @@ from starlette.responses import Response
 
 from service import problems
 from service.api.bodies import MOST_PARTITIONS, PartitionPath, TableName
-from service.api.context import Context, Here
-from service.api.events import report
-from service.api.problems import ProblemError
+from service.api.context import Context, ContextDep
+from service.api.events import report_written
+from service.api.problems import HttpProblemError
 from service.api.security import Caller
-from service.api.table_lookup import located
+from service.api.table_lookup import find_table_at
 
 router = APIRouter(prefix="/events", tags=["events"])
 
@@ -30,7 +30,7 @@ _Key = Annotated[
     ),
 ]
 #: what of a callback is read, for the description of the API
-_CALLBACK = {
+_CALLBACK_SCHEMA = {
     "type": "object",
     "required": ["commitTime", "basePath"],
     "properties": {
@@ -42,11 +42,11 @@ _CALLBACK = {
         },
     },
 }
-_CALLER = Caller("Hudi's commit callback", "write")
+_HUDI_CALLER = Caller("Hudi's commit callback", "write")
 #: how the description of the API tells of the key
 SECURITY_SCHEMES = {"hudi": {"type": "apiKey", "in": "header", "name": KEY_HEADER}}
 #: a callback tells every file of a commit; its handler reads no body before it has checked the key
-MOST_BODY = {"/v1/events/hudi": 64 << 20}
+MAX_BODY_BYTES = {"/v1/events/hudi": 64 << 20}
 
 
 class WriteStat(BaseModel):
@@ -71,31 +71,35 @@ class HudiCommit(BaseModel):
         return found if len(found) <= MOST_PARTITIONS else None
 
 
-def callback_key(here: Here, key: _Key) -> Caller:
+def callback_key(context: ContextDep, key: _Key) -> Caller:
     """A dependency that lets only the bearer of the key of ``[http] hudi_callback_key`` through."""
-    expected = here.config.http.hudi_callback_key
+    expected = context.config.http.hudi_callback_key
     if expected is None:
-        raise ProblemError(problems.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
+        raise HttpProblemError(problems.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
     if not hmac.compare_digest((key or "").encode(), expected.get_secret_value().encode()):
-        raise ProblemError(problems.UNAUTHENTICATED, f"the key in the header {KEY_HEADER} is missing or wrong")
-    return _CALLER
+        raise HttpProblemError(problems.UNAUTHENTICATED, f"the key in the header {KEY_HEADER} is missing or wrong")
+    return _HUDI_CALLER
 
 
 @router.post(
     "/hudi",
     status_code=202,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CALLBACK}}}},
+    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CALLBACK_SCHEMA}}}},
 )
-async def hudi_written(here: Here, request: Request, caller: Annotated[Caller, Depends(callback_key)]) -> Response:
+async def hudi_written(
+    context: ContextDep, request: Request, caller: Annotated[Caller, Depends(callback_key)]
+) -> Response:
     """Hudi's own HTTP commit callback: the partitions of this commit are scanned now."""
     # Read here and not as a parameter, so that nobody's body is read before the key is checked.
     body = await request.body()
-    return await to_thread.run_sync(_hudi_written, here, body, caller)
+    return await to_thread.run_sync(_report_commit, context, body, caller)
 
 
-def _hudi_written(here: Context, body: bytes, caller: Caller) -> Response:
+def _report_commit(context: Context, body: bytes, caller: Caller) -> Response:
     try:
         commit = HudiCommit.model_validate_json(body)
     except ValidationError as error:
         raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in error.errors()]) from error
-    return report(here, located(here, commit.base_path), commit.partitions, caller, instant=commit.instant)
+    return report_written(
+        context, find_table_at(context, commit.base_path), commit.partitions, caller, instant=commit.instant
+    )

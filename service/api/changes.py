@@ -6,17 +6,17 @@ from typing import Annotated
 
 from fastapi import Depends
 
-from service.api.context import Here
+from service.api.context import ContextDep
 from service.api.security import Caller, require
 
 
-def _changing(here: Here, writer: Annotated[Caller, require("write")]) -> Iterator[None]:
+def _invalidate_lake_cache(context: ContextDep, writer: Annotated[Caller, require("write")]) -> Iterator[None]:
     # Only a writer's: else strangers could have the lake read anew as often as they like, by being refused.
     try:
         yield
     finally:
-        here.lake_cache.changed()
+        context.lake_cache.invalidate()
 
 
-changes_the_lake = Depends(_changing, scope="function")
+invalidates_lake_cache = Depends(_invalidate_lake_cache, scope="function")
 """For routes that change tables or plans: whoever has had the answer sees the change, on the page and in the status."""

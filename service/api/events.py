@@ -6,18 +6,18 @@ from typing import Annotated, Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from service.api.bodies import Body, Partitions, TableName
-from service.api.context import Context, Here
-from service.api.paging import document
+from service.api.bodies import Partitions, RequestBody, TableName
+from service.api.context import Context, ContextDep
+from service.api.paging import json_response
 from service.api.security import Caller, require
-from service.api.table_lookup import named_or_located
+from service.api.table_lookup import find_table_by_name_or_location
 from service.config.tables import ConfiguredTable
-from service.modes import PLANNED
+from service.modes import PLANNED_MODES
 
 router = APIRouter(prefix="/events", tags=["events"])
 
 
-class Commit(Body):
+class CommitReport(RequestBody):
     """A commit to a table (its name, or its location), to ``partitions`` or, without them, anywhere in it."""
 
     table: TableName
@@ -25,25 +25,25 @@ class Commit(Body):
 
 
 @router.post("/commit", status_code=202)
-def table_written(here: Here, caller: Annotated[Caller, require("write")], commit: Commit) -> Response:
+def table_written(context: ContextDep, caller: Annotated[Caller, require("write")], commit: CommitReport) -> Response:
     """A writer has committed to a table: these partitions are scanned now, and planned as at a regular scan.
 
     Partitions that do not exist are no error. Reports that come in a burst are one scan.
     """
-    table = named_or_located(here, commit.table)
-    return report(here, table, commit.partitions, caller)
+    table = find_table_by_name_or_location(context, commit.table)
+    return report_written(context, table, commit.partitions, caller)
 
 
-def report(
-    here: Context, table: ConfiguredTable, partitions: list[str] | None, caller: Caller, **facts: Any
+def report_written(
+    context: Context, table: ConfiguredTable, partitions: list[str] | None, caller: Caller, **facts: Any
 ) -> Response:
     """Store a report; a table that is not in mode propose or compact is not looked at before its next regular scan."""
     named = None if partitions is None else sorted({partition.strip("/") for partition in partitions})
-    accepted = table.mode in PLANNED
+    accepted = table.mode in PLANNED_MODES
     if accepted:
-        delay = here.config.daemon.report_delay
-        here.store.report_written(table.name, named, by=caller.actor, delay=delay)
+        delay = context.config.daemon.report_delay
+        context.store.report_written(table.name, named, reporter=caller.actor, delay=delay)
     reason = None if accepted else f"{table.name} is in mode {table.mode}"
-    response = document({"table": table.name, "partitions": named, "accepted": accepted, "reason": reason} | facts)
+    response = json_response({"table": table.name, "partitions": named, "accepted": accepted, "reason": reason} | facts)
     response.status_code = 202
     return response

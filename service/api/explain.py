@@ -9,26 +9,26 @@ from starlette.responses import Response
 
 from lake.errors import one_line
 from service import problems
-from service.api.context import Here
-from service.api.paging import document
-from service.api.problems import ProblemError
-from service.api.table_lookup import named
+from service.api.context import ContextDep
+from service.api.paging import json_response
+from service.api.problems import HttpProblemError
+from service.api.table_lookup import find_table
 from service.planning import scan
-from service.planning.account import explanation
-from service.problems import CommandError
+from service.planning.account import explanation_document
+from service.problems import ProblemError
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
 #: listings at a time: each may read much of a lake and hold a table's whole list of files
-_MOST_AT_ONCE = 4
+_MAX_CONCURRENT = 4
 #: files named in one answer; the lines by partition have no such limit
-_MOST_FILES = 100_000
-_listing = threading.BoundedSemaphore(_MOST_AT_ONCE)
+_MAX_FILES = 100_000
+_listing_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
 
 
 @router.get("/{table}/explain")
 def explain(
-    here: Here,
+    context: ContextDep,
     table: str,
     partition: Annotated[str | None, Query(description="Only this partition.")] = None,
     files: Annotated[bool, Query(description="One item per file instead of one per partition and reason.")] = False,
@@ -37,20 +37,24 @@ def explain(
 
     Nothing is stored. The process that answers lists the files itself and needs the same access as the scheduler.
     """
-    found = named(here, table)
-    if not _listing.acquire(blocking=False):
-        raise ProblemError(problems.TOO_MANY, f"{_MOST_AT_ONCE} tables are being listed already", {"Retry-After": "2"})
+    found = find_table(context, table)
+    if not _listing_slots.acquire(blocking=False):
+        raise HttpProblemError(
+            problems.TOO_MANY_REQUESTS, f"{_MAX_CONCURRENT} tables are being listed already", {"Retry-After": "2"}
+        )
     try:
-        decided = scan.explain(here.store, found, None if partition is None else partition.strip("/"))
-        writers = scan.writers_of(decided)
+        decided = scan.explain_table(context.store, found, None if partition is None else partition.strip("/"))
+        writers = scan.likely_writers_of(decided)
     except OSError as error:
         why = f"{one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
-        raise CommandError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
+        raise ProblemError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
     finally:
-        _listing.release()
-    if files and decided.decisions.num_rows > _MOST_FILES:
+        _listing_slots.release()
+    if files and decided.decisions.num_rows > _MAX_FILES:
         too_many = (
-            f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MOST_FILES} of one answer"
+            f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MAX_FILES} of one answer"
         )
-        raise CommandError(problems.SETTING, f"{too_many}; name a partition, or leave out files")
-    return document(explanation(found, decided, files=files, part=partition is not None, writers=writers))
+        raise ProblemError(problems.BAD_SETTING, f"{too_many}; name a partition, or leave out files")
+    return json_response(
+        explanation_document(found, decided, files=files, is_partial=partition is not None, writers=writers)
+    )

@@ -8,29 +8,29 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from service.api.context import Here
+from service.api.context import ContextDep
 
 health = APIRouter(prefix="/-", include_in_schema=False, default_response_class=PlainTextResponse)
 metrics = APIRouter(include_in_schema=False)
 explanations = APIRouter(include_in_schema=False)
 #: beside this module in an installed lakefold, among the other documentation in a clone
-_DOCS = (Path(__file__).parent, Path(__file__).parents[2] / "docs")
+_DOC_DIRECTORIES = (Path(__file__).parent, Path(__file__).parents[2] / "docs")
 
 
 @explanations.get("/docs/problems.md")
 def problems() -> Response:
     """The page that the ``type`` of a problem document points at."""
-    return _page("problems.md")
+    return _doc_page("problems.md")
 
 
 @explanations.get("/docs/runbook.md")
 def runbook() -> Response:
     """The page that alerts, status and halted tables point at."""
-    return _page("runbook.md")
+    return _doc_page("runbook.md")
 
 
-def _page(name: str) -> Response:
-    page = next(path for folder in _DOCS if (path := folder / name).is_file())
+def _doc_page(name: str) -> Response:
+    page = next(path for folder in _DOC_DIRECTORIES if (path := folder / name).is_file())
     return Response(page.read_bytes(), media_type="text/markdown; charset=utf-8")
 
 
@@ -41,21 +41,23 @@ async def healthy() -> str:
 
 
 @health.get("/ready")
-async def ready(here: Here) -> Response:
+async def ready(context: ContextDep) -> Response:
     """The role can do its work: the database answered lately, and an executor has Spark; 503 with the reason else."""
-    reason = here.not_ready()
+    reason = context.readiness_problem()
     return PlainTextResponse(f"{reason or 'ready'}\n", status_code=200 if reason is None else 503)
 
 
 @metrics.get("/metrics")
-async def scrape(here: Here, request: Request) -> Response:
+async def scrape(context: ContextDep, request: Request) -> Response:
     """The metrics as they were at the last refresh."""
     gzipped = "gzip" in request.headers.get("accept-encoding", "")
     headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if gzipped else {})
-    return _Parts(here.page.body(gzipped=gzipped), headers, here.page.content_type)
+    return _ChunkedResponse(
+        context.metrics_page.body_parts(gzipped=gzipped), headers, context.metrics_page.content_type
+    )
 
 
-class _Parts(Response):
+class _ChunkedResponse(Response):
     """An answer of many megabytes that nobody ever puts together."""
 
     def __init__(self, parts: Sequence[bytes], headers: Mapping[str, str], media_type: str) -> None:

@@ -14,23 +14,23 @@ from lake.errors import one_line
 from service import problems
 from service.config.loader import Config, ConfigError
 from service.config.oidc import OidcSettings
-from service.problems import CommandError
+from service.problems import ProblemError
 
 #: signatures with a key of the provider's; one made with the client's secret, or none, proves nothing here
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _TIMEOUT_SECONDS = 10.0
 #: for so long what the provider says of itself is not asked for again
-_FRESH_SECONDS = 600.0
+_METADATA_TTL_SECONDS = 600.0
 #: by which the clocks of two machines may differ
 _LEEWAY_SECONDS = 60
-_LONGEST_NAME = 200
+_MAX_NAME_LENGTH = 200
 #: questions to the provider at a time
-_MOST_AT_ONCE = 8
+_MAX_CONCURRENT = 8
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class PendingSignIn:
     """A sign-in under way, which the browser keeps and brings back."""
 
     state: str
@@ -39,23 +39,23 @@ class Begun:
     next: str
 
     @classmethod
-    def new(cls, next_: str) -> "Begun":
+    def new(cls, next_: str) -> "PendingSignIn":
         """Another one, which nobody can guess."""
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
         return cls(state=state, nonce=nonce, verifier=verifier, next=next_)
 
     @classmethod
-    def of(cls, kept: str) -> "Begun | None":
+    def from_cookie(cls, value: str) -> "PendingSignIn | None":
         """The one that ``words`` are of; None for anything else."""
         try:
-            values = json.loads(kept)
+            values = json.loads(value)
             texts = {key: values[key] for key in ("state", "nonce", "verifier", "next")}
         except (ValueError, TypeError, KeyError):
             return None
         return cls(**texts) if all(isinstance(text, str) and text for text in texts.values()) else None
 
     @property
-    def words(self) -> str:
+    def cookie_value(self) -> str:
         """As a browser can keep it."""
         return json.dumps({"state": self.state, "nonce": self.nonce, "verifier": self.verifier, "next": self.next})
 
@@ -68,21 +68,21 @@ class Person:
     scope: str | None
 
 
-class Provider:
+class OidcProvider:
     """The provider of a configuration. Thread-safe. What it is asked raises CommandError where that fails."""
 
     def __init__(self, settings: OidcSettings) -> None:
         self.settings = settings
-        self._asking = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        self._known: Mapping[str, Any] = {}
-        self._known_at = float("-inf")
+        self._request_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
+        self._metadata_cache: Mapping[str, Any] = {}
+        self._metadata_read_at = float("-inf")
 
     @property
-    def shown(self) -> str:
+    def display_name(self) -> str:
         """How people know it."""
         return urlsplit(self.settings.issuer or "").netloc
 
-    def address(self, begun: Begun) -> str:
+    def authorization_url(self, sign_in: PendingSignIn) -> str:
         """Where to send a browser."""
         from authlib.common.urls import add_params_to_uri
         from authlib.oauth2.rfc7636 import create_s256_code_challenge
@@ -92,24 +92,24 @@ class Provider:
             "client_id": self.settings.client_id,
             "redirect_uri": self.settings.redirect_url,
             "scope": " ".join(self.settings.scopes),
-            "state": begun.state,
-            "nonce": begun.nonce,
-            "code_challenge": create_s256_code_challenge(begun.verifier),
+            "state": sign_in.state,
+            "nonce": sign_in.nonce,
+            "code_challenge": create_s256_code_challenge(sign_in.verifier),
             "code_challenge_method": "S256",
         }
         return str(add_params_to_uri(self._metadata()["authorization_endpoint"], list(asked.items())))
 
-    def person(self, begun: Begun, code: str) -> Person:
+    def authenticate(self, sign_in: PendingSignIn, code: str) -> Person:
         """Who came back from the provider with ``code``."""
         metadata = self._metadata()
-        token = self._token(metadata, begun, code)
-        claims = self.checked(token, begun.nonce, self._asked(metadata["jwks_uri"]))
+        token = self._exchange_code(metadata, sign_in, code)
+        claims = self.verify_id_token(token, sign_in.nonce, self._request_json(metadata["jwks_uri"]))
         if self.settings.groups_claim not in claims and "userinfo_endpoint" in metadata:
             bearer = {"Authorization": f"Bearer {token.get('access_token')}"}
-            claims = self._completed(claims, self._asked(metadata["userinfo_endpoint"], headers=bearer))
-        return self._person(claims)
+            claims = self._merge_userinfo(claims, self._request_json(metadata["userinfo_endpoint"], headers=bearer))
+        return self._person_from_claims(claims)
 
-    def checked(self, token: Mapping[str, Any], nonce: str, keys: Mapping[str, Any]) -> dict[str, Any]:
+    def verify_id_token(self, token: Mapping[str, Any], nonce: str, keys: Mapping[str, Any]) -> dict[str, Any]:
         """The claims of the ID token in ``token``, signed with one of ``keys``, for this sign-in and this client."""
         from authlib.oidc.core import CodeIDToken
         from joserfc import jwt
@@ -135,16 +135,18 @@ class Provider:
             )
             claims.validate(leeway=_LEEWAY_SECONDS)
         except (JoseError, KeyError, ValueError, TypeError) as error:
-            what = f"what {self.shown} says about who signed in is not valid: {one_line(error)}"
-            raise CommandError(problems.FORBIDDEN, what) from error
+            what = f"what {self.display_name} says about who signed in is not valid: {one_line(error)}"
+            raise ProblemError(problems.FORBIDDEN, what) from error
         return dict(claims)
 
-    def _completed(self, claims: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    def _merge_userinfo(self, claims: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         if more.get("sub") != claims["sub"]:
-            raise CommandError(problems.FORBIDDEN, f"{self.shown} described another person than the one who signed in")
+            raise ProblemError(
+                problems.FORBIDDEN, f"{self.display_name} described another person than the one who signed in"
+            )
         return {**more, **claims}
 
-    def _person(self, claims: Mapping[str, Any]) -> Person:
+    def _person_from_claims(self, claims: Mapping[str, Any]) -> Person:
         groups = claims.get(self.settings.groups_claim) or ()
         own = {groups} if isinstance(groups, str) else {group for group in groups if isinstance(group, str)}
         scope = None
@@ -157,59 +159,61 @@ class Provider:
         if not isinstance(name, str) or not name.strip() or not name.isprintable() or unproved:
             name = str(claims["sub"])
         shown = "".join(char for char in name if char.isprintable())
-        return Person(name=shown[:_LONGEST_NAME], scope=scope)
+        return Person(name=shown[:_MAX_NAME_LENGTH], scope=scope)
 
     def _metadata(self) -> Mapping[str, Any]:
         """What the provider says of itself."""
-        if time.monotonic() - self._known_at > _FRESH_SECONDS:
+        if time.monotonic() - self._metadata_read_at > _METADATA_TTL_SECONDS:
             issuer = self.settings.issuer or ""
-            found = self._asked(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+            found = self._request_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             if found.get("issuer") != issuer:
-                raise self._unusable(f"it calls itself {found.get('issuer')!r}, and [oidc] issuer says {issuer!r}")
+                raise self._provider_error(
+                    f"it calls itself {found.get('issuer')!r}, and [oidc] issuer says {issuer!r}"
+                )
             missing = [name for name in _ENDPOINTS if not isinstance(found.get(name), str)]
             if missing:
-                raise self._unusable(f"it does not tell its {missing[0]}")
-            self._known, self._known_at = found, time.monotonic()
-        return self._known
+                raise self._provider_error(f"it does not tell its {missing[0]}")
+            self._metadata_cache, self._metadata_read_at = found, time.monotonic()
+        return self._metadata_cache
 
-    def _token(self, metadata: Mapping[str, Any], begun: Begun, code: str) -> dict[str, Any]:
+    def _exchange_code(self, metadata: Mapping[str, Any], sign_in: PendingSignIn, code: str) -> dict[str, Any]:
         """What the provider gives for ``code``; CommandError where it has been used, or is another sign-in's."""
         settings, form = self.settings, {"grant_type": "authorization_code", "code": code}
-        form |= {"redirect_uri": settings.redirect_url or "", "code_verifier": begun.verifier}
+        form |= {"redirect_uri": settings.redirect_url or "", "code_verifier": sign_in.verifier}
         known, auth = settings.client_id or "", None
         secret = settings.client_secret.get_secret_value() if settings.client_secret else ""
         if "client_secret_basic" in metadata.get("token_endpoint_auth_methods_supported", ["client_secret_basic"]):
             auth = (quote_plus(known), quote_plus(secret))  # RFC 6749, 2.3.1
         else:
             form |= {"client_id": known, "client_secret": secret}
-        return self._asked(metadata["token_endpoint"], data=form, auth=auth)
+        return self._request_json(metadata["token_endpoint"], data=form, auth=auth)
 
-    def _asked(self, url: str, **more: Any) -> dict[str, Any]:
+    def _request_json(self, url: str, **more: Any) -> dict[str, Any]:
         """The JSON object at ``url``; with a form in ``data`` what is answered to it."""
         import httpx
 
         # Whoever waits for a provider that is silent has a thread that others need.
-        if not self._asking.acquire(blocking=False):
-            raise self._unusable(f"{_MOST_AT_ONCE} others are waiting for it already")
+        if not self._request_slots.acquire(blocking=False):
+            raise self._provider_error(f"{_MAX_CONCURRENT} others are waiting for it already")
         try:
             response = httpx.request("POST" if "data" in more else "GET", url, timeout=_TIMEOUT_SECONDS, **more)
             found = response.json()
         except (httpx.HTTPError, ValueError) as error:
-            raise self._unusable(one_line(error)) from error
+            raise self._provider_error(one_line(error)) from error
         finally:
-            self._asking.release()
+            self._request_slots.release()
         if not isinstance(found, dict):
-            raise self._unusable(f"{urlsplit(url).path} is no JSON object")
+            raise self._provider_error(f"{urlsplit(url).path} is no JSON object")
         if response.is_error:
             why = found.get("error_description") or found.get("error") or f"status {response.status_code}"
-            raise CommandError(problems.FORBIDDEN, f"{self.shown} refuses: {why}")
+            raise ProblemError(problems.FORBIDDEN, f"{self.display_name} refuses: {why}")
         return found
 
-    def _unusable(self, why: str) -> CommandError:
-        return CommandError(problems.TRANSIENT, f"can't sign in at {self.shown}: {why}")
+    def _provider_error(self, why: str) -> ProblemError:
+        return ProblemError(problems.TRANSIENT, f"can't sign in at {self.display_name}: {why}")
 
 
-def provider_of(config: Config) -> Provider | None:
+def create_provider(config: Config) -> OidcProvider | None:
     """The provider of ``config``, None without one. Raises ConfigError where the extra for it is not installed."""
     if config.oidc.issuer is None:
         return None
@@ -217,4 +221,4 @@ def provider_of(config: Config) -> Provider | None:
         import authlib.oidc.core  # noqa: F401
     except ModuleNotFoundError as error:
         raise ConfigError("[oidc] needs what is not installed: pip install 'lakefold[oidc]'") from error
-    return Provider(config.oidc)
+    return OidcProvider(config.oidc)

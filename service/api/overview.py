@@ -7,55 +7,55 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from service import documents
-from service.api.context import Here
-from service.api.paging import LISTED, TREND, document, page
+from service.api.context import ContextDep
+from service.api.paging import LIST_RESPONSES, TREND_RESPONSES, json_response, list_response
 from service.api.security import Caller, require
-from service.api.table_lookup import named
+from service.api.table_lookup import find_table
 from service.documents import readings
 
 router = APIRouter(tags=["service"])
 
 
 @router.get("/status")
-def status(here: Here) -> Response:
+def status(context: ContextDep) -> Response:
     """How the lake is, who works on it and what needs a person, as it was `taken_at`, a second ago at most."""
-    return document(documents.status(here.lake_cache.lake(fresh=True)))
+    return json_response(documents.status(context.lake_cache.get(fresh=True)))
 
 
-@router.get("/trend", responses=TREND)
-def trend(here: Here) -> Response:
+@router.get("/trend", responses=TREND_RESPONSES)
+def trend(context: ContextDep) -> Response:
     """How the tables in modes propose and compact changed together over 30 days, in points as of a table's trend."""
-    return document(readings.trend(documents.lake_points(here.lake_cache.lake(fresh=True))))
+    return json_response(readings.trend_document(documents.lake_points(context.lake_cache.get(fresh=True))))
 
 
-@router.get("/processes", responses=LISTED)
-def processes(here: Here, request: Request) -> Response:
+@router.get("/processes", responses=LIST_RESPONSES)
+def processes(context: ContextDep, request: Request) -> Response:
     """The processes of this lakefold: what each does, runs and leads, how it is with Spark, and when it was last seen.
 
     One that ended without taking leave is shown for a day, with `live` false.
     """
-    lake = here.lake_cache.lake(fresh=True)
-    return page(request, documents.process_list(lake.processes, lake.leaders, lake.running))
+    lake = context.lake_cache.get(fresh=True)
+    return list_response(request, documents.process_list(lake.processes, lake.leaders, lake.running_plans))
 
 
-@router.get("/cleaning", responses=LISTED)
-def cleaning(here: Here, request: Request) -> Response:
+@router.get("/cleaning", responses=LIST_RESPONSES)
+def cleaning(context: ContextDep, request: Request) -> Response:
     """Bytes that plans replaced by the day (UTC) on which their retention ends, earliest first, an item a table.
 
     Days in the past are what the cleaner has not come to yet, or keeps for a reason that `lakefold clean -n` tells.
     """
-    return page(request, readings.deletion_days(here.store, here.configured))
+    return list_response(request, readings.load_deletion_days(context.store, context.configured_table))
 
 
-@router.get("/settings", responses=LISTED)
+@router.get("/settings", responses=LIST_RESPONSES)
 def settings(
-    here: Here,
+    context: ContextDep,
     request: Request,
     caller: Annotated[Caller, require("read")],
     table: Annotated[str | None, Query(description="The settings of this table instead of the service's.")] = None,
 ) -> Response:
     """Every setting in force and where it came from; secrets are hidden."""
     if table is None:
-        caller.check_everything()
-        return page(request, documents.service_settings(here.config))
-    return page(request, documents.table_settings(named(here, table)))
+        caller.require_all_tables()
+        return list_response(request, documents.service_settings(context.config))
+    return list_response(request, documents.table_settings(find_table(context, table)))

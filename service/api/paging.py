@@ -14,7 +14,7 @@ _SHARE: Mapping[str, Any] = {"type": ["number", "null"], "description": "null wi
 _TIME: Mapping[str, Any] = {"type": "string", "format": "date-time"}
 
 
-def _figures(meaning: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
+def _array_schema(meaning: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
     item = {"type": "object", "required": list(properties), "properties": properties}
     return {"type": "array", "description": meaning, "items": item}
 
@@ -22,7 +22,7 @@ def _figures(meaning: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many items.")]
 
 #: how a list is described, for ``responses`` of its route
-LISTED: dict[int | str, dict[str, Any]] = {
+LIST_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One page of a list",
         "content": {
@@ -41,7 +41,7 @@ LISTED: dict[int | str, dict[str, Any]] = {
 }
 
 #: how a trend is described, for ``responses`` of its route
-TREND: dict[int | str, dict[str, Any]] = {
+TREND_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A trend",
         "content": {
@@ -50,7 +50,7 @@ TREND: dict[int | str, dict[str, Any]] = {
                     "type": "object",
                     "required": ["points", "trends"],
                     "properties": {
-                        "points": _figures(
+                        "points": _array_schema(
                             "oldest first",
                             at=_TIME,
                             files=_COUNT,
@@ -62,7 +62,7 @@ TREND: dict[int | str, dict[str, Any]] = {
                             rewritten_bytes=_COUNT,
                             freed_bytes=_COUNT,
                         ),
-                        "trends": _figures(
+                        "trends": _array_schema(
                             "of 7 days and of 30; empty before there are two points",
                             days=_COUNT,
                             since=_TIME,
@@ -83,14 +83,14 @@ TREND: dict[int | str, dict[str, Any]] = {
 }
 
 
-def document(value: Any) -> Response:
+def json_response(value: Any) -> Response:
     """``value`` as JSON, in the form that ``--json`` has."""
     return Response(to_json(value), media_type="application/json")
 
 
-def page(request: Request, items: Sequence[Any], after: str | None = None, **facts: Any) -> Response:
+def list_response(request: Request, items: Sequence[Any], after: str | None = None, **facts: Any) -> Response:
     """A list of which these are ``items``; ``after`` continues it, None on its last page. ``facts`` are of the list."""
-    response = document({"items": items, "next": after, **facts})
+    response = json_response({"items": items, "next": after, **facts})
     if after is not None:
         following = request.url.include_query_params(after=after)
         response.headers["Link"] = f'<{following.path}?{following.query}>; rel="next"'

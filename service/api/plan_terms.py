@@ -6,11 +6,11 @@ from typing import Annotated
 from fastapi import Depends, Query
 
 from lake.plan import PlanState
-from service.api.bodies import Moment
-from service.store import ErrorClass, PlanTerms
+from service.api.bodies import TimeOrAge
+from service.store import ErrorClass, PlanFilter
 
 
-def _terms(
+def _plan_filter_from_query(
     table: Annotated[str | None, Query(description="Only this table's.")] = None,
     name: Annotated[str | None, Query(max_length=1024, description="Only of tables whose name contains this.")] = None,
     state: Annotated[PlanState | None, Query(description="Only plans in this state.")] = None,
@@ -18,39 +18,41 @@ def _terms(
         bool | None, Query(description="Only plans that wait for approval (mode `propose`), or only others.")
     ] = None,
     error: Annotated[ErrorClass | None, Query(description="Only plans with this kind of error.")] = None,
-    since: Annotated[Moment, Query(description="Created then or later: a date, a time, or how long ago.")] = None,
-    until: Annotated[Moment, Query(description="Created before then.")] = None,
-) -> PlanTerms:
-    return terms_of(table=table, name=name, state=state, proposed=proposed, error=error, since=since, until=until)
+    since: Annotated[TimeOrAge, Query(description="Created then or later: a date, a time, or how long ago.")] = None,
+    until: Annotated[TimeOrAge, Query(description="Created before then.")] = None,
+) -> PlanFilter:
+    return build_plan_filter(
+        table=table, name=name, state=state, proposed=proposed, error=error, since=since, until=until
+    )
 
 
-def terms_of(
+def build_plan_filter(
     *,
     table: str | None,
     name: str | None,
     state: PlanState | None,
     proposed: bool | None,
     error: ErrorClass | None,
-    since: Moment,
-    until: Moment,
-) -> PlanTerms:
+    since: TimeOrAge,
+    until: TimeOrAge,
+) -> PlanFilter:
     """Those that say something."""
-    terms: PlanTerms = {}
+    plan_filter: PlanFilter = {}
     if table:
-        terms["table"] = table
+        plan_filter["table"] = table
     if name:
-        terms["name"] = name
+        plan_filter["name"] = name
     if state is not None:
-        terms["state"] = state
+        plan_filter["state"] = state
     if proposed is not None:
-        terms["proposed"] = proposed
+        plan_filter["proposed"] = proposed
     if error is not None:
-        terms["error_class"] = error
+        plan_filter["error_class"] = error
     if since is not None:
-        terms["since"] = since
+        plan_filter["since"] = since
     if until is not None:
-        terms["until"] = until
-    return terms
+        plan_filter["until"] = until
+    return plan_filter
 
 
-Terms = Annotated[PlanTerms, Depends(_terms)]
+PlanFilterQuery = Annotated[PlanFilter, Depends(_plan_filter_from_query)]

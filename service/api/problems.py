@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from lake.errors import LakefoldError
 from service import problems
-from service.problems import CommandError, Problem
+from service.problems import Problem, ProblemError
 from service.text import to_json
 
 logger = logging.getLogger(__name__)
@@ -22,17 +22,17 @@ _BY_STATUS: Mapping[int, Problem] = {
     401: problems.UNAUTHENTICATED,
     403: problems.FORBIDDEN,
     404: problems.NOT_FOUND,
-    405: problems.METHOD,
-    408: problems.TOO_SLOW,
-    413: problems.TOO_LARGE,
-    421: problems.HOST,
-    422: problems.INVALID,
-    429: problems.TOO_MANY,
+    405: problems.METHOD_NOT_ALLOWED,
+    408: problems.BODY_TIMEOUT,
+    413: problems.BODY_TOO_LARGE,
+    421: problems.WRONG_HOST,
+    422: problems.INVALID_FIELD,
+    429: problems.TOO_MANY_REQUESTS,
     503: problems.TRANSIENT,
 }
 
 
-class ProblemError(CommandError):
+class HttpProblemError(ProblemError):
     """A problem with headers of its own."""
 
     def __init__(self, problem: Problem, detail: str, headers: Mapping[str, str] | None = None, **facts: Any) -> None:
@@ -42,7 +42,7 @@ class ProblemError(CommandError):
 
 def problem_response(error: BaseException, instance: str) -> Response:
     """``error`` as a response; ``instance`` is the path asked for."""
-    document = problems.problem_object(error)
+    document = problems.problem_document(error)
     if problems.classify(error) is problems.ERROR:  # its text may tell what is nobody's business
         document["detail"] = "an error nobody foresaw; the log of lakefold has it"
     linked = {**document, "type": f"/{document['type']}", "instance": instance}
@@ -55,7 +55,7 @@ def problem_response(error: BaseException, instance: str) -> Response:
     )
 
 
-def add_handlers(app: FastAPI) -> None:
+def add_exception_handlers(app: FastAPI) -> None:
     """Answer every error with a problem document."""
     for kind in (LakefoldError, Exception):
         app.add_exception_handler(kind, _on_error)
@@ -72,10 +72,10 @@ async def _on_error(request: Request, error: Exception) -> Response:
 async def on_http_error(request: Request, error: Exception) -> Response:
     """The problem document of an HTTP error that a router or FastAPI raised."""
     assert isinstance(error, HTTPException)
-    return problem_response(problem_of(request, error), request.url.path)
+    return problem_response(problem_from_http_error(request, error), request.url.path)
 
 
-def problem_of(request: Request, error: HTTPException) -> ProblemError:
+def problem_from_http_error(request: Request, error: HTTPException) -> HttpProblemError:
     """The problem that an HTTP error of a router or of FastAPI is, with its status and headers."""
     problem = _BY_STATUS.get(error.status_code, replace(problems.USAGE, status=error.status_code))
     detail = str(error.detail)
@@ -83,7 +83,7 @@ def problem_of(request: Request, error: HTTPException) -> ProblemError:
         detail = f"there is nothing at {request.url.path}"
     elif error.status_code == 405:
         detail = f"{request.method} is not for {request.url.path}"
-    return ProblemError(problem, detail, error.headers)
+    return HttpProblemError(problem, detail, error.headers)
 
 
 async def _on_invalid(request: Request, error: Exception) -> Response:
@@ -93,5 +93,5 @@ async def _on_invalid(request: Request, error: Exception) -> Response:
         for entry in error.errors()
     ]
     first = errors[0]
-    invalid = CommandError(problems.INVALID, f"{first['where']}: {first['message']}", errors=errors)
+    invalid = ProblemError(problems.INVALID_FIELD, f"{first['where']}: {first['message']}", errors=errors)
     return problem_response(invalid, request.url.path)

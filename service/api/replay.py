@@ -10,37 +10,37 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from service import documents, problems
-from service.api.context import Here
-from service.api.paging import document
-from service.api.problems import ProblemError
-from service.api.table_lookup import named
-from service.planning.replay import DAYS, LONGEST, advise_table, at_most, grid_of, replay_table
+from service.api.context import ContextDep
+from service.api.paging import json_response
+from service.api.problems import HttpProblemError
+from service.api.table_lookup import find_table
+from service.planning.replay import DEFAULT_DAYS, MAX_PERIOD, advise_table, deadline_check, parse_grid, replay_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
 #: each keeps a core busy for as long as it may take
-_MOST_AT_ONCE = 1
-_SECONDS = 30.0
-_replaying = threading.BoundedSemaphore(_MOST_AT_ONCE)
-Days = Annotated[float, Query(gt=0, le=LONGEST.days, description="How much of the past.")]
+_MAX_CONCURRENT = 1
+_MAX_SECONDS = 30.0
+_replay_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
+Days = Annotated[float, Query(gt=0, le=MAX_PERIOD.days, description="How much of the past.")]
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
+def replay_slot() -> Iterator[None]:
     """Raise ProblemError where somebody else's table is being replayed."""
-    if not _replaying.acquire(blocking=False):
-        raise ProblemError(problems.TOO_MANY, "another table is being replayed", {"Retry-After": "5"})
+    if not _replay_slots.acquire(blocking=False):
+        raise HttpProblemError(problems.TOO_MANY_REQUESTS, "another table is being replayed", {"Retry-After": "5"})
     try:
         yield
     finally:
-        _replaying.release()
+        _replay_slots.release()
 
 
 @router.get("/{table}/replay")
 def replay(
-    here: Here,
+    context: ContextDep,
     table: str,
-    days: Days = DAYS,
+    days: Days = DEFAULT_DAYS,
     settings: Annotated[
         list[str] | None,
         Query(
@@ -54,20 +54,22 @@ def replay(
     where it asks for more than 24 policies or 100,000 commits, or takes longer than half a minute; 429 while another
     replay is under way. docs/planning.md says how each number comes about.
     """
-    grid = grid_of(settings or [])
-    found = named(here, table)
-    with one_at_a_time():
-        done = replay_table(here.config, here.store, found, days=days, grid=grid, check=at_most(_SECONDS))
-    return document(documents.replay(done.table, done.history, done.comparison, done.rates))
+    grid = parse_grid(settings or [])
+    found = find_table(context, table)
+    with replay_slot():
+        done = replay_table(
+            context.config, context.store, found, days=days, grid=grid, check=deadline_check(_MAX_SECONDS)
+        )
+    return json_response(documents.replay(done.table, done.history, done.comparison, done.rates))
 
 
 @router.get("/{table}/advice")
-def advice(here: Here, table: str, days: Days = DAYS) -> Response:
+def advice(context: ContextDep, table: str, days: Days = DEFAULT_DAYS) -> Response:
     """Which writes made the table's small files, and the one setting of its writer whose change would have saved most.
 
     `change` is null where nothing is worth it. Stores nothing. 422 and 429 as for a replay.
     """
-    found = named(here, table)
-    with one_at_a_time():
-        history, advised = advise_table(here.store, found, days=days, check=at_most(_SECONDS))
-    return document(documents.advice(found.name, history, advised))
+    found = find_table(context, table)
+    with replay_slot():
+        history, advised = advise_table(context.store, found, days=days, check=deadline_check(_MAX_SECONDS))
+    return json_response(documents.advice(found.name, history, advised))

@@ -15,22 +15,22 @@ from starlette.requests import HTTPConnection
 from lake.errors import Rejected
 from service import problems
 from service.api.context import Context
-from service.api.problems import ProblemError
-from service.store import EVERYTHING, Reach
+from service.api.problems import HttpProblemError
+from service.store import UNRESTRICTED, TableScope
 
 #: the cookie in which the page keeps its token
-COOKIE = "lakefold_token"
+TOKEN_COOKIE = "lakefold_token"
 READ, WRITE = "read", "write"
 #: methods that change nothing and whose requests have no body
-SAFE = ("GET", "HEAD", "OPTIONS")
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 #: what proxies add; whoever comes through one may come from anywhere
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 #: a name or IPv4 address, or an IPv6 address in brackets, and a port; a list or user information is neither
-_HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
+_HOST_PATTERN = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 
 #: only for the description of the API; the Guard has looked at the header before
-_Described = Annotated[
+_TokenSecurityScheme = Annotated[
     Any,
     Depends(
         HTTPBearer(auto_error=False, scheme_name="token", description="lakefold tokens add NAME --scope read|write")
@@ -47,7 +47,7 @@ class Caller:
 
     name: str | None
     scope: str
-    reach: Reach = EVERYTHING
+    table_scope: TableScope = UNRESTRICTED
     person: str | None = None
 
     @property
@@ -57,21 +57,21 @@ class Caller:
             return f"oidc {self.person}"
         return f"token {self.name}" if self.name is not None else "anonymous"
 
-    def check_everything(self) -> None:
+    def require_all_tables(self) -> None:
         """Raise ProblemError where what is asked for concerns all tables and not all are within reach."""
-        if not self.reach.everything:
-            detail = f"{self.actor} is limited to {self.reach.words}; this concerns all tables"
-            raise ProblemError(problems.FORBIDDEN, detail, tables=self.reach.patterns)
+        if not self.table_scope.is_unrestricted:
+            detail = f"{self.actor} is limited to {self.table_scope.text}; this concerns all tables"
+            raise HttpProblemError(problems.FORBIDDEN, detail, tables=self.table_scope.patterns)
 
 
-def require(scope: str, *, everything: bool = False) -> Any:
+def require(scope: str, *, all_tables: bool = False) -> Any:
     """A dependency that lets only callers with ``scope`` (read or write) through; its value is the Caller.
 
     Every route but those of health has one. 401 where a token is missing or not in force, 403 where its scope
     does not suffice; with ``everything`` also where it does not reach all tables.
     """
 
-    async def required(request: Request, _: _Described) -> Caller:
+    async def required(request: Request, _: _TokenSecurityScheme) -> Caller:
         caller: Caller | None = request.state.caller
         if caller is None:
             if request.state.token is not None:
@@ -82,50 +82,50 @@ def require(scope: str, *, everything: bool = False) -> Any:
                 what = "writing needs a token of scope write: Authorization: Bearer …"
                 raise _unauthenticated(what, 'scope="write"')
             detail = f"token {caller.name!r} has scope {caller.scope}; this needs scope {scope}"
-            raise ProblemError(problems.FORBIDDEN, detail, scope=scope)
-        if everything:
-            caller.check_everything()
+            raise HttpProblemError(problems.FORBIDDEN, detail, scope=scope)
+        if all_tables:
+            caller.require_all_tables()
         return caller
 
     required.scope = scope  # type: ignore[attr-defined]
     return Depends(required)
 
 
-def _unauthenticated(what: str, more: str) -> ProblemError:
+def _unauthenticated(what: str, more: str) -> HttpProblemError:
     challenge = ", ".join(filter(None, ('Bearer realm="lakefold"', more)))
-    return ProblemError(problems.UNAUTHENTICATED, what, {"WWW-Authenticate": challenge})
+    return HttpProblemError(problems.UNAUTHENTICATED, what, {"WWW-Authenticate": challenge})
 
 
-def token_of(connection: HTTPConnection) -> tuple[str | None, bool]:
+def request_token(connection: HTTPConnection) -> tuple[str | None, bool]:
     """The token of a request, and whether it came in the cookie."""
     kind, _, value = connection.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and value.strip():
         return value.strip(), False
-    cookie = connection.cookies.get(COOKIE)
+    cookie = connection.cookies.get(TOKEN_COOKIE)
     return (cookie, True) if cookie else (None, False)
 
 
-def host_of(headers: Headers) -> str:
+def request_host(headers: Headers) -> str:
     """The name by which a request calls us, in lower case and without its port; '' where it names none.
 
     Raises ProblemError for a header that is no name: what another program would take it for nobody knows.
     """
     header = headers.get("host", "")
-    found = _HOST.fullmatch(header)
+    found = _HOST_PATTERN.fullmatch(header)
     if header and found is None:
-        raise ProblemError(problems.USAGE, f"the Host header is {header!r} and not NAME or NAME:PORT")
+        raise HttpProblemError(problems.USAGE, f"the Host header is {header!r} and not NAME or NAME:PORT")
     return (found["name"] or found["ipv6"]).lower() if found else ""
 
 
 def check_same_origin(method: str, headers: Headers) -> None:
     """Raise ProblemError where a write by cookie may have been started by another site."""
-    if method in SAFE:
+    if method in SAFE_METHODS:
         return
     site = headers.get("sec-fetch-site")
     origin = urlsplit(headers.get("origin", "")).netloc
     if site == "same-origin" or (site is None and origin and origin == headers.get("host")):
         return
-    raise ProblemError(problems.FORBIDDEN, "a write with the page's cookie must come from the page itself")
+    raise HttpProblemError(problems.FORBIDDEN, "a write with the page's cookie must come from the page itself")
 
 
 def is_loopback(address: str) -> bool:
@@ -136,9 +136,9 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def reads_are_open(context: Context, host: str, headers: Headers) -> bool:
+def allows_anonymous_reads(context: Context, host: str, headers: Headers) -> bool:
     """Whether a read needs no token: on the loopback, by a name of the loopback, and not handed on by a proxy."""
-    forwarded = any(name in headers for name in _FORWARDED)
+    forwarded = any(name in headers for name in _FORWARDING_HEADERS)
     return is_loopback(context.config.http.address) and host in _LOOPBACK_HOSTS and not forwarded
 
 
@@ -158,7 +158,7 @@ def check_exposure(context: Context) -> None:
     """Raise Rejected where the process would listen beyond this machine and nobody has a token, or can get one."""
     http = context.config.http
     asks = context.serves_api or http.metrics_token
-    if asks and not is_loopback(http.address) and context.oidc is None and not context.tokens.any_in_force():
+    if asks and not is_loopback(http.address) and context.oidc is None and not context.tokens.has_tokens():
         raise Rejected(
             f"http.address {http.address} can be reached by others and no token is stored; first: "
             'lakefold tokens add NAME --scope read, or set [http] address = "127.0.0.1"'

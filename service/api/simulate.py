@@ -10,23 +10,23 @@ from starlette.responses import Response
 from planner.writers.model import Operation
 from planner.writers.simulation import WriterKind
 from service import documents
-from service.api.bodies import Body, PartitionPath, Partitions
-from service.api.paging import document
+from service.api.bodies import PartitionPath, Partitions, RequestBody
+from service.api.paging import json_response
 from service.api.requests import Setting, SettingName
 
 router = APIRouter(prefix="/simulate", tags=["simulate"])
 
 #: bytes of a body, by path: reading suffices here, so that less is taken than of whoever may write
-MOST_BODY = {"/v1/simulate": 256 << 10}
+MAX_BODY_BYTES = {"/v1/simulate": 256 << 10}
 #: files of all steps together in one answer
-_MOST_FILES = 50_000
+_MAX_FILES = 50_000
 #: a number, or with a unit: 96MB
 Size = Annotated[int | str, Field(examples=["96MB", 125829120])]
 Count = Annotated[int, Field(ge=0, le=10**15)]
-_MOST_BATCHES = 10_000
+_MAX_BATCHES = 10_000
 
 
-class Amount(Body):
+class RowAmount(RequestBody):
     """Rows of one partition, or the same of each of several: two of `rows`, `bytes` and `row_bytes` say how much."""
 
     partition: PartitionPath | None = None
@@ -36,29 +36,29 @@ class Amount(Body):
     row_bytes: float | None = None
 
 
-class PartOfBatch(Amount):
+class BatchWrite(RowAmount):
     """What a batch does with some rows."""
 
     operation: Operation
 
 
-class Batch(Amount):
+class BatchBody(RowAmount):
     """Writes that are committed at once: one of its own, or those of `writes`."""
 
     operation: Operation | None = None
-    writes: Annotated[list[PartOfBatch], Field(max_length=_MOST_BATCHES)] | None = None
+    writes: Annotated[list[BatchWrite], Field(max_length=_MAX_BATCHES)] | None = None
     tasks: Annotated[int, Field(ge=1, le=10**9)] | None = None
-    repeat: Annotated[int, Field(ge=1, le=_MOST_BATCHES)] | None = None
+    repeat: Annotated[int, Field(ge=1, le=_MAX_BATCHES)] | None = None
 
 
-class ScenarioBody(Body):
+class ScenarioBody(RequestBody):
     """A writer with its settings under their own names, the files that are there, and the batches."""
 
     writer: WriterKind
     row_bytes: float | None = None
     settings: Annotated[dict[SettingName, Setting], Field(default_factory=dict, max_length=100)]
-    files: Annotated[list[Amount], Field(default_factory=list, max_length=_MOST_BATCHES)]
-    batches: Annotated[list[Batch], Field(min_length=1, max_length=_MOST_BATCHES)]
+    files: Annotated[list[RowAmount], Field(default_factory=list, max_length=_MAX_BATCHES)]
+    batches: Annotated[list[BatchBody], Field(min_length=1, max_length=_MAX_BATCHES)]
 
 
 @router.post("")
@@ -67,4 +67,6 @@ def simulate(scenario: ScenarioBody) -> Response:
 
     422 where the scenario can't be simulated, and where it would make more than 50,000 files over all batches.
     """
-    return document(documents.simulation(scenario.model_dump(mode="json", exclude_none=True), most_files=_MOST_FILES))
+    return json_response(
+        documents.simulation(scenario.model_dump(mode="json", exclude_none=True), most_files=_MAX_FILES)
+    )

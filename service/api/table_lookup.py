@@ -7,42 +7,44 @@ Of a path only this is looked at: which directory it leads to, where no table's 
 import os
 import re
 
-from lake.locations import canonical_location, is_local, place_of
+from lake.locations import canonical_location, is_local, location_identity
 from service import problems
 from service.api.context import Context
 from service.config.tables import ConfiguredTable
-from service.problems import CommandError
+from service.problems import ProblemError
 from service.store import NotFound
-from service.text import nearest, plural
+from service.text import did_you_mean, plural
 
 
-def named(here: Context, word: str) -> ConfiguredTable:
+def find_table(context: Context, name: str) -> ConfiguredTable:
     """The registered table called ``word``. Raises CommandError with the nearest name."""
     try:
-        return here.configured(here.store.table_state(word))
+        return context.configured_table(context.store.table_state(name))
     except NotFound:
-        known = [state.name for state in here.store.tables()]
-    hint = nearest(word, known) or f"; {plural(len(known), 'table')} known"
-    raise CommandError(problems.NOT_FOUND, f"no table {word!r}{hint}", table=word)
+        known = [state.name for state in context.store.table_states()]
+    hint = did_you_mean(name, known) or f"; {plural(len(known), 'table')} known"
+    raise ProblemError(problems.NOT_FOUND, f"no table {name!r}{hint}", table=name)
 
 
-def located(here: Context, location: str) -> ConfiguredTable:
+def find_table_at(context: Context, location: str) -> ConfiguredTable:
     """The registered table at ``location``, however its URI is spelled. Raises CommandError."""
-    wanted, states = same_location(location), here.store.tables()
-    found = next((state for state in states if same_location(state.location) == wanted), None)
+    wanted, states = normalize_location(location), context.store.table_states()
+    found = next((state for state in states if normalize_location(state.location) == wanted), None)
     if found is None and is_local(wanted) and os.path.isdir(wanted):
-        place = place_of(wanted)
-        found = next((s for s in states if is_local(s.location) and place_of(s.location) == place), None)
+        place = location_identity(wanted)
+        found = next((s for s in states if is_local(s.location) and location_identity(s.location) == place), None)
     if found is None:
-        raise CommandError(problems.NOT_FOUND, f"no table is known at {location!r}", location=location)
-    return here.configured(found)
+        raise ProblemError(problems.NOT_FOUND, f"no table is known at {location!r}", location=location)
+    return context.configured_table(found)
 
 
-def named_or_located(here: Context, word: str) -> ConfiguredTable:
+def find_table_by_name_or_location(context: Context, name_or_location: str) -> ConfiguredTable:
     """The registered table called ``word`` or at the path or URI ``word``. Raises CommandError."""
-    return located(here, word) if "/" in word else named(here, word)
+    return (
+        find_table_at(context, name_or_location) if "/" in name_or_location else find_table(context, name_or_location)
+    )
 
 
-def same_location(location: str) -> str:
+def normalize_location(location: str) -> str:
     """``location`` in the one spelling that all spellings of the same place share."""
     return re.sub(r"(?<!:)/{2,}", "/", canonical_location(location))

@@ -6,16 +6,16 @@ from typing import Annotated, Literal
 from fastapi import Depends, Query
 
 from service.modes import Mode
-from service.store import TableOrder, TableTerms
+from service.store import TableFilter, TableOrder
 
-State = Literal["halted", "paused", "compact", "propose", "observe", "off", "unreadable", "missed"]
+StateFilter = Literal["halted", "paused", "compact", "propose", "observe", "off", "unreadable", "missed"]
 _ORDERS = "|".join(TableOrder)
 Sort = Annotated[
     str, Query(pattern=f"^-?({_ORDERS})$", description=f"One of {', '.join(TableOrder)}; a leading - means descending.")
 ]
 
 
-def _terms(
+def _table_filter_from_query(
     name: Annotated[
         str, Query(max_length=1024, description="Only tables whose name contains this, in either case.")
     ] = "",
@@ -23,31 +23,31 @@ def _terms(
         str | None, Query(max_length=1024, description="Only tables of this database (name up to the last dot).")
     ] = None,
     state: Annotated[
-        State | Literal[""], Query(description="`unreadable`: their last scan failed; `missed`: an objective is.")
+        StateFilter | Literal[""], Query(description="`unreadable`: their last scan failed; `missed`: an objective is.")
     ] = "",
     format: Annotated[str, Query(max_length=100, description="Only tables of this format.")] = "",
     mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
     owner: Annotated[str, Query(max_length=200, description="Only tables with this owner in the configuration.")] = "",
-) -> TableTerms:
-    terms: TableTerms = {}
+) -> TableFilter:
+    table_filter: TableFilter = {}
     if database is not None:
-        terms["database"] = database
+        table_filter["database"] = database
     if name:
-        terms["name"] = name
+        table_filter["name"] = name
     if state:
-        terms["state"] = state
+        table_filter["state"] = state
     if format:
-        terms["format"] = format
+        table_filter["format"] = format
     if mode:
-        terms["mode"] = mode
+        table_filter["mode"] = mode
     if owner:
-        terms["owner"] = owner
-    return terms
+        table_filter["owner"] = owner
+    return table_filter
 
 
-Terms = Annotated[TableTerms, Depends(_terms)]
+TableFilterQuery = Annotated[TableFilter, Depends(_table_filter_from_query)]
 
 
-def order_of(sort: str) -> tuple[TableOrder, bool]:
+def parse_sort(sort: str) -> tuple[TableOrder, bool]:
     """The order that a checked ``sort`` asks for, and whether it is descending."""
     return TableOrder(sort.removeprefix("-")), sort.startswith("-")

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from service.store.views import Bearer
 
 #: for so long tokens are not asked for again
-_FRESH_SECONDS = 3.0
+_CACHE_SECONDS = 3.0
 #: how often the last use of a token is written down at most
-_NOTE_SECONDS = 60.0
+_USE_RECORDING_SECONDS = 60.0
 #: what a token begins with, so that people and scanners of secrets recognise one
 _PREFIX = "lakefold_"
 
@@ -24,7 +24,7 @@ def new_token() -> str:
     return _PREFIX + secrets.token_urlsafe(32)
 
 
-def digest(token: str) -> str:
+def token_digest(token: str) -> str:
     """How a token is kept: its hexadecimal SHA-256. Nothing slower is needed for what nobody can guess."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
@@ -35,37 +35,37 @@ class TokenCache:
     def __init__(self, store: "Tokens") -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._known: dict[str, Bearer] = {}
-        self._read_at = self._noted_at = float("-inf")
-        self._used: set[str] = set()
+        self._bearers: dict[str, Bearer] = {}
+        self._read_at = self._uses_recorded_at = float("-inf")
+        self._used_names: set[str] = set()
 
     @property
-    def fresh(self) -> bool:
+    def is_fresh(self) -> bool:
         """Whether ``find`` needs no query now."""
-        return time.monotonic() - self._read_at < _FRESH_SECONDS
+        return time.monotonic() - self._read_at < _CACHE_SECONDS
 
     def find(self, token: str) -> "Bearer | None":
         """Who has a token in force, else None. Raises what the store raises.
 
         Every token is hashed and looked up by its hash, so that the time this takes says nothing about other tokens.
         """
-        hashed = digest(token)
+        hashed = token_digest(token)
         with self._lock:
-            if not self.fresh:
+            if not self.is_fresh:
                 self._read()
-            found = self._known.get(hashed)
+            found = self._bearers.get(hashed)
             if found is not None:
-                self._used.add(found.name)
+                self._used_names.add(found.name)
             return found
 
-    def any_in_force(self) -> bool:
+    def has_tokens(self) -> bool:
         """Whether there is a token. Raises what the store raises."""
         return bool(self._store.tokens_in_force())
 
     def _read(self) -> None:
         began = time.monotonic()
-        if self._used and began - self._noted_at >= _NOTE_SECONDS:
-            self._store.tokens_used(self._used)
-            self._used, self._noted_at = set(), began
-        self._known = self._store.tokens_in_force()
+        if self._used_names and began - self._uses_recorded_at >= _USE_RECORDING_SECONDS:
+            self._store.record_token_use(self._used_names)
+            self._used_names, self._uses_recorded_at = set(), began
+        self._bearers = self._store.tokens_in_force()
         self._read_at = began

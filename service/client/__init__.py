@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from lake.plan import Decision
-    from service.planning.bulk import Action
+    from lake.plan import ProposalDecision
+    from service.planning.bulk import BulkActionName
     from service.planning.plan_request import PlanRequest
-    from service.store import PlanTerms, TableTerms
+    from service.store import PlanFilter, TableFilter
 
 Document = dict[str, Any]
 
@@ -44,10 +44,10 @@ class Client(Protocol):
     def status(self) -> Document:
         """How the lake is, who works on it and what needs a person."""
 
-    def tables(self, terms: "TableTerms", sort: str, limit: int | None) -> TableList:
+    def tables(self, table_filter: "TableFilter", sort: str, limit: int | None) -> TableList:
         """The tables that ``terms`` mean in the order of ``sort``, as ``service.api.table_terms`` says it."""
 
-    def databases(self, terms: "TableTerms") -> list[Document]:
+    def databases(self, table_filter: "TableFilter") -> list[Document]:
         """What the tables of each database add up to, those with most to rewrite first."""
 
     def table(self, table: str) -> Document:
@@ -65,7 +65,7 @@ class Client(Protocol):
     def settings(self, table: str | None) -> SettingList:
         """The settings in force and where each came from."""
 
-    def plans(self, terms: "PlanTerms", *, limit: int, after: str | None) -> list[Document]:
+    def plans(self, plan_filter: "PlanFilter", *, limit: int, after: str | None) -> list[Document]:
         """The plans that ``terms`` mean, newest first, at most ``limit``; those behind the plan ``after``."""
 
     def plan(self, plan: str) -> Document:
@@ -86,13 +86,15 @@ class Client(Protocol):
     def cancel(self, plan: str, reason: str) -> Document:
         """Cancels a plan, or asks its executor to stop before the commit."""
 
-    def decide(self, plan: str, decision: "Decision", reason: str) -> Document:
+    def decide(self, plan: str, decision: "ProposalDecision", reason: str) -> Document:
         """Approves or declines a plan that waits for it."""
 
     def retry(self, plan: str) -> Document:
         """Requests a failed plan again."""
 
-    def bulk(self, action: "Action", terms: "PlanTerms", *, reason: str, dry_run: bool, after: str | None) -> Document:
+    def bulk(
+        self, action: "BulkActionName", plan_filter: "PlanFilter", *, reason: str, dry_run: bool, after: str | None
+    ) -> Document:
         """Does it to some of the plans that ``terms`` mean, or says which; ``next`` is where to go on."""
 
     def pause(self, table: str | None, reason: str) -> Document:

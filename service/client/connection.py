@@ -12,21 +12,21 @@ import httpx
 
 from lake.version import __version__
 from service import problems
-from service.problems import CommandError, ExitCode, Problem
+from service.problems import ExitCode, Problem, ProblemError
 
 TOKEN_VARIABLE = "LAKEFOLD_TOKEN"
 #: how long a command waits before each further attempt of a call that may be repeated
-_PAUSES_SECONDS = (0.3, 1.0)
+_RETRY_PAUSES_SECONDS = (0.3, 1.0)
 #: a server that asks for more patience than this is reported instead
-_MOST_PATIENCE_SECONDS = 10.0
+_MAX_RETRY_AFTER_SECONDS = 10.0
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 #: members of a problem document that are not facts about the error
-_FRAME = ("type", "title", "status", "detail", "instance", "exit_code")
+_STANDARD_MEMBERS = ("type", "title", "status", "detail", "instance", "exit_code")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _UNAVAILABLE = (502, 503, 504)
 
 
-class Connection:
+class ApiConnection:
     """Calls to the HTTP API at ``url`` as the bearer of ``token``; close it at the end.
 
     Every method raises CommandError: what the service answered as a problem, or one line that says why there was no
@@ -35,13 +35,13 @@ class Connection:
     """
 
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
-        parsed = _checked_url(url)
+        parsed = _parse_url(url)
         self.url = str(parsed).rstrip("/")
-        self.token_in_clear = bool(token) and parsed.scheme == "http" and parsed.host not in _LOOPBACK
+        self.sends_token_unencrypted = bool(token) and parsed.scheme == "http" and parsed.host not in _LOOPBACK
         self._has_token = bool(token)
         headers = {"User-Agent": f"lakefold/{__version__}", "Accept": "application/json"}
         if token:
-            headers["Authorization"] = f"Bearer {_checked_token(token)}"
+            headers["Authorization"] = f"Bearer {_check_token(token)}"
         try:
             # Without TLS nobody has to be trusted: to read who is takes longer than most answers.
             trusted = True if parsed.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -49,7 +49,7 @@ class Connection:
                 base_url=self.url, headers=headers, timeout=_TIMEOUT, transport=transport, verify=trusted
             )
         except (OSError, ssl.SSLError) as error:
-            raise CommandError(problems.UNREACHABLE, f"SSL_CERT_FILE or SSL_CERT_DIR: {error}") from error
+            raise ProblemError(problems.UNREACHABLE, f"SSL_CERT_FILE or SSL_CERT_DIR: {error}") from error
 
     def close(self) -> None:
         """Close the connections."""
@@ -71,27 +71,27 @@ class Connection:
         timeout_seconds: float | None = None,
     ) -> Any:
         """The document that answers this call."""
-        options: dict[str, Any] = {"params": _given(parameters), "headers": dict(headers or {})}
+        options: dict[str, Any] = {"params": _without_none(parameters), "headers": dict(headers or {})}
         if body is not None:
             options["json"] = dict(body)
         if timeout_seconds is not None:
             options["timeout"] = httpx.Timeout(timeout_seconds, connect=10.0)
-        for pause in (*_PAUSES_SECONDS, None):
+        for pause in (*_RETRY_PAUSES_SECONDS, None):
             try:
                 response = self._client.request(method, path, **options)
             except httpx.TransportError as error:
-                if pause is None or not _may_repeat(error, repeatable=repeatable):
-                    self._unreachable(error)
+                if pause is None or not _is_retryable(error, repeatable=repeatable):
+                    self._raise_unreachable(error)
                 time.sleep(pause)
                 continue
-            patience = _patience(response, pause, repeatable=repeatable)
+            patience = _retry_delay(response, pause, repeatable=repeatable)
             if patience is None:
-                return self._document(response)
+                return self._parse_response(response)
             time.sleep(patience)
         raise AssertionError("the last attempt returns or raises")
 
     @contextmanager
-    def lines(self, path: str, *, read_seconds: float) -> Iterator[Iterator[str]]:
+    def stream_lines(self, path: str, *, read_seconds: float) -> Iterator[Iterator[str]]:
         """The lines of the event stream at ``path``, for as long as one comes within ``read_seconds``.
 
         Raises CommandError where the stream can't be had; httpx.TransportError where it breaks off.
@@ -102,52 +102,54 @@ class Connection:
         try:
             if response.status_code != httpx.codes.OK:
                 response.read()
-                self._document(response)
+                self._parse_response(response)
             yield response.iter_lines()
         finally:
             response.close()
 
-    def _document(self, response: httpx.Response) -> Any:
+    def _parse_response(self, response: httpx.Response) -> Any:
         if not response.is_success:
-            self._refused(response)
+            self._raise_problem(response)
         try:
             return response.json()
         except ValueError as error:
-            raise CommandError(problems.ERROR, self._stranger(response)) from error
+            raise ProblemError(problems.ERROR, self._unexpected_response(response)) from error
 
-    def _refused(self, response: httpx.Response) -> NoReturn:
+    def _raise_problem(self, response: httpx.Response) -> NoReturn:
         if response.is_redirect:
             there = response.headers.get("Location", "elsewhere")
-            raise CommandError(problems.USAGE, f"{self.url} redirects to {there}; give that address to --url")
+            raise ProblemError(problems.USAGE, f"{self.url} redirects to {there}; give that address to --url")
         try:
             document = response.json()
             kind, detail = str(document["type"]), str(document["detail"])
         except (ValueError, KeyError, TypeError) as error:
             gone = response.status_code in _UNAVAILABLE
-            raise CommandError(
-                problems.UNREACHABLE if gone else problems.ERROR, self._stranger(response), url=self.url
+            raise ProblemError(
+                problems.UNREACHABLE if gone else problems.ERROR, self._unexpected_response(response), url=self.url
             ) from error
         if response.status_code == httpx.codes.UNAUTHORIZED and not self._has_token:
             detail = f"{self.url} asks for a token and {TOKEN_VARIABLE} is not set; lakefold tokens add makes one there"
-        facts = {key: value for key, value in document.items() if key not in _FRAME}
-        raise CommandError(_problem(kind, response.status_code, document), detail, **facts)
+        facts = {key: value for key, value in document.items() if key not in _STANDARD_MEMBERS}
+        raise ProblemError(_parse_problem(kind, response.status_code, document), detail, **facts)
 
-    def _stranger(self, response: httpx.Response) -> str:
+    def _unexpected_response(self, response: httpx.Response) -> str:
         return (
             f"{response.request.url.copy_with(query=None)} answered {response.status_code} "
             f"{response.reason_phrase}, and not as lakefold does; is --url right?"
         )
 
-    def _unreachable(self, error: httpx.TransportError) -> NoReturn:
-        raise CommandError(problems.UNREACHABLE, f"{self.url}: {why_unreachable(error)}", url=self.url) from error
+    def _raise_unreachable(self, error: httpx.TransportError) -> NoReturn:
+        raise ProblemError(
+            problems.UNREACHABLE, f"{self.url}: {describe_transport_error(error)}", url=self.url
+        ) from error
 
 
-def token_of_environment() -> str | None:
+def token_from_environment() -> str | None:
     """The token of ``LAKEFOLD_TOKEN``; None where it is unset or empty."""
     return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
-def why_unreachable(error: httpx.TransportError) -> str:
+def describe_transport_error(error: httpx.TransportError) -> str:
     """Why there was no answer, in a few words."""
     tls = _tls_error(error)
     if isinstance(tls, ssl.SSLCertVerificationError):
@@ -162,7 +164,7 @@ def why_unreachable(error: httpx.TransportError) -> str:
     return f"can't connect: {text}" if isinstance(error, httpx.ConnectError) else f"the connection broke off: {text}"
 
 
-def _may_repeat(error: httpx.TransportError, *, repeatable: bool) -> bool:
+def _is_retryable(error: httpx.TransportError, *, repeatable: bool) -> bool:
     """A call that never reached the service may be repeated, another one only where twice is the same as once."""
     if isinstance(error, httpx.ConnectError):
         return _tls_error(error) is None
@@ -175,17 +177,17 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
     return error
 
 
-def _patience(response: httpx.Response, pause: float | None, *, repeatable: bool) -> float | None:
+def _retry_delay(response: httpx.Response, pause: float | None, *, repeatable: bool) -> float | None:
     """Seconds until the call is repeated; None where this response is the answer."""
     turned_away = response.status_code == httpx.codes.TOO_MANY_REQUESTS
     if pause is None or not (turned_away or (repeatable and response.status_code in _UNAVAILABLE)):
         return None
     asked = response.headers.get("Retry-After", "")
     seconds = float(asked) if asked.isdecimal() else pause
-    return seconds if seconds <= _MOST_PATIENCE_SECONDS else None
+    return seconds if seconds <= _MAX_RETRY_AFTER_SECONDS else None
 
 
-def _problem(kind: str, status: int, document: Mapping[str, Any]) -> Problem:
+def _parse_problem(kind: str, status: int, document: Mapping[str, Any]) -> Problem:
     """The kind of problem a document is of; one of a newer lakefold as its own exit code says."""
     slug = kind.rpartition("#")[2]
     known = next((problem for problem in problems.PROBLEMS if problem.slug == slug), None)
@@ -198,28 +200,28 @@ def _problem(kind: str, status: int, document: Mapping[str, Any]) -> Problem:
     return Problem(slug, str(document.get("title", "")), code, status)
 
 
-def _given(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+def _without_none(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     return {key: value for key, value in (parameters or {}).items() if value is not None}
 
 
-def _checked_url(url: str) -> httpx.URL:
+def _parse_url(url: str) -> httpx.URL:
     """``url`` as the address of a service. A login in it is refused, and not repeated, since a shell remembers it."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise CommandError(problems.USAGE, f"--url {url!r}: {error}") from error
+        raise ProblemError(problems.USAGE, f"--url {url!r}: {error}") from error
     if parsed.userinfo:
-        raise CommandError(problems.USAGE, f"--url has a login in it; the token belongs in {TOKEN_VARIABLE}")
+        raise ProblemError(problems.USAGE, f"--url has a login in it; the token belongs in {TOKEN_VARIABLE}")
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise CommandError(
+        raise ProblemError(
             problems.USAGE, f"--url {url!r} is not http://HOST or https://HOST, such as http://localhost:9464"
         )
     if parsed.query or parsed.fragment:
-        raise CommandError(problems.USAGE, f"--url {url!r} has a query or fragment; give only the service's address")
+        raise ProblemError(problems.USAGE, f"--url {url!r} has a query or fragment; give only the service's address")
     return parsed
 
 
-def _checked_token(token: str) -> str:
+def _check_token(token: str) -> str:
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise CommandError(problems.USAGE, f"{TOKEN_VARIABLE} has characters that no token has")
+        raise ProblemError(problems.USAGE, f"{TOKEN_VARIABLE} has characters that no token has")
     return token

@@ -12,18 +12,18 @@ from service import documents
 from service.client import Document, SettingList, TableList
 from service.config.catalog import Catalog
 from service.config.loader import Config
-from service.config.tables import configure
+from service.config.tables import configure_table
 from service.documents import readings
-from service.documents.lake_cache import read_lake
-from service.text import plain
+from service.documents.lake_cache import read_lake_state
+from service.text import to_jsonable
 from service.wiring import open_config, open_store
 
 if TYPE_CHECKING:
-    from lake.plan import Decision
+    from lake.plan import ProposalDecision
     from service.config.tables import ConfiguredTable
-    from service.planning.bulk import Action
+    from service.planning.bulk import BulkActionName
     from service.planning.plan_request import PlanRequest
-    from service.store import PlanTerms, Store, TableTerms
+    from service.store import PlanFilter, Store, TableFilter
 
 _POLL_SECONDS = 0.5
 
@@ -50,82 +50,84 @@ class LocalClient:
     @cached_property
     def catalog(self) -> Catalog:
         """The tables of the configuration, and those the database remembers."""
-        return Catalog(self.config, known=self.store.tables)
+        return Catalog(self.config, registered=self.store.table_states)
 
     def status(self) -> Document:
-        return _document(documents.status(read_lake(self.store)))
+        return _to_document(documents.status(read_lake_state(self.store)))
 
-    def tables(self, terms: "TableTerms", sort: str, limit: int | None) -> TableList:
+    def tables(self, table_filter: "TableFilter", sort: str, limit: int | None) -> TableList:
         from service.store import TableOrder
 
         order, descending = TableOrder(sort.removeprefix("-")), sort.startswith("-")
         tables = {table.name: table for table in self.catalog.tables()}
         most = sys.maxsize if limit is None else limit
-        names = self.store.list_tables(order, descending=descending, limit=most, **terms).names
-        states, scans = {state.name: state for state in self.store.tables()}, self.store.last_scans()
+        names = self.store.list_tables(order, descending=descending, limit=most, **table_filter).names
+        states, scans = {state.name: state for state in self.store.table_states()}, self.store.last_scans()
         for name in names:  # seen before, but no source covers them now
-            tables.setdefault(name, configure(self.config, states[name].ref))
+            tables.setdefault(name, configure_table(self.config, states[name].ref))
         # Of what no scheduler has seen yet there is nothing to put it in order by.
-        new = sorted(name for name, table in tables.items() if name not in states and _is_meant(table, terms))
+        new = sorted(
+            name for name, table in tables.items() if name not in states and _matches_filter(table, table_filter)
+        )
         shown = [*names, *new][:most]
         return TableList(
             tables=[
-                _document(documents.table_summary(tables[name], states.get(name), scans.get(name))) for name in shown
+                _to_document(documents.table_summary(tables[name], states.get(name), scans.get(name))) for name in shown
             ],
             problems=tuple(self.catalog.problems),
         )
 
-    def databases(self, terms: "TableTerms") -> list[Document]:
-        return _documents(self.store.databases(**terms))
+    def databases(self, table_filter: "TableFilter") -> list[Document]:
+        return _to_documents(self.store.database_sums(**table_filter))
 
     def table(self, table: str) -> Document:
-        return _document(readings.table(self.store, self.catalog.find(table)))
+        return _to_document(readings.load_table(self.store, self.catalog.find(table)))
 
     def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
         from service.planning import scan
-        from service.planning.account import explanation
+        from service.planning.account import explanation_document
 
         found = self.catalog.find(table)
-        decided = scan.explain(self.store, found, None if partition is None else partition.strip("/"))
-        writers = scan.writers_of(decided)
-        document = explanation(found, decided, files=files, part=partition is not None, writers=writers)
+        decided = scan.explain_table(self.store, found, None if partition is None else partition.strip("/"))
+        writers = scan.likely_writers_of(decided)
+        document = explanation_document(found, decided, files=files, is_partial=partition is not None, writers=writers)
         # A table may have millions of files: they are made as they are printed.
-        return _document(document | {"items": ()}) | {"items": map(_document, document["items"])}
+        return _to_document(document | {"items": ()}) | {"items": map(_to_document, document["items"])}
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
-        from service.planning.replay import grid_of, replay_table
+        from service.planning.replay import parse_grid, replay_table
 
-        grid = grid_of(settings)
+        grid = parse_grid(settings)
         found = replay_table(self.config, self.store, self.catalog.find(table), days=days, grid=grid)
-        return _document(documents.replay(found.table, found.history, found.comparison, found.rates))
+        return _to_document(documents.replay(found.table, found.history, found.comparison, found.rates))
 
     def advice(self, table: str, days: float) -> Document:
         from service.planning.replay import advise_table
 
         found = self.catalog.find(table)
-        return _document(documents.advice(found.name, *advise_table(self.store, found, days=days)))
+        return _to_document(documents.advice(found.name, *advise_table(self.store, found, days=days)))
 
     def settings(self, table: str | None) -> SettingList:
         if table is None:
-            return SettingList(settings=_documents(documents.service_settings(self.config)))
+            return SettingList(settings=_to_documents(documents.service_settings(self.config)))
         found = self.catalog.find(table)
         return SettingList(
-            settings=_documents(documents.table_settings(found)), table=found.name, location=found.ref.location
+            settings=_to_documents(documents.table_settings(found)), table=found.name, location=found.ref.location
         )
 
-    def plans(self, terms: "PlanTerms", *, limit: int, after: str | None) -> list[Document]:
-        plans = self.store.plans(**self._meant(terms), limit=limit, after=after)
-        return _documents(documents.plan_summary(plan) for plan in plans)
+    def plans(self, plan_filter: "PlanFilter", *, limit: int, after: str | None) -> list[Document]:
+        plans = self.store.plans(**self._resolve_filter(plan_filter), limit=limit, after=after)
+        return _to_documents(documents.plan_summary(plan) for plan in plans)
 
     def plan(self, plan: str) -> Document:
-        return _document(readings.plan(self.store, plan))
+        return _to_document(readings.load_plan(self.store, plan))
 
     def watch(self, plan: str) -> Iterator[Document]:
         plan_id = self.store.plan(plan).plan_id
         while True:
-            document = _document(documents.plan_progress(self.store.plan(plan_id)))
+            document = _to_document(documents.plan_progress(self.store.plan(plan_id)))
             yield document
-            if document["state"] in documents.TERMINAL:
+            if document["state"] in documents.TERMINAL_STATES:
                 return
             time.sleep(_POLL_SECONDS)
 
@@ -136,58 +138,62 @@ class LocalClient:
         *,
         timeout_seconds: float,
     ) -> Document:
-        from service.planning.requests import ask
+        from service.planning.requests import submit_and_wait
 
         found = self.catalog.find(table)
-        answer = ask(self.config, self.store, found, wanted, actor=self._actor, timeout_seconds=timeout_seconds)
+        answer = submit_and_wait(
+            self.config, self.store, found, wanted, actor=self._actor, timeout_seconds=timeout_seconds
+        )
         return answer.document()
 
     def cancel(self, plan: str, reason: str) -> Document:
         plan_id = self.store.plan(plan).plan_id
         state = self.store.request_cancel(plan_id, actor=self._actor, reason=reason)
-        return _document(documents.plan_cancelled(plan_id, state))
+        return _to_document(documents.plan_cancelled(plan_id, state))
 
-    def decide(self, plan: str, decision: "Decision", reason: str) -> Document:
-        from lake.plan import Decision
+    def decide(self, plan: str, decision: "ProposalDecision", reason: str) -> Document:
+        from lake.plan import ProposalDecision
 
         plan_id = self.store.plan(plan).plan_id
-        decide = self.store.approve if decision is Decision.APPROVED else self.store.decline
+        decide = self.store.approve if decision is ProposalDecision.APPROVED else self.store.decline
         decide(plan_id, self._actor, reason)
-        return _document(documents.plan_decided(plan_id, decision))
+        return _to_document(documents.plan_decided(plan_id, decision))
 
     def retry(self, plan: str) -> Document:
         plan_id = self.store.plan(plan).plan_id
         self.store.retry(plan_id, actor=self._actor)
         return documents.plan_retried(plan_id)
 
-    def bulk(self, action: "Action", terms: "PlanTerms", *, reason: str, dry_run: bool, after: str | None) -> Document:
+    def bulk(
+        self, action: "BulkActionName", plan_filter: "PlanFilter", *, reason: str, dry_run: bool, after: str | None
+    ) -> Document:
         from service.planning import bulk
 
-        meant = self._meant(terms)
+        meant = self._resolve_filter(plan_filter)
         if dry_run:
-            return bulk.would(self.store, action, meant, after)
-        return bulk.act(self.store, action, meant, actor=self._actor, reason=reason, after=after)
+            return bulk.preview_bulk_action(self.store, action, meant, after)
+        return bulk.run_bulk_action(self.store, action, meant, actor=self._actor, reason=reason, after=after)
 
     def pause(self, table: str | None, reason: str) -> Document:
-        name = None if table is None else self._registered(table)
+        name = None if table is None else self._registered_name(table)
         self.store.pause(name, self._actor, reason)
-        return documents.paused(name, True)
+        return documents.pause_result(name, True)
 
     def halts(self, table: str) -> Document:
-        state = self.store.table_state(self._registered(table))
+        state = self.store.table_state(self._registered_name(table))
         partitions = documents.halted_partitions(state)
-        return _document({"halted_reason": state.halted_reason, "halted_partitions": partitions})
+        return _to_document({"halted_reason": state.halted_reason, "halted_partitions": partitions})
 
     def resume(self, table: str | None) -> Document:
-        name = None if table is None else self._registered(table)
+        name = None if table is None else self._registered_name(table)
         self.store.resume(name, self._actor)
-        return documents.paused(name, False)
+        return documents.pause_result(name, False)
 
     def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
         from service.store import NotificationState
 
         found = self.store.notifications(NotificationState(state) if state else None, limit, after)
-        return _documents(documents.notification(message) for message in found)
+        return _to_documents(documents.notification(message) for message in found)
 
     def retry_notifications(self, numbers: Collection[int] | None) -> Document:
         return documents.notifications_retried(self.store.retry_notifications(numbers, actor=self._actor))
@@ -198,45 +204,45 @@ class LocalClient:
     def audit(
         self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None
     ) -> list[Document]:
-        found = self.store.audit(table=table, actor=actor, action=action, limit=limit, after=after)
-        return _documents(documents.audit_entry(entry) for entry in found)
+        found = self.store.audit_entries(table=table, actor=actor, action=action, limit=limit, after=after)
+        return _to_documents(documents.audit_entry(entry) for entry in found)
 
     def simulate(self, scenario: Mapping[str, Any]) -> Document:
-        return _document(documents.simulation(scenario))
+        return _to_document(documents.simulation(scenario))
 
     def close(self) -> None:
         if "store" in self.__dict__:
             self.store.close()
 
-    def _meant(self, terms: "PlanTerms") -> "PlanTerms":
-        table = terms.get("table")
-        return terms if table is None else {**terms, "table": self._name(table)}
+    def _resolve_filter(self, plan_filter: "PlanFilter") -> "PlanFilter":
+        table = plan_filter.get("table")
+        return plan_filter if table is None else {**plan_filter, "table": self._table_name(table)}
 
-    def _name(self, word: str) -> str:
+    def _table_name(self, word: str) -> str:
         """The name of a table a person means, one that only the database knows included."""
-        return word if word in self._known() else self.catalog.find(word).name
+        return word if word in self._registered_names() else self.catalog.find(word).name
 
-    def _registered(self, word: str) -> str:
+    def _registered_name(self, word: str) -> str:
         """The name of a table, registered where the database has not seen it yet."""
-        if word in self._known():
+        if word in self._registered_names():
             return word
         found = self.catalog.find(word)
-        self.store.register(found.ref, found.mode, found.owner)
+        self.store.register_table(found.ref, found.mode, found.owner)
         return found.name
 
-    def _known(self) -> set[str]:
-        return {state.name for state in self.store.tables()}
+    def _registered_names(self) -> set[str]:
+        return {state.name for state in self.store.table_states()}
 
 
-def _document(values: Mapping[str, Any]) -> Document:
-    return dict(plain(values))
+def _to_document(values: Mapping[str, Any]) -> Document:
+    return dict(to_jsonable(values))
 
 
-def _documents(found: Any) -> list[Document]:
-    return [_document(values) for values in found]
+def _to_documents(found: Any) -> list[Document]:
+    return [_to_document(values) for values in found]
 
 
-def _is_meant(table: "ConfiguredTable", terms: "TableTerms") -> bool:
+def _matches_filter(table: "ConfiguredTable", table_filter: "TableFilter") -> bool:
     """Whether ``terms`` mean a table that the database does not know."""
     from service.store.table_list import database_of
 
@@ -248,7 +254,7 @@ def _is_meant(table: "ConfiguredTable", terms: "TableTerms") -> bool:
         "database": database_of(table.name),
         "name": table.name,
     }
-    part = (terms.get("name") or "").lower()
+    part = (table_filter.get("name") or "").lower()
     return part in table.name.lower() and all(
-        known[key] == value for key, value in terms.items() if value is not None and key != "name"
+        known[key] == value for key, value in table_filter.items() if value is not None and key != "name"
     )

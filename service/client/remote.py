@@ -9,18 +9,18 @@ from urllib.parse import quote
 
 from service import problems
 from service.client import Document, SettingList, TableList
-from service.client.connection import Connection
-from service.client.progress import progress
-from service.problems import CommandError
-from service.text import plain
+from service.client.connection import ApiConnection
+from service.client.progress import follow_progress
+from service.problems import ProblemError
+from service.text import to_jsonable
 
 if TYPE_CHECKING:
-    from lake.plan import Decision
-    from service.planning.bulk import Action
+    from lake.plan import ProposalDecision
+    from service.planning.bulk import BulkActionName
     from service.planning.plan_request import PlanRequest
-    from service.store import PlanTerms, TableTerms
+    from service.store import PlanFilter, TableFilter
 
-_PAGE = 1000
+_PAGE_SIZE = 1000
 #: how long the service holds a call back for an answer; then polling goes on
 _WAIT_SECONDS = 25.0
 _ANSWER_POLL_SECONDS = 0.5
@@ -35,31 +35,31 @@ _BULK_SECONDS = 300.0
 class RemoteClient:
     """Implements ``service.client.Client`` on a running lakefold's HTTP API."""
 
-    def __init__(self, http: Connection) -> None:
+    def __init__(self, http: ApiConnection) -> None:
         self._http = http
 
     def status(self) -> Document:
         return self._document("/v1/status")
 
-    def tables(self, terms: "TableTerms", sort: str, limit: int | None) -> TableList:
+    def tables(self, table_filter: "TableFilter", sort: str, limit: int | None) -> TableList:
         found: list[Document] = []
-        for page in self._pages("/v1/tables", sort=sort, limit=min(limit or _PAGE, _PAGE), **terms):
+        for page in self._pages("/v1/tables", sort=sort, limit=min(limit or _PAGE_SIZE, _PAGE_SIZE), **table_filter):
             found += page["items"]
             if limit is not None and len(found) >= limit:
                 break
         return TableList(tables=found[:limit], problems=())
 
-    def databases(self, terms: "TableTerms") -> list[Document]:
-        return list(self._document("/v1/databases", **terms)["items"])
+    def databases(self, table_filter: "TableFilter") -> list[Document]:
+        return list(self._document("/v1/databases", **table_filter)["items"])
 
     def table(self, table: str) -> Document:
         if "/" not in table:
             try:
                 return self._document(f"/v1/tables/{quote(table, safe='')}")
-            except CommandError as error:
+            except ProblemError as error:
                 if error.problem is not problems.NOT_FOUND:
                     raise
-        return self._document(f"/v1/tables/{quote(self._find(table), safe='')}")
+        return self._document(f"/v1/tables/{quote(self._find_table_name(table), safe='')}")
 
     def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
         name = self.table(table)["table"]
@@ -73,10 +73,10 @@ class RemoteClient:
         return document
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
-        return self._history(table, "replay", days=days, set=list(settings))
+        return self._get_history(table, "replay", days=days, set=list(settings))
 
     def advice(self, table: str, days: float) -> Document:
-        return self._history(table, "advice", days=days)
+        return self._get_history(table, "advice", days=days)
 
     def settings(self, table: str | None) -> SettingList:
         if table is None:
@@ -85,14 +85,14 @@ class RemoteClient:
         document = self._document("/v1/settings", table=found["table"])
         return SettingList(settings=document["items"], table=found["table"], location=found["location"])
 
-    def plans(self, terms: "PlanTerms", *, limit: int, after: str | None) -> list[Document]:
-        return self._items("/v1/plans", limit, **self._meant(terms), after=after)
+    def plans(self, plan_filter: "PlanFilter", *, limit: int, after: str | None) -> list[Document]:
+        return self._items("/v1/plans", limit, **self._query_parameters(plan_filter), after=after)
 
     def plan(self, plan: str) -> Document:
         return self._document(f"/v1/plans/{quote(plan, safe='')}")
 
     def watch(self, plan: str) -> Iterator[Document]:
-        return progress(self._http, self.plan(plan)["plan_id"])
+        return follow_progress(self._http, self.plan(plan)["plan_id"])
 
     def request(
         self,
@@ -116,7 +116,7 @@ class RemoteClient:
         )
         while document["answer"] is None:
             if time.monotonic() > deadline:
-                raise CommandError(
+                raise ProblemError(
                     problems.TRANSIENT,
                     f"the scheduler has not answered request {document['request_id']} in {timeout_seconds:.0f} s; it "
                     "stays open; raise --timeout to wait longer",
@@ -129,18 +129,20 @@ class RemoteClient:
     def cancel(self, plan: str, reason: str) -> Document:
         return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/cancel", {"reason": reason})
 
-    def decide(self, plan: str, decision: "Decision", reason: str) -> Document:
+    def decide(self, plan: str, decision: "ProposalDecision", reason: str) -> Document:
         what = "approve" if decision == "approved" else "decline"
         return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/{what}", {"reason": reason})
 
     def retry(self, plan: str) -> Document:
         return self._post(f"/v1/plans/{self.plan(plan)['plan_id']}/retry")
 
-    def bulk(self, action: "Action", terms: "PlanTerms", *, reason: str, dry_run: bool, after: str | None) -> Document:
+    def bulk(
+        self, action: "BulkActionName", plan_filter: "PlanFilter", *, reason: str, dry_run: bool, after: str | None
+    ) -> Document:
         document: Document = self._http.call(
             "POST",
             f"/v1/plans/{action}",
-            body={**self._meant(terms), "reason": reason, "dry_run": dry_run, "after": after},
+            body={**self._query_parameters(plan_filter), "reason": reason, "dry_run": dry_run, "after": after},
             # The service knows the action again when this call is repeated.
             headers={"Idempotency-Key": str(uuid.uuid4())},
             repeatable=True,
@@ -149,23 +151,23 @@ class RemoteClient:
         return document
 
     def pause(self, table: str | None, reason: str) -> Document:
-        return self._post(f"{self._place(table)}/pause", {"reason": reason})
+        return self._post(f"{self._resource_path(table)}/pause", {"reason": reason})
 
     def halts(self, table: str) -> Document:
         found = self.table(table)
         return {name: found[name] for name in ("halted_reason", "halted_partitions")}
 
     def resume(self, table: str | None) -> Document:
-        return self._post(f"{self._place(table)}/resume")
+        return self._post(f"{self._resource_path(table)}/resume")
 
     def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
         return self._items("/v1/notifications", limit, state=state, after=after)
 
     def retry_notifications(self, numbers: Collection[int] | None) -> Document:
-        return self._post("/v1/notifications/retry", _chosen(numbers))
+        return self._post("/v1/notifications/retry", _numbers_body(numbers))
 
     def drop_notifications(self, numbers: Collection[int] | None) -> Document:
-        return self._post("/v1/notifications/drop", _chosen(numbers))
+        return self._post("/v1/notifications/drop", _numbers_body(numbers))
 
     def audit(
         self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None
@@ -178,17 +180,17 @@ class RemoteClient:
     def close(self) -> None:
         self._http.close()
 
-    def _history(self, table: str, what: str, **parameters: Any) -> Document:
-        place = f"{self._place(table)}/{what}"
+    def _get_history(self, table: str, what: str, **parameters: Any) -> Document:
+        place = f"{self._resource_path(table)}/{what}"
         found = self._http.call("GET", place, parameters=parameters, repeatable=True, timeout_seconds=_REPLAY_SECONDS)
         return dict(found)
 
-    def _meant(self, terms: "PlanTerms") -> Document:
+    def _query_parameters(self, plan_filter: "PlanFilter") -> Document:
         """Terms as the service's query has them."""
-        said = {"error" if key == "error_class" else key: value for key, value in plain(terms).items()}
+        said = {"error" if key == "error_class" else key: value for key, value in to_jsonable(plan_filter).items()}
         return said | ({"table": self.table(said["table"])["table"]} if "table" in said else {})
 
-    def _place(self, table: str | None) -> str:
+    def _resource_path(self, table: str | None) -> str:
         return "/v1" if table is None else f"/v1/tables/{quote(self.table(table)['table'], safe='')}"
 
     def _document(self, path: str, **parameters: Any) -> Document:
@@ -200,7 +202,7 @@ class RemoteClient:
     def _items(self, path: str, limit: int, **parameters: Any) -> list[Document]:
         """The first ``limit`` items of a list."""
         found: list[Document] = []
-        for page in self._pages(path, limit=min(limit, _PAGE), **parameters):
+        for page in self._pages(path, limit=min(limit, _PAGE_SIZE), **parameters):
             found += page["items"]
             if len(found) >= limit:
                 break
@@ -214,10 +216,10 @@ class RemoteClient:
             if after is None:
                 return
 
-    def _find(self, word: str) -> str:
+    def _find_table_name(self, word: str) -> str:
         """The name of the table whose end or location ``word`` is, looked up in the service's list."""
-        from service.config.catalog import unique_end
-        from service.text import nearest
+        from service.config.catalog import unique_suffix_match
+        from service.text import did_you_mean
 
         locations: dict[str, str] = {
             table["table"]: table["location"] for table in self.tables({}, "name", None).tables
@@ -225,12 +227,14 @@ class RemoteClient:
         for name, location in locations.items():
             if word.rstrip("/") == location:
                 return name
-        found = unique_end(word, locations)
+        found = unique_suffix_match(word, locations)
         if found is None:
-            hint = nearest(word, list(locations)) or f"; {len(locations)} tables are known, see lakefold tables list"
-            raise CommandError(problems.NOT_FOUND, f"no table {word!r}{hint}", table=word)
+            hint = (
+                did_you_mean(word, list(locations)) or f"; {len(locations)} tables are known, see lakefold tables list"
+            )
+            raise ProblemError(problems.NOT_FOUND, f"no table {word!r}{hint}", table=word)
         return found
 
 
-def _chosen(numbers: Collection[int] | None) -> Document:
+def _numbers_body(numbers: Collection[int] | None) -> Document:
     return {} if numbers is None else {"numbers": sorted(numbers)}

@@ -4,17 +4,17 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from service.commands.common import Run, partition_name, plural
-from service.commands.output import Column
-from service.text import size
+from service.commands.common import CommandRun, partition_name, plural
+from service.commands.output import TableColumn
+from service.text import format_size
 
 if TYPE_CHECKING:
-    from service.planning.answer import Answer
+    from service.planning.answer import PlanResponse
 
 _FILES_SHOWN = 5
 
 
-def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
+def print_answer(run: CommandRun, answer: "PlanResponse", *, all_files: bool) -> None:
     """Print an answer for people."""
     out = run.out
     dry = answer.outcome == "dry_run"
@@ -22,28 +22,28 @@ def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
         name = f"Plan {number} of {len(answer.plans)} (not stored)" if dry else f"Plan {plan['plan_id']}"
         if plan["kind"] == "compaction":
             logs = f"{plural(plan['log_files'], 'log file')} of {plural(len(plan['groups']), 'slice')}"
-            out.line(f"{name}: {logs} into new base files, {size(plan['input_bytes'])}")
+            out.line(f"{name}: {logs} into new base files, {format_size(plan['input_bytes'])}")
         else:
             out.line(
-                f"{name}: {plural(plan['input_files'], 'file')}, {size(plan['input_bytes'])} in "
+                f"{name}: {plural(plan['input_files'], 'file')}, {format_size(plan['input_bytes'])} in "
                 f"{plural(len(plan['groups']), 'group')} → {plural(plan['output_files'], 'file')}"
             )
         if dry:
             for place, group in enumerate(plan["groups"], 1):
-                _group_text(run, place, group, all_files=all_files)
+                _print_group(run, place, group, all_files=all_files)
     if answer.plans:
         out.line()
     text = answer.text[:1].upper() + answer.text[1:]
-    out.line(f"{text}; the table has {plural(answer.files, 'file')}, {size(answer.bytes)}.")
+    out.line(f"{text}; the table has {plural(answer.files, 'file')}, {format_size(answer.bytes)}.")
     if answer.reasons:
         out.line()
         out.table(
-            (Column("LEFT ALONE"), Column("FILES", True), Column("BYTES", True), Column("SETTING")),
+            (TableColumn("LEFT ALONE"), TableColumn("FILES", True), TableColumn("BYTES", True), TableColumn("SETTING")),
             (
                 (
                     reason["text"] + (" …" if reason["varies"] else ""),
                     f"{reason['files']:,}",
-                    size(reason["bytes"] + reason["log_bytes"]),
+                    format_size(reason["bytes"] + reason["log_bytes"]),
                     reason["knob"],
                 )
                 for reason in answer.reasons
@@ -60,14 +60,14 @@ def answer_text(run: Run, answer: "Answer", *, all_files: bool) -> None:
         out.note(f"Nothing was created; {otherwise}")
 
 
-def _group_text(run: Run, place: int, group: Mapping[str, Any], *, all_files: bool) -> None:
+def _print_group(run: CommandRun, place: int, group: Mapping[str, Any], *, all_files: bool) -> None:
     run.out.line(
         f"  group {place}  {partition_name(group['partition'])}  {plural(group['input_files'], 'file')}, "
-        f"{size(group['input_bytes'])} → {plural(group['output_files'], 'file')}"
+        f"{format_size(group['input_bytes'])} → {plural(group['output_files'], 'file')}"
     )
     shown = group["files"] if all_files else group["files"][:_FILES_SHOWN]
     for file in shown:
         logs = f" + {plural(len(file['log_files']), 'log file')}" if file["log_files"] else ""
-        run.out.line(f"    {size(file['bytes']):>9}  {file['path'] or file['file_id']}{logs}")
+        run.out.line(f"    {format_size(file['bytes']):>9}  {file['path'] or file['file_id']}{logs}")
     if len(group["files"]) > len(shown):
         run.out.line(f"    {'…':>9}  and {len(group['files']) - len(shown)} more; --files lists all")

@@ -7,15 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.common import ConfigFile, Json, Run, command
-from service.commands.output import Column
-from service.problems import ExitCode, exit_codes
-from service.text import age, moment, short_id
+from service.commands.common import CommandRun, ConfigFile, Json, command_run
+from service.commands.output import TableColumn
+from service.problems import ExitCode, exit_codes_help
+from service.text import format_age, parse_timestamp, short_id
 
 
 def add_to(root: typer.Typer) -> None:
     """Register the command."""
-    root.command("audit", epilog=exit_codes(ExitCode.DATABASE), short_help="List who asked for what.")(audit)
+    root.command("audit", epilog=exit_codes_help(ExitCode.DATABASE), short_help="List who asked for what.")(audit)
 
 
 def audit(
@@ -28,19 +28,19 @@ def audit(
     config: ConfigFile = None,
 ) -> None:
     """List who asked for what by command, over HTTP or on the page, newest first."""
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = run.client.audit(table=table, actor=actor, action=action, limit=limit, after=after)
-        run.out.many(found, lambda: _text(run, found, limit))
+        run.out.results(found, lambda: _print_entries(run, found, limit))
 
 
-def _text(run: Run, found: Sequence[Mapping[str, Any]], limit: int) -> None:
+def _print_entries(run: CommandRun, found: Sequence[Mapping[str, Any]], limit: int) -> None:
     if not found:
         run.out.note("No entries.")
         return
     now = datetime.now(UTC)
     rows = (
         (
-            age(moment(entry["at"]), now),
+            format_age(parse_timestamp(entry["at"]), now),
             entry["actor"],
             entry["door"],
             entry["action"],
@@ -51,6 +51,6 @@ def _text(run: Run, found: Sequence[Mapping[str, Any]], limit: int) -> None:
         for entry in found
     )
     titles = ("WHEN", "WHO", "BY", "ACTION", "TABLE", "SUBJECT", "DETAIL")
-    run.out.table([Column(title) for title in titles], rows)
+    run.out.table([TableColumn(title) for title in titles], rows)
     if len(found) == limit:
         run.out.note(f"More may follow: --after {found[-1]['number']}")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.commands.output import Output
-from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, CommandError
+from service.commands.output import CommandOutput
+from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, ProblemError
 from service.text import partition_name, plural
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Use this file instead of the lakefold.toml found.")
 ]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, a unique ending of it, or its path.")]
-MaybeTable = Annotated[
+OptionalTable = Annotated[
     str | None,
     typer.Argument(metavar="TABLE", help="Only this table: its name, a unique ending of it, or its path."),
 ]
@@ -40,12 +40,12 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 __all__ = [
     "LIVE_PLAN",
     "NOT_FOUND",
-    "CommandError",
+    "CommandRun",
     "ConfigFile",
     "Json",
-    "MaybeTable",
+    "OptionalTable",
     "PlanId",
-    "Run",
+    "ProblemError",
     "Table",
     "Yes",
     "partition_name",
@@ -57,10 +57,10 @@ __all__ = [
 remote_url: ContextVar[str | None] = ContextVar("remote_url", default=None)
 
 
-class Run:
+class CommandRun:
     """One command's output, and whom it asks: this machine, or with ``--url`` another one."""
 
-    def __init__(self, out: Output, config_file: Path | None) -> None:
+    def __init__(self, out: CommandOutput, config_file: Path | None) -> None:
         self.out = out
         self._config_file = config_file
 
@@ -73,17 +73,17 @@ class Run:
     @property
     def config(self) -> "Config":
         """The configuration. Raises ConfigError, CommandError with ``--url``."""
-        return self._here().config
+        return self._require_local().config
 
     @property
     def store(self) -> "Store":
         """The database, checked. Raises SchemaBehind or DatabaseUnreachable, CommandError with ``--url``."""
-        return self._here().store
+        return self._require_local().store
 
     @property
     def catalog(self) -> "Catalog":
         """The tables of the configuration, and those the database remembers. Raises CommandError with ``--url``."""
-        return self._here().catalog
+        return self._require_local().catalog
 
     def table(self, word: str) -> "ConfiguredTable":
         """The table a person means. Raises CommandError with the nearest names, or with ``--url``."""
@@ -99,43 +99,43 @@ class Run:
     def _local(self) -> "LocalClient":
         from service.client.local import LocalClient
 
-        return LocalClient(self._config_file, actor())
+        return LocalClient(self._config_file, current_actor())
 
-    def _here(self) -> "LocalClient":
-        only_here()
+    def _require_local(self) -> "LocalClient":
+        require_local()
         return self._local
 
     def _remote(self, url: str) -> "Client":
-        from service.client.connection import Connection, token_of_environment
+        from service.client.connection import ApiConnection, token_from_environment
         from service.client.remote import RemoteClient
 
         if self._config_file is not None:
-            raise CommandError(USAGE, "--config names a file of this machine; the service at --url has its own")
-        http = Connection(url, token_of_environment())
-        if http.token_in_clear:
+            raise ProblemError(USAGE, "--config names a file of this machine; the service at --url has its own")
+        http = ApiConnection(url, token_from_environment())
+        if http.sends_token_unencrypted:
             self.out.note(f"{http.url} is not encrypted: anyone on the network path can read the token")
         return RemoteClient(http)
 
 
-def only_here() -> None:
+def require_local() -> None:
     """Raise CommandError where ``--url`` is given: this command works with files and database of its own machine."""
     if remote_url.get() is not None:
-        raise CommandError(
+        raise ProblemError(
             USAGE, "this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
         )
 
 
 @contextmanager
-def command(json: bool, config: Path | None) -> Iterator[Run]:
+def command_run(json: bool, config: Path | None) -> Iterator[CommandRun]:
     """The frame of every command's body."""
-    run = Run(Output(json=json), config)
+    run = CommandRun(CommandOutput(json=json), config)
     try:
         yield run
     finally:
         run.close()
 
 
-def actor() -> str:
+def current_actor() -> str:
     """Who acts, for the audit trail: ``user@host``."""
     try:
         user = getpass.getuser()
@@ -144,18 +144,18 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def key_values(settings: Sequence[str], example: str = "small_file_limit=64MiB") -> dict[str, str]:
+def parse_key_values(settings: Sequence[str], example: str = "small_file_limit=64MiB") -> dict[str, str]:
     """What ``--set`` was given. Raises CommandError."""
     found = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
         if not separator or not key.strip():
-            raise CommandError(USAGE, f"--set {setting!r} is not KEY=VALUE, such as {example}")
+            raise ProblemError(USAGE, f"--set {setting!r} is not KEY=VALUE, such as {example}")
         found[key.strip()] = value.strip()
     return found
 
 
-def names(words: Sequence[str], most: int = 5) -> str:
+def join_names(words: Sequence[str], most: int = 5) -> str:
     """The first few, and how many more."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from service.commands.common import plural
-from service.text import size
+from service.text import format_size
 
 if TYPE_CHECKING:
-    from service.planning.survey import Sight
+    from service.planning.survey import TableAssessment
 
 #: rules written for whoever wants to begin; more would be a list to scroll through
-_RULES = 5
+_MAX_RULES = 5
 _WIDTH = 118
 _S3 = """\
 [spark]  # how the store is reached, by lakefold and by Spark: docs/object-stores.md
@@ -31,7 +31,7 @@ _MODES = """\
 # What is asked of writers: docs/writers.md. After a change: lakefold config check.
 
 """
-_MODES_OF_A_CATALOG = """\
+_METASTORE_MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
 # and say who asks the metastore where a partition lies, which no table records:
 #   access = "catalog"  all of its readers and writers do; nobody goes by a partition's path
@@ -42,7 +42,9 @@ _MODES_OF_A_CATALOG = """\
 """
 
 
-def first_file(source: Mapping[str, str], sights: "Sequence[Sight]", unseen: int) -> Iterator[str]:
+def render_config(
+    source: Mapping[str, str], assessments: "Sequence[TableAssessment]", unread_count: int
+) -> Iterator[str]:
     """The lines of the file: the source, the settings that matter with their defaults, a rule for each of a few tables.
 
     The rules are comments, and none is valid before somebody has said how the table is written, or read.
@@ -54,22 +56,22 @@ def first_file(source: Mapping[str, str], sights: "Sequence[Sight]", unseen: int
     if is_s3(source.get("path", "")):
         yield from _S3.splitlines()
     yield "[[sources]]"
-    count = plural(len(sights) + unseen, "table")
-    (where, *patterns) = (f"{setting} = {_quoted(value)}" for setting, value in source.items())
+    count = plural(len(assessments) + unread_count, "table")
+    (where, *patterns) = (f"{setting} = {_toml_string(value)}" for setting, value in source.items())
     yield f"{where}  # {count}; those added later are found, too"
     yield from patterns
     yield ""
     yield from _defaults()
-    yield from (_MODES_OF_A_CATALOG if "metastore" in source else _MODES).splitlines()
-    served = [sight for sight in worst_first(sights) if sight.refused is None]
-    for sight in served[:_RULES]:
+    yield from (_METASTORE_MODES if "metastore" in source else _MODES).splitlines()
+    served = [sight for sight in sort_by_reducible(assessments) if sight.error is None]
+    for sight in served[:_MAX_RULES]:
         yield from _rule(sight)
-    if left := len(served) - _RULES + unseen if len(served) > _RULES else unseen:
+    if left := len(served) - _MAX_RULES + unread_count if len(served) > _MAX_RULES else unread_count:
         more = f"{plural(left, 'table')} more"
         yield f'# {more}: lakefold tables list. What a rule matches may be a pattern, such as "sales.*".'
-    for sight in sights:
-        if sight.refused is not None:
-            yield from _comment(f"not served: {sight.refusal}")
+    for sight in assessments:
+        if sight.error is not None:
+            yield from _comment(f"not served: {sight.error_text}")
 
 
 def _defaults() -> Iterator[str]:
@@ -79,39 +81,51 @@ def _defaults() -> Iterator[str]:
     policy = SizingPolicy()
     yield "[defaults]  # for all tables; these are the defaults"
     for key, value, meaning in (
-        ("small_file_limit", _spelled(format_bytes(policy.small_file_limit_bytes)), "a base file below this is small"),
-        ("target_file_max", _spelled(format_bytes(policy.target_file_max_bytes)), "no new file is planned larger"),
-        ("quiet_period", _spelled(format_duration(policy.quiet_period)), "files modified more recently are left alone"),
-        ("retention", _spelled(format_duration(policy.retention)), "how long replaced files stay"),
+        (
+            "small_file_limit",
+            _compact_value(format_bytes(policy.small_file_limit_bytes)),
+            "a base file below this is small",
+        ),
+        (
+            "target_file_max",
+            _compact_value(format_bytes(policy.target_file_max_bytes)),
+            "no new file is planned larger",
+        ),
+        (
+            "quiet_period",
+            _compact_value(format_duration(policy.quiet_period)),
+            "files modified more recently are left alone",
+        ),
+        ("retention", _compact_value(format_duration(policy.retention)), "how long replaced files stay"),
     ):
         setting = f'# {key} = "{value}"'
         yield f"{setting.ljust(29)}  # {meaning}"
     yield ""
 
 
-def _spelled(text: str) -> str:
+def _compact_value(text: str) -> str:
     return text.replace(".0 ", " ").replace(" ", "")
 
 
-def _rule(sight: "Sight") -> Iterator[str]:
-    from service.planning.refusals import said_for_compact
-    from service.planning.writers import warning
+def _rule(assessment: "TableAssessment") -> Iterator[str]:
+    from service.planning.refusals import required_rule_setting
+    from service.planning.writers import writer_warning
 
-    layout = sight.layout
+    layout = assessment.layout
     if layout is not None:
-        facts = f"{plural(layout.files, 'file')}, {size(layout.bytes)}, {layout.small_files:,} small"
-        yield from _comment(f"{sight.table.name}: {facts}; to plan: {would_plan(sight)}")
-    if sight.writers:
-        yield from _comment(f"seen of its writers: {sight.writers}")
+        facts = f"{plural(layout.files, 'file')}, {format_size(layout.bytes)}, {layout.small_files:,} small"
+        yield from _comment(f"{assessment.table.name}: {facts}; to plan: {describe_planned_work(assessment)}")
+    if assessment.writers:
+        yield from _comment(f"seen of its writers: {assessment.writers}")
     yield "# [[tables]]"
-    yield f"# match = {_quoted(glob.escape(sight.table.name))}"
+    yield f"# match = {_toml_string(glob.escape(assessment.table.name))}"
     yield '# mode = "compact"'
-    for said in filter(None, map(warning, sight.likely)):
+    for said in filter(None, map(writer_warning, assessment.likely_writers)):
         # Still comments when the rule is uncommented line by line.
         yield from (f"# {line}" for line in _comment(f"Warning: {said}"))
-    if (wanted := said_for_compact(sight.table)) is not None:
+    if (wanted := required_rule_setting(assessment.table)) is not None:
         setting, values = wanted
-        yield f'# {setting} = "?"  # {" or ".join(map(_quoted, values))}'
+        yield f'# {setting} = "?"  # {" or ".join(map(_toml_string, values))}'
     yield ""
 
 
@@ -126,21 +140,21 @@ def _comment(text: str) -> Iterator[str]:
     yield line
 
 
-def _quoted(text: str) -> str:
+def _toml_string(text: str) -> str:
     # A basic string of TOML takes JSON's escapes, all but the surrogates of what is beyond 16 bits.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def would_plan(sight: "Sight") -> str:
+def describe_planned_work(assessment: "TableAssessment") -> str:
     """What a rule that says compact would bring about now."""
-    layout = sight.layout
+    layout = assessment.layout
     if layout is None:
         return "can't be served, see below"
     if layout.reducible_bytes:
-        work = f"{plural(layout.reducible_files or 0, 'file')}, {size(layout.reducible_bytes)} to rewrite"
-        return work if sight.ready else f"{work}, not yet ({sight.left_alone})"
-    return f"nothing ({sight.left_alone})" if sight.left_alone else "nothing"
+        work = f"{plural(layout.reducible_files or 0, 'file')}, {format_size(layout.reducible_bytes)} to rewrite"
+        return work if assessment.is_plannable else f"{work}, not yet ({assessment.main_skip_reason})"
+    return f"nothing ({assessment.main_skip_reason})" if assessment.main_skip_reason else "nothing"
 
 
-def worst_first(sights: "Sequence[Sight]") -> "list[Sight]":
-    return sorted(sights, key=lambda sight: -((sight.layout.reducible_bytes if sight.layout else None) or 0))
+def sort_by_reducible(assessments: "Sequence[TableAssessment]") -> "list[TableAssessment]":
+    return sorted(assessments, key=lambda sight: -((sight.layout.reducible_bytes if sight.layout else None) or 0))

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.commands.common import Json, Run, command, only_here, plural
-from service.commands.first_file import first_file, worst_first, would_plan
-from service.commands.output import Column
-from service.problems import CONFLICT, NOT_FOUND, USAGE, CommandError, ExitCode, exit_codes
-from service.text import size
+from service.commands.common import CommandRun, Json, command_run, plural, require_local
+from service.commands.first_file import describe_planned_work, render_config, sort_by_reducible
+from service.commands.output import TableColumn
+from service.problems import CONFLICT, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
+from service.text import format_size
 
 if TYPE_CHECKING:
     from service.config.loader import Config
-    from service.planning.survey import Sight
+    from service.planning.survey import TableAssessment
 
 #: each of these is listed, which takes seconds for a large one; the daemon's first scans tell of the others
-LOOKED_AT = 50
+MAX_TABLES_READ = 50
 
 
 def add_to(root: typer.Typer) -> None:
     """Register the command."""
-    codes = exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND)
+    codes = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND)
     root.command("init", epilog=codes, short_help="Look at a lake and write its first lakefold.toml.")(init)
 
 
@@ -55,28 +55,28 @@ def init(
     table found can't be served, 10 when there is none.
     """
     from service.config.catalog import Catalog
-    from service.planning.survey import survey
-    from service.wiring import open_source
+    from service.planning.survey import assess_tables
+    from service.wiring import open_config_for_source
 
-    only_here()
-    with command(json, config) as run:
-        file = _target(config)
-        source = _source(path, file, database, table)
-        settings = open_source(source)
+    require_local()
+    with command_run(json, config) as run:
+        file = _target_file(config)
+        source = _source_settings(path, file, database, table)
+        settings = open_config_for_source(source)
         catalog = Catalog(settings)
         tables = catalog.tables()
         if not tables:
             why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
             formats = ", ".join(settings.formats)
-            raise CommandError(NOT_FOUND, f"no table of a format that is served ({formats}) in {path}{why}", path=path)
-        sights = survey(tables[:LOOKED_AT])
+            raise ProblemError(NOT_FOUND, f"no table of a format that is served ({formats}) in {path}{why}", path=path)
+        sights = assess_tables(tables[:MAX_TABLES_READ])
         unseen = len(tables) - len(sights)
-        text = "\n".join(first_file(source, sights, unseen)) + "\n"
+        text = "\n".join(render_config(source, sights, unseen)) + "\n"
         try:
             with file.open("x", encoding="utf-8") as new:
                 new.write(text)
         except FileExistsError:
-            raise _exists(file) from None
+            raise _file_exists_error(file) from None
         data = {
             "file": file,
             "source": next(iter(source.values())),
@@ -84,31 +84,31 @@ def init(
             "not_looked_at": unseen,
             "problems": catalog.problems,
         }
-        run.out.one(data, lambda: _text(run, sights, unseen))
+        run.out.result(data, lambda: _print_tables(run, sights, unseen))
         for problem in catalog.problems:
             run.out.note(problem)
-        _next(run, file, source, settings, sights)
-        return ExitCode.PARTIAL if catalog.problems or any(sight.refused for sight in sights) else ExitCode.OK
+        _print_next_steps(run, file, source, settings, sights)
+        return ExitCode.PARTIAL if catalog.problems or any(sight.error for sight in sights) else ExitCode.OK
 
 
-def _target(chosen: Path | None) -> Path:
+def _target_file(chosen: Path | None) -> Path:
     """The file to write, which is the one that commands read here. Raises CommandError where it exists."""
     from service.config.loader import ENV_PREFIX, FILE_NAME
 
     file = (chosen or Path(os.environ.get(f"{ENV_PREFIX}CONFIG") or FILE_NAME)).expanduser()
     if file.exists():
-        raise _exists(file)
+        raise _file_exists_error(file)
     if not file.absolute().parent.is_dir():
-        raise CommandError(NOT_FOUND, f"{file.parent} is not a directory; create it first", path=str(file.parent))
+        raise ProblemError(NOT_FOUND, f"{file.parent} is not a directory; create it first", path=str(file.parent))
     return file
 
 
-def _exists(file: Path) -> CommandError:
+def _file_exists_error(file: Path) -> ProblemError:
     text = f"{file} exists and stays as it is; add a [[sources]] to it, or write another file with --config FILE"
-    return CommandError(CONFLICT, text, file=str(file))
+    return ProblemError(CONFLICT, text, file=str(file))
 
 
-def _source(path: str, file: Path, database: str | None, table: str | None) -> dict[str, str]:
+def _source_settings(path: str, file: Path, database: str | None, table: str | None) -> dict[str, str]:
     """The settings of the file's ``[[sources]]``, where its tables are first. Raises CommandError."""
     patterns = {"database": database, "table": table}
     given = {setting: pattern for setting, pattern in patterns.items() if pattern is not None}
@@ -116,11 +116,11 @@ def _source(path: str, file: Path, database: str | None, table: str | None) -> d
         return {"metastore": path} | given
     if given:
         options = " and ".join(f"--{setting}" for setting in given)
-        raise CommandError(USAGE, f"{options}: only of a metastore, thrift://host:9083; {path} is a path")
-    return {"path": _written(path, file)}
+        raise ProblemError(USAGE, f"{options}: only of a metastore, thrift://host:9083; {path} is a path")
+    return {"path": _path_for_file(path, file)}
 
 
-def _written(path: str, file: Path) -> str:
+def _path_for_file(path: str, file: Path) -> str:
     """``path`` as the file names it: its own paths are relative to where it is."""
     from lake.locations import canonical_location, is_local
 
@@ -128,64 +128,66 @@ def _written(path: str, file: Path) -> str:
     return path if beside or not is_local(path) else canonical_location(path)
 
 
-def _document(sight: "Sight") -> dict[str, Any]:
+def _document(assessment: "TableAssessment") -> dict[str, Any]:
     from service.planning.writers import writer_document
 
-    layout, ref = sight.layout, sight.table.ref
+    layout, ref = assessment.layout, assessment.table.ref
     figures = ("files", "bytes", "small_files", "small_bytes", "partitions", "reducible_files", "reducible_bytes")
     return {
         "table": ref.name,
         "format": ref.format,
         "location": ref.location,
         **{name: layout and getattr(layout, name) for name in figures},
-        "left_alone": sight.left_alone,
-        "writers": sight.writers,
-        "likely_writers": [writer_document(writer, sight.table) for writer in sight.likely],
-        "refused": sight.refused,
+        "left_alone": assessment.main_skip_reason,
+        "writers": assessment.writers,
+        "likely_writers": [writer_document(writer, assessment.table) for writer in assessment.likely_writers],
+        "refused": assessment.error,
     }
 
 
-def _text(run: Run, sights: "Sequence[Sight]", unseen: int) -> None:
+def _print_tables(run: CommandRun, assessments: "Sequence[TableAssessment]", unread_count: int) -> None:
     out = run.out
     out.table(
         (
-            Column("TABLE"),
-            Column("FORMAT"),
-            Column("FILES", True),
-            Column("SMALL", True),
-            Column("SIZE", True),
-            Column("WOULD BE PLANNED"),
+            TableColumn("TABLE"),
+            TableColumn("FORMAT"),
+            TableColumn("FILES", True),
+            TableColumn("SMALL", True),
+            TableColumn("SIZE", True),
+            TableColumn("WOULD BE PLANNED"),
         ),
         (
             (
                 sight.table.name,
                 sight.table.ref.format,
-                *_figures(sight),
-                would_plan(sight),
+                *_table_figures(sight),
+                describe_planned_work(sight),
             )
-            for sight in sights
+            for sight in assessments
         ),
     )
-    if unseen:
-        out.line(f"… and {plural(unseen, 'table')} more, not looked at yet")
-    for sight in sights:
-        if sight.refused is not None:
-            out.note(sight.refusal)
+    if unread_count:
+        out.line(f"… and {plural(unread_count, 'table')} more, not looked at yet")
+    for sight in assessments:
+        if sight.error is not None:
+            out.note(sight.error_text)
 
 
-def _figures(sight: "Sight") -> tuple[str, str, str]:
-    layout = sight.layout
-    return (f"{layout.files:,}", f"{layout.small_files:,}", size(layout.bytes)) if layout else ("", "", "")
+def _table_figures(assessment: "TableAssessment") -> tuple[str, str, str]:
+    layout = assessment.layout
+    return (f"{layout.files:,}", f"{layout.small_files:,}", format_size(layout.bytes)) if layout else ("", "", "")
 
 
-def _next(run: Run, file: Path, source: Mapping[str, str], settings: "Config", sights: "Sequence[Sight]") -> None:
-    from lake.redaction import without_password
-    from service.config.loader import find_file
+def _print_next_steps(
+    run: CommandRun, file: Path, source: Mapping[str, str], settings: "Config", assessments: "Sequence[TableAssessment]"
+) -> None:
+    from lake.redaction import redact_database_url
+    from service.config.loader import find_config_file
 
-    in_force = find_file()
+    in_force = find_config_file()
     option = "" if in_force is not None and in_force.samefile(file) else f" --config {shlex.quote(str(file))}"
-    served = next((sight.table.name for sight in worst_first(sights) if sight.refused is None), None)
-    database = without_password(settings.database.url.get_secret_value())
+    served = next((sight.table.name for sight in sort_by_reducible(assessments) if sight.error is None), None)
+    database = redact_database_url(settings.database.url.get_secret_value())
     page = f"http://{settings.http.address}:{settings.http.port}/"
     steps = [(f"lakefold db upgrade{option}", f"create the database, {database}")]
     if served is not None:

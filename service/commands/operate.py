@@ -10,14 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from service import documents
-from service.commands.common import ConfigFile, Json, MaybeTable, Run, Yes, command, plural
-from service.commands.output import Column
+from service.commands.common import CommandRun, ConfigFile, Json, OptionalTable, Yes, command_run, plural
+from service.commands.output import TableColumn
 from service.modes import Role
-from service.problems import ExitCode, exit_codes
-from service.text import age, moment, process_name, size
+from service.problems import ExitCode, exit_codes_help
+from service.text import format_age, format_size, parse_timestamp, process_label
 
 #: halted partitions of a table that are named one by one
-_PARTITIONS_NAMED = 5
+_MAX_PARTITIONS_NAMED = 5
 
 
 def add_to(root: typer.Typer) -> None:
@@ -29,7 +29,7 @@ def add_to(root: typer.Typer) -> None:
         ("pause", pause, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "Start no more plans."),
         ("resume", resume, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "End a pause or a halt."),
     ):
-        root.command(name, epilog=exit_codes(*codes), short_help=short)(function)
+        root.command(name, epilog=exit_codes_help(*codes), short_help=short)(function)
 
 
 def status(
@@ -38,52 +38,56 @@ def status(
     config: ConfigFile = None,
 ) -> int:
     """Say in one line how the lake is, then who works on it and what needs a person."""
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         data = run.client.status()
-        run.out.one(data, lambda: _status_text(run, data))
+        run.out.result(data, lambda: _print_status(run, data))
     return ExitCode.PENDING if exit_code and data["requested"] + data["inflight"] else ExitCode.OK
 
 
-def _status_text(run: Run, data: Mapping[str, Any]) -> None:
+def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
     out, now = run.out, datetime.now(UTC)
-    out.line(documents.answer_line(data))
+    out.line(documents.summary_line(data))
     out.line()
     if data["paused"]:
-        out.line(f"lakefold was paused {age(moment(data['paused_at']), now)} {_by(data)}; to go on: lakefold resume")
-    _processes_text(run, data, now)
+        out.line(
+            f"lakefold was paused {format_age(parse_timestamp(data['paused_at']), now)} {_paused_by(data)}; to go on: lakefold resume"
+        )
+    _print_processes(run, data, now)
     if data["oldest_proposed_at"]:
-        since, plans = age(moment(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
+        since, plans = format_age(parse_timestamp(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
         out.line(f"{plans} to approve or decline, the oldest proposed {since}; lakefold plans list --proposed")
     if data["oldest_requested_at"]:
-        out.line(f"The oldest waiting plan became due {age(moment(data['oldest_requested_at']), now)}.")
-    for line in documents.work_words(data["work"]):
+        out.line(f"The oldest waiting plan became due {format_age(parse_timestamp(data['oldest_requested_at']), now)}.")
+    for line in documents.describe_held_work(data["work"]):
         out.line(line)
-    for stretch, words in documents.trend_words(data["trends"]):
+    for stretch, words in documents.describe_trends(data["trends"]):
         out.line(f"{stretch}: {words}")
     if data["superseded_files"]:
         files = plural(data["superseded_files"], "superseded file")
-        out.line(f"{files} ({size(data['superseded_bytes'])}) awaiting deletion; lakefold clean -n lists them.")
+        out.line(f"{files} ({format_size(data['superseded_bytes'])}) awaiting deletion; lakefold clean -n lists them.")
     if data["notifications_dead"]:
         told = plural(data["notifications_dead"], "notification")
         out.line(f"{told} could not be delivered; lakefold notifications list --state dead")
     for one in data["source_problems"]:
-        since = f"first seen {age(moment(one['since']), now)}"
+        since = f"first seen {format_age(parse_timestamp(one['since']), now)}"
         out.line(f"{one['problem']} ({since}; docs/runbook.md#sourceunreadable)")
     for table in data["attention"]:
         name = table["table"]
         if table["halted_at"]:
-            out.line(f"{name} was halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
-            *look, resume_it = documents.before_resume(name, table["halted_reason"])
+            out.line(
+                f"{name} was halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}"
+            )
+            *look, resume_it = documents.commands_before_resume(name, table["halted_reason"])
             out.line(f"  look first: {'; '.join(look)}; then {resume_it} (docs/runbook.md#tablehalted)")
-        _partitions_text(run, table, now)
+        _print_halted_partitions(run, table, now)
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
             out.line(f"{name}: {slices} not matching its commits, left alone; lakefold verify {name}")
         if table["overlaps"]:
-            words = documents.overlap_words(name, table["overlaps"], table["overlap"])
+            words = documents.describe_overlaps(name, table["overlaps"], table["overlap"])
             out.line(f"{name} {words} (docs/runbook.md#singlewritertablewritten)")
         if table["foreign_files"]:
-            words = documents.foreign_words(table["foreign_files"], table["foreign_file"])
+            words = documents.describe_foreign_files(table["foreign_files"], table["foreign_file"])
             out.line(f"{name} has {words} (docs/runbook.md#tablehasforeignfiles)")
         if table["not_planned"]:
             out.line(f"{name} is not planned: {table['not_planned']}")
@@ -100,43 +104,43 @@ def _status_text(run: Run, data: Mapping[str, Any]) -> None:
             files = plural(table["quarantined_files"], "file")
             out.line(f"{name}: {files} with unreadable content, left alone; lakefold tables show {name}")
         if table["paused_by"]:
-            out.line(f"{name} is paused {_by(table)}")
+            out.line(f"{name} is paused {_paused_by(table)}")
 
 
-def _partitions_text(run: Run, table: Mapping[str, Any], now: datetime) -> None:
+def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: datetime) -> None:
     """Which partitions of a table are halted, and what to do about them."""
     out, name, halted = run.out, table["table"], table["halted_partitions"]
-    for one in halted[:_PARTITIONS_NAMED]:
-        since = age(moment(one["halted_at"]), now)
+    for one in halted[:_MAX_PARTITIONS_NAMED]:
+        since = format_age(parse_timestamp(one["halted_at"]), now)
         out.line(f"{name}, partition {one['partition']}, was halted {since}: {one['halted_reason']}")
-        look, settle, resume_it = documents.before_partition_resume(name, one["partition"])
+        look, settle, resume_it = documents.commands_before_partition_resume(name, one["partition"])
         out.line(f"  look first: {look}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
-    if (more := len(halted) - _PARTITIONS_NAMED) > 0:
+    if (more := len(halted) - _MAX_PARTITIONS_NAMED) > 0:
         out.line(f"{name}: {plural(more, 'more partition')} halted; lakefold tables show {name}")
 
 
-def _processes_text(run: Run, data: Mapping[str, Any], now: datetime) -> None:
+def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) -> None:
     """Who works on it, and what that leaves undone."""
     out, known = run.out, {process["name"] for process in data["processes"]}
     columns = (
-        Column("PROCESS"),
-        Column("ROLE"),
-        Column("LEADS"),
-        Column("RUNS"),
-        Column("SPARK"),
-        Column("SEEN"),
-        Column("SINCE"),
-        Column("VERSION"),
+        TableColumn("PROCESS"),
+        TableColumn("ROLE"),
+        TableColumn("LEADS"),
+        TableColumn("RUNS"),
+        TableColumn("SPARK"),
+        TableColumn("SEEN"),
+        TableColumn("SINCE"),
+        TableColumn("VERSION"),
     )
     rows = [
         (
-            process_name(process["name"]),
+            process_label(process["name"]),
             process["role"],
             ", ".join(process["leads"]),
-            _runs(process),
+            _running_plans(process),
             process["spark"],
-            age(moment(process["seen_at"]), now) + ("" if process["live"] else ": silent"),
-            age(moment(process["started_at"]), now),
+            format_age(parse_timestamp(process["seen_at"]), now) + ("" if process["live"] else ": silent"),
+            format_age(parse_timestamp(process["started_at"]), now),
             process["version"],
         )
         for process in data["processes"]
@@ -144,13 +148,13 @@ def _processes_text(run: Run, data: Mapping[str, Any], now: datetime) -> None:
     # A command may lead for as long as it runs.
     rows += [
         (
-            process_name(leader["holder"]),
+            process_label(leader["holder"]),
             "command",
             leader["role"],
             "",
             "",
             "",
-            age(moment(leader["acquired_at"]), now),
+            format_age(parse_timestamp(leader["acquired_at"]), now),
             "",
         )
         for leader in data["leaders"]
@@ -160,7 +164,7 @@ def _processes_text(run: Run, data: Mapping[str, Any], now: datetime) -> None:
         out.table(columns, rows)
     for process in data["processes"]:
         if process["live"] and process["problem"]:
-            out.line(f"{process_name(process['name'])} can't use Spark: {process['problem']}")
+            out.line(f"{process_label(process['name'])} can't use Spark: {process['problem']}")
     if not data["scheduler"]:
         out.line("No scheduler is running: nothing is scanned and no request is answered; lakefold serve starts one.")
     if data["nobody_runs_plans"]:
@@ -168,7 +172,7 @@ def _processes_text(run: Run, data: Mapping[str, Any], now: datetime) -> None:
         out.line(f"{waiting if data['requested'] else ''}{data['nobody_runs_plans']}.")
 
 
-def _runs(process: Mapping[str, Any]) -> str:
+def _running_plans(process: Mapping[str, Any]) -> str:
     """The plans of a process among its slots."""
     if not process["slots"]:
         return ""
@@ -176,49 +180,51 @@ def _runs(process: Mapping[str, Any]) -> str:
     return f"{len(process['runs'])} of {process['slots']}" + (f": {tables}" if tables else "")
 
 
-def _by(paused: Mapping[str, Any]) -> str:
+def _paused_by(paused: Mapping[str, Any]) -> str:
     """Who paused it, and why where they said."""
     return f"by {paused['paused_by']}" + (f": {paused['paused_reason']}" if paused["paused_reason"] else "")
 
 
 def pause(
-    table: MaybeTable = None,
+    table: OptionalTable = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; shown to others.")] = "",
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
     """Start no more plans of one table, or of any; what runs goes on to its end."""
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         done = run.client.pause(table, reason)
-        run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans finish"))
+        run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans finish"))
 
 
-def resume(table: MaybeTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
+def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
     """End a pause; of a named table also its halts and its quarantine, and plan again what failed."""
-    with command(json, config) as run:
-        if table is not None and run.out.can_ask and not yes:
+    with command_run(json, config) as run:
+        if table is not None and run.out.can_prompt and not yes:
             halts = run.client.halts(table)
             reason, partitions = halts["halted_reason"], halts["halted_partitions"]
             if reason is not None:
-                *look, _ = documents.before_resume(table, reason)
+                *look, _ = documents.commands_before_resume(table, reason)
                 run.out.note(f"{table} was halted: {reason}")
                 run.out.note(f"To look into it first: {'; '.join(look)} (docs/runbook.md#tablehalted)")
-            for one in partitions[:_PARTITIONS_NAMED]:
+            for one in partitions[:_MAX_PARTITIONS_NAMED]:
                 run.out.note(f"{table}, partition {one['partition']}, was halted: {one['halted_reason']}")
-                *look, _ = documents.before_partition_resume(table, one["partition"])
+                *look, _ = documents.commands_before_partition_resume(table, one["partition"])
                 run.out.note(
                     f"To look into it and settle it first: {'; '.join(look)} (docs/runbook.md#partitionhalted)"
                 )
-            if (more := len(partitions) - _PARTITIONS_NAMED) > 0:
+            if (more := len(partitions) - _MAX_PARTITIONS_NAMED) > 0:
                 run.out.note(f"{plural(more, 'more partition')} halted; lakefold tables show {table}")
             if reason is not None or partitions:
                 typer.confirm(f"Resume {table}?", abort=True, err=True)
         done = run.client.resume(table)
-        run.out.one(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} resumed"))
+        run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} resumed"))
 
 
 def serve(
-    role: Annotated[Role, typer.Option("--role", help="Run only this role; other processes run the rest.")] = Role.ALL,
+    role: Annotated[
+        Role, typer.Option("--role", help="CommandRun only this role; other processes run the rest.")
+    ] = Role.ALL,
     once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
     json: Json = False,
     config: ConfigFile = None,
@@ -243,6 +249,6 @@ def worker(
 def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
     from service.daemon.process import serve as run_daemon
 
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         daemon = run.config.daemon.model_copy(update={"log_format": "json"}) if json else run.config.daemon
         return int(run_daemon(replace(run.config, daemon=daemon), role.value, once))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from service.problems import in_words, problem_object
+from service.problems import describe_error, problem_document
 from service.text import to_json
 
 Row = Sequence[Any]
@@ -19,11 +19,11 @@ Advance = Callable[[int, int], None]
 #: between two columns
 _GAP = "  "
 #: what a column that is cut keeps at least
-_LEAST_CUT = 8
+_MIN_TRUNCATED_WIDTH = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """A column of a table for people; ``right`` for numbers.
 
     Of one that may be ``cut`` a terminal shows as much as fits into the line: the beginning, or both ends.
@@ -31,38 +31,38 @@ class Column:
 
     title: str
     right: bool = False
-    cut: Literal["", "after", "amid"] = ""
+    truncation: Literal["", "after", "amid"] = ""
 
 
-class Output:
+class CommandOutput:
     """One command's way to the terminal, a pipe or a script."""
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
 
     @property
-    def terminal(self) -> bool:
+    def is_terminal(self) -> bool:
         """Stdout is a terminal and a person is meant to read it."""
         return not self.json and sys.stdout.isatty()
 
     @property
-    def can_ask(self) -> bool:
+    def can_prompt(self) -> bool:
         """A question can be asked and answered."""
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property
-    def has_bar(self) -> bool:
+    def shows_progress_bar(self) -> bool:
         """``progress`` shows a bar."""
         return not self.json and sys.stderr.isatty()
 
-    def one(self, data: Any, text: Callable[[], None]) -> None:
+    def result(self, data: Any, text: Callable[[], None]) -> None:
         """One result: ``data`` for scripts, or whatever ``text`` prints for people."""
         if self.json:
             self.line(to_json(data))
         else:
             text()
 
-    def many(self, rows: Iterable[Any], text: Callable[[], None]) -> None:
+    def results(self, rows: Iterable[Any], text: Callable[[], None]) -> None:
         """A list of results: JSON Lines for scripts, or whatever ``text`` prints for people."""
         if not self.json:
             text()
@@ -84,15 +84,15 @@ class Output:
     def error(self, error: BaseException, hint: str = "") -> None:
         """The error on stderr: one line and an optional hint, or a problem object."""
         if self.json:
-            sys.stderr.write(f"{to_json(problem_object(error))}\n")
+            sys.stderr.write(f"{to_json(problem_document(error))}\n")
         else:
-            sys.stderr.write(f"lakefold: {in_words(error)}\n{hint}")
+            sys.stderr.write(f"lakefold: {describe_error(error)}\n{hint}")
         sys.stderr.flush()
 
-    def table(self, columns: Sequence[Column], rows: Iterable[Row], *, indent: str = "") -> None:
+    def table(self, columns: Sequence[TableColumn], rows: Iterable[Row], *, indent: str = "") -> None:
         """Rows under titles: a rich table on a terminal, aligned columns otherwise."""
         cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
-        if self.terminal:
+        if self.is_terminal:
             self._rich_table(columns, cells)
             return
         titles = [column.title for column in columns]
@@ -104,7 +104,7 @@ class Output:
             )
             self.line((indent + _GAP.join(padded)).rstrip())
 
-    def _rich_table(self, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    def _rich_table(self, columns: Sequence[TableColumn], cells: Sequence[Sequence[str]]) -> None:
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -113,14 +113,14 @@ class Output:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for column in columns:
             table.add_column(column.title, justify="right" if column.right else "left", overflow="fold")
-        for line in fitted(columns, cells, console.width):
+        for line in fit_columns(columns, cells, console.width):
             table.add_row(*(Text(cell) for cell in line))
         console.print(table)
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Advance]:
         """A bar of bytes with its rate, on a terminal; ``advance(done, total)`` moves it. Elsewhere nothing."""
-        if not self.has_bar:
+        if not self.shows_progress_bar:
             yield lambda done, total: None
             return
         from rich.console import Console
@@ -149,27 +149,28 @@ class Output:
             yield lambda done, total: bar.update(task, completed=done, total=total or None)
 
 
-def fitted(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
+def fit_columns(columns: Sequence[TableColumn], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
     """``cells`` with those columns that may be cut no wider than ``width`` has room for, the widest ones first."""
     widths = [
         max(len(text) for text in (column.title, *(line[i] for line in cells))) for i, column in enumerate(columns)
     ]
-    able = [i for i, column in enumerate(columns) if column.cut]
+    able = [i for i, column in enumerate(columns) if column.truncation]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     for _ in range(excess):
         widest = max(able, key=lambda i: widths[i], default=None)
-        if widest is None or widths[widest] <= max(_LEAST_CUT, len(columns[widest].title)):
+        if widest is None or widths[widest] <= max(_MIN_TRUNCATED_WIDTH, len(columns[widest].title)):
             break
         widths[widest] -= 1
     return [
-        [_cut(cell, column, width) for cell, column, width in zip(line, columns, widths, strict=True)] for line in cells
+        [_truncate(cell, column, width) for cell, column, width in zip(line, columns, widths, strict=True)]
+        for line in cells
     ]
 
 
-def _cut(text: str, column: Column, width: int) -> str:
-    if not column.cut or len(text) <= width:
+def _truncate(text: str, column: TableColumn, width: int) -> str:
+    if not column.truncation or len(text) <= width:
         return text
-    tail = (width - 1) // 2 if column.cut == "amid" else 0
+    tail = (width - 1) // 2 if column.truncation == "amid" else 0
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 

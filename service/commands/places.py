@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.commands.common import ConfigFile, Json, Run, Table, actor, command
-from service.problems import NOT_FOUND, USAGE, CommandError, ExitCode, exit_codes
-from service.text import nearest, plural
+from service.commands.common import CommandRun, ConfigFile, Json, Table, command_run, current_actor
+from service.problems import NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
+from service.text import did_you_mean, plural
 
 if TYPE_CHECKING:
-    from executors.late_round import LateReport
+    from executors.late_round import SweepReport
     from lake.model import TableRef
 
 #: how long to wait before the sweep, the cleaner or a plan is taken to hold a partition for long
-_ASKED_AGAIN_SECONDS = (1.0, 2.0, 4.0, 0.0)
-_EPILOG = exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
+_RETRY_SECONDS = (1.0, 2.0, 4.0, 0.0)
+_EPILOG = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
 
 
 def add_to(tables: typer.Typer) -> None:
     """Register the commands."""
     tables.command("resolve", epilog=_EPILOG)(resolve)
-    tables.command("home", epilog=_EPILOG)(home)
+    tables.command("home", epilog=_EPILOG)(restore_locations)
 
 
 def resolve(
@@ -50,90 +50,92 @@ def resolve(
     back there, with "new" it stays where it is. The files of the other directory are kept until their retention has
     passed. With --partition the halts of these partitions end, and those of the table and of its other partitions stay.
     """
-    from executors.late import resolve_places
+    from executors.late import resolve_partitions
     from lake.formats import load_format
-    from lake.places import Take
+    from lake.places import LocationChoice
     from service.wiring import start_spark
 
-    words = [str(one) for one in Take]
-    with command(json, config) as run:
+    words = [str(one) for one in LocationChoice]
+    with command_run(json, config) as run:
         if take not in words:
-            raise CommandError(USAGE, f"--take {take!r} is none of {', '.join(words)}{nearest(take, words)}")
+            raise ProblemError(USAGE, f"--take {take!r} is none of {', '.join(words)}{did_you_mean(take, words)}")
         found = run.table(table)
         wanted = [one.strip("/") for one in partition] if partition else None
-        _known(run, found.ref, wanted or ())
-        for seconds in _ASKED_AGAIN_SECONDS:
-            report = resolve_places(
+        _check_partitions(run, found.ref, wanted or ())
+        for seconds in _RETRY_SECONDS:
+            report = resolve_partitions(
                 found.ref,
-                Take(take),
+                LocationChoice(take),
                 format=load_format(found.ref.format),
                 store=run.store,
                 spark=lambda: start_spark(run.config, found.ref),
                 partitions=wanted,
             )
-            if not report.held:
+            if not report.deferred:
                 break
             time.sleep(seconds)  # a round of the sweep lasts seconds
         if wanted is not None:
-            settled = set(wanted).difference(report.halts, report.held)
-            run.store.end_halts(found.name, settled, actor())
-        elif not report.halts and not report.held:
+            settled = set(wanted).difference(report.halt_reasons, report.deferred)
+            run.store.resume_partitions(found.name, settled, current_actor())
+        elif not report.halt_reasons and not report.deferred:
             run.client.resume(found.name)
-        return _told(run, found.name, report)
+        return _report_relocation(run, found.name, report)
 
 
-def _known(run: Run, table: "TableRef", partitions: Collection[str]) -> None:
+def _check_partitions(run: CommandRun, table: "TableRef", partitions: Collection[str]) -> None:
     """Raise CommandError for a partition that is neither halted nor was ever moved."""
-    known = {one.partition for one in run.store.moved(table, partitions)} | run.store.halted_partitions(table).keys()
+    known = {one.partition for one in run.store.relocated_partitions(table, partitions)} | run.store.halted_partitions(
+        table
+    ).keys()
     for one in partitions:
         if one not in known:
             said = f"partition {one!r} of {table.name} is not halted, and lakefold has not moved it"
-            raise CommandError(NOT_FOUND, f"{said}{nearest(one, sorted(known))}", partition=one)
+            raise ProblemError(NOT_FOUND, f"{said}{did_you_mean(one, sorted(known))}", partition=one)
 
 
-def home(table: Table, json: Json = False, config: ConfigFile = None) -> int:
+def restore_locations(table: Table, json: Json = False, config: ConfigFile = None) -> int:
     """Move partitions back into the directories that were their own, so that the table is an ordinary one at rest.
 
     A partition whose own directory still has replaced files in it waits for their retention. The daemon does the same
     by itself when the retention has passed.
     """
-    from executors.late import bring_home
+    from executors.late import restore_original_locations
     from lake.formats import load_format
     from service.wiring import start_spark
 
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = run.table(table)
-        report = bring_home(
+        report = restore_original_locations(
             found.ref,
             format=load_format(found.ref.format),
             store=run.store,
             older_than=timedelta(),
             spark=lambda: start_spark(run.config, found.ref),
         )
-        return _told(run, found.name, report)
+        return _report_relocation(run, found.name, report)
 
 
-def _told(run: Run, table: str, report: "LateReport") -> int:
-    from lake.model import words_of
+def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> int:
+    from lake.model import partition_label
 
-    moved, aside = plural(report.moved_back, "partition"), plural(report.aside, "file")
+    moved, aside = plural(report.relocated_back, "partition"), plural(report.superseded, "file")
     line = f"{table}: moved {moved} back, {aside} set aside, {plural(report.waiting, 'partition')} waiting"
     document = {
         "table": table,
-        "moved_back": report.moved_back,
-        "aside": report.aside,
+        "moved_back": report.relocated_back,
+        "aside": report.superseded,
         "waiting": report.waiting,
-        "halted": report.halted,
-        "halted_partitions": report.halts,
-        "held": report.held,
+        "halted": report.first_halt_reason,
+        "halted_partitions": report.halt_reasons,
+        "held": report.deferred,
     }
 
-    def tell() -> None:
+    def print_report() -> None:
         run.out.line(line)
-        for name, reason in report.halts.items():
-            run.out.line(f"{words_of(name)} stays halted: {reason}")
-        for name in report.held:
-            run.out.line(f"{words_of(name)} is held by the sweep, by the cleaner or by a plan; try again")
+        for name, reason in report.halt_reasons.items():
+            run.out.line(f"{partition_label(name)} stays halted: {reason}")
+        for name in report.deferred:
+            run.out.line(f"{partition_label(name)} is held by the sweep, by the cleaner or by a plan; try again")
 
-    run.out.one(document, tell)
-    return ExitCode.PARTIAL if report.waiting or report.halts or report.held else ExitCode.OK
+    run.out.result(document, print_report)
+    return ExitCode.PARTIAL if report.waiting or report.halt_reasons or report.deferred else ExitCode.OK

@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from service.problems import USAGE, CommandError
-from service.text import nearest, point_in_time
+from service.problems import USAGE, ProblemError
+from service.text import did_you_mean, parse_time_or_age
 
 if TYPE_CHECKING:
-    from service.store import PlanTerms
+    from service.store import PlanFilter
 
-OfTable = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table's.")]
-WithName = Annotated[
+TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table's.")]
+NameOption = Annotated[
     str | None, typer.Option("--name", metavar="PART", help="Only of tables whose name contains this.")
 ]
-InState = Annotated[str | None, typer.Option("--state", "-s", help="Only plans in this state.")]
-Proposed = Annotated[bool, typer.Option("--proposed", help="Only plans that wait for approval (mode propose).")]
-WithError = Annotated[
+StateOption = Annotated[str | None, typer.Option("--state", "-s", help="Only plans in this state.")]
+ProposedOption = Annotated[bool, typer.Option("--proposed", help="Only plans that wait for approval (mode propose).")]
+ErrorOption = Annotated[
     str | None,
     typer.Option(
         "--error",
         help="Only with this kind of error: transient, conflict, commit_unknown, rejected or integrity.",
     ),
 ]
-Since = Annotated[
+SinceOption = Annotated[
     str | None,
     typer.Option("--since", metavar="TIME", help="Only created since this date or time, or this long ago (2d)."),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only plans created before then.")]
-Word = TypeVar("Word", bound=StrEnum)
+UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only plans created before then.")]
+EnumValue = TypeVar("EnumValue", bound=StrEnum)
 
 
-def terms_of(
+def build_plan_filter(
     *,
     table: str | None,
     name: str | None,
@@ -44,38 +44,38 @@ def terms_of(
     proposed: bool = False,
     since: str | None,
     until: str | None,
-) -> "PlanTerms":
+) -> "PlanFilter":
     """The plans that options mean. Raises CommandError for a word or a time that is none."""
     from lake.plan import PlanState
     from service.store import ErrorClass
 
-    terms: PlanTerms = {}
+    plan_filter: PlanFilter = {}
     if table:
-        terms["table"] = table
+        plan_filter["table"] = table
     if name:
-        terms["name"] = name
+        plan_filter["name"] = name
     if state:
-        terms["state"] = _one_of("--state", PlanState, state)
+        plan_filter["state"] = _parse_choice("--state", PlanState, state)
     if proposed:
-        terms["proposed"] = True
+        plan_filter["proposed"] = True
     if error:
-        terms["error_class"] = _one_of("--error", ErrorClass, error)
+        plan_filter["error_class"] = _parse_choice("--error", ErrorClass, error)
     if since:
-        terms["since"] = _time("--since", since)
+        plan_filter["since"] = _parse_time("--since", since)
     if until:
-        terms["until"] = _time("--until", until)
-    return terms
+        plan_filter["until"] = _parse_time("--until", until)
+    return plan_filter
 
 
-def _one_of(option: str, kind: Callable[[str], Word], word: str) -> Word:
+def _parse_choice(option: str, kind: Callable[[str], EnumValue], word: str) -> EnumValue:
     known = [str(value) for value in kind]  # type: ignore[attr-defined]
     if word not in known:
-        raise CommandError(USAGE, f"{option} {word!r} is none of {', '.join(known)}{nearest(word, known)}")
+        raise ProblemError(USAGE, f"{option} {word!r} is none of {', '.join(known)}{did_you_mean(word, known)}")
     return kind(word)
 
 
-def _time(option: str, text: str) -> datetime:
+def _parse_time(option: str, text: str) -> datetime:
     try:
-        return point_in_time(text, datetime.now(UTC))
+        return parse_time_or_age(text, datetime.now(UTC))
     except ValueError as error:
-        raise CommandError(USAGE, f"{option}: {error}") from error
+        raise ProblemError(USAGE, f"{option}: {error}") from error

@@ -6,23 +6,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 from service import documents
-from service.commands.common import Run, partition_name, plural
-from service.commands.output import Column, bar_chart
-from service.text import age, moment, percent, share_of, size
+from service.commands.common import CommandRun, partition_name, plural
+from service.commands.output import TableColumn, bar_chart
+from service.text import format_age, format_percent, format_size, parse_timestamp, share_of
 
 
-def list_text(run: Run, tables: Sequence[Mapping[str, Any]], *, chosen: bool) -> None:
+def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
     """Print a list of tables; ``chosen`` says that options left some out."""
     now = datetime.now(UTC)
     columns = (
-        Column("TABLE", cut="amid"),
-        Column("STATE"),
-        Column("FILES", True),
-        Column("BYTES", True),
-        Column("REDUCIBLE", True),
-        Column("TO REWRITE", True),
-        Column("SCANNED", cut="after"),
-        Column("LOCATION", cut="amid"),
+        TableColumn("TABLE", truncation="amid"),
+        TableColumn("STATE"),
+        TableColumn("FILES", True),
+        TableColumn("BYTES", True),
+        TableColumn("REDUCIBLE", True),
+        TableColumn("TO REWRITE", True),
+        TableColumn("SCANNED", truncation="after"),
+        TableColumn("LOCATION", truncation="amid"),
     )
     rows: list[tuple[str, ...]] = []
     for table in tables:
@@ -31,26 +31,26 @@ def list_text(run: Run, tables: Sequence[Mapping[str, Any]], *, chosen: bool) ->
         if scan is None:
             seen = "never"
         elif scan["outcome"] != "ok":
-            seen = f"{age(moment(scan['taken_at']), now)}: {scan['error']}"
+            seen = f"{format_age(parse_timestamp(scan['taken_at']), now)}: {scan['error']}"
         else:
-            seen = age(moment(scan["taken_at"]), now)
-            share = share_text(scan["reducible_files"], scan["files"])
-            cells = (f"{scan['files']:,}", size(scan["bytes"]), share, size(scan["reducible_bytes"]))
+            seen = format_age(parse_timestamp(scan["taken_at"]), now)
+            share = format_share(scan["reducible_files"], scan["files"])
+            cells = (f"{scan['files']:,}", format_size(scan["bytes"]), share, format_size(scan["reducible_bytes"]))
         rows.append((table["table"], table["state"], *cells, seen, table["location"]))
     if rows:
         run.out.table(columns, rows)
-    elif chosen:
+    elif filtered:
         run.out.note("No tables match")
     else:
         run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
 
 
-def share_text(part: int | None, whole: int) -> str:
+def format_share(part: int | None, whole: int) -> str:
     """A share as people read it; a dash where nothing is known."""
-    return percent(None if part is None else share_of(part, whole))
+    return format_percent(None if part is None else share_of(part, whole))
 
 
-def show_text(run: Run, table: Mapping[str, Any]) -> None:
+def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
     """Print one table in full."""
     from lake.units import parse_bytes
 
@@ -58,9 +58,9 @@ def show_text(run: Run, table: Mapping[str, Any]) -> None:
     scan, good = table["scan"], table["last_good_scan"]
     out.line(f"{table['table']}  {table['state']}  {table['location']}")
     if table["halted_at"]:
-        out.line(f"  halted {age(moment(table['halted_at']), now)}: {table['halted_reason']}")
+        out.line(f"  halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}")
     for one in table["halted_partitions"]:
-        since = age(moment(one["halted_at"]), now)
+        since = format_age(parse_timestamp(one["halted_at"]), now)
         out.line(f"  partition {one['partition']} halted {since}: {one['halted_reason']}")
     for path, reason in table["quarantined"].items():
         out.line(f"  quarantined {path}: {reason}")
@@ -70,27 +70,27 @@ def show_text(run: Run, table: Mapping[str, Any]) -> None:
         out.note(note)
     out.line()
     if scan is not None and scan["outcome"] != "ok":
-        out.line(f"The last scan, {age(moment(scan['taken_at']), now)}, failed: {scan['error']}")
+        out.line(f"The last scan, {format_age(parse_timestamp(scan['taken_at']), now)}, failed: {scan['error']}")
     if good is None:
         out.line(f"Not scanned yet; lakefold tables explain {table['table']} scans it now.")
         return
-    logs = f", {plural(good['log_files'], 'log file')} of {size(good['log_bytes'])}" if good["log_files"] else ""
+    logs = f", {plural(good['log_files'], 'log file')} of {format_size(good['log_bytes'])}" if good["log_files"] else ""
     out.line(
-        f"Scanned {age(moment(good['taken_at']), now)} at instant {good['instant'] or '–'}: "
-        f"{plural(good['files'], 'file')}, {size(good['bytes'])} in {plural(good['partitions'], 'partition')}{logs}"
+        f"Scanned {format_age(parse_timestamp(good['taken_at']), now)} at instant {good['instant'] or '–'}: "
+        f"{plural(good['files'], 'file')}, {format_size(good['bytes'])} in {plural(good['partitions'], 'partition')}{logs}"
     )
     out.line(
-        f"Small files: {good['small_files']:,} ({share_text(good['small_files'], good['files'])}), "
-        f"{size(good['small_bytes'])}{_small_files(good)}"
+        f"Small files: {good['small_files']:,} ({format_share(good['small_files'], good['files'])}), "
+        f"{format_size(good['small_bytes'])}{_small_files_text(good)}"
     )
     if damaged := good["skipped"].get("damaged"):
         slices = plural(damaged, "file slice")
         out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
     if good["foreign_files"]:
-        out.line(f"Foreign: {documents.foreign_words(good['foreign_files'], good['foreign_file'])}")
+        out.line(f"Foreign: {documents.describe_foreign_files(good['foreign_files'], good['foreign_file'])}")
     for objective in table["objectives"]:
-        out.line(f"Objective: {documents.objective_words(objective, now)}")
-    for stretch, words in documents.trend_words(table["trends"]):
+        out.line(f"Objective: {documents.describe_objective(objective, now)}")
+    for stretch, words in documents.describe_trends(table["trends"]):
         out.line(f"{stretch}: {words}")
     out.line()
     limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
@@ -98,13 +98,13 @@ def show_text(run: Run, table: Mapping[str, Any]) -> None:
         out.line(line)
 
 
-def _small_files(scan: Mapping[str, Any]) -> str:
+def _small_files_text(scan: Mapping[str, Any]) -> str:
     """Which of the small files are worth a plan, and what plans would read."""
     reducible = scan["reducible_files"]
     if reducible is None:
         return "; the next scan tells the reducible ones from the rest"
     words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (no plan is worth them)"
-    return words + (f"; {size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
+    return words + (f"; {format_size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
 
 
 def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
@@ -130,40 +130,42 @@ def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
     return bar_chart(rows, marks=marks)
 
 
-def lines_text(run: Run, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+def print_reasons(run: CommandRun, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
     """Print why files are planned or left alone, a line for each partition and reason."""
     logs = bool(sums["log_files"])
     columns = [
-        Column("PARTITION"),
-        Column("FILES", True),
-        Column("BYTES", True),
-        *([Column("LOGS", True), Column("LOG BYTES", True)] if logs else []),
-        Column("REASON"),
-        Column("SETTING"),
+        TableColumn("PARTITION"),
+        TableColumn("FILES", True),
+        TableColumn("BYTES", True),
+        *([TableColumn("LOGS", True), TableColumn("LOG BYTES", True)] if logs else []),
+        TableColumn("REASON"),
+        TableColumn("SETTING"),
     ]
     rows: list[tuple[Any, ...]] = []
     before = None
     for line in lines:
         partition = partition_name(line["partition"]) if line["partition"] != before else ""
         before = line["partition"]
-        log_cells = (f"{line['log_files']:,}", size(line["log_bytes"])) if logs else ()
+        log_cells = (f"{line['log_files']:,}", format_size(line["log_bytes"])) if logs else ()
         text = line["text"] + (" …" if line["varies"] else "")
-        rows.append((partition, f"{line['files']:,}", size(line["bytes"]), *log_cells, text, line["knob"]))
-    log_cells = (f"{sums['log_files']:,}", size(sums["log_bytes"])) if logs else ()
-    rows.append(("total", f"{sums['files']:,}", size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
+        rows.append((partition, f"{line['files']:,}", format_size(line["bytes"]), *log_cells, text, line["knob"]))
+    log_cells = (f"{sums['log_files']:,}", format_size(sums["log_bytes"])) if logs else ()
+    rows.append(("total", f"{sums['files']:,}", format_size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
     run.out.table(columns, rows)
 
 
-def files_text(run: Run, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+def print_files(run: CommandRun, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
     """Print every file with its reason."""
     rows: list[tuple[Any, ...]] = [
         (
             entry["path"] or f"{entry['partition']}/{entry['file_id']} (logs only)",
-            size(entry["bytes"]),
+            format_size(entry["bytes"]),
             len(entry["log_files"]) or "",
             entry["text"],
         )
         for entry in entries
     ]
-    rows.append((f"total: {plural(sums['files'], 'file')}", size(sums["bytes"]), sums["log_files"] or "", ""))
-    run.out.table((Column("FILE"), Column("BYTES", True), Column("LOGS", True), Column("REASON")), rows)
+    rows.append((f"total: {plural(sums['files'], 'file')}", format_size(sums["bytes"]), sums["log_files"] or "", ""))
+    run.out.table(
+        (TableColumn("FILE"), TableColumn("BYTES", True), TableColumn("LOGS", True), TableColumn("REASON")), rows
+    )

@@ -10,24 +10,24 @@ from service.commands import places, replay
 from service.commands.common import (
     LIVE_PLAN,
     NOT_FOUND,
-    CommandError,
+    CommandRun,
     ConfigFile,
     Json,
-    Run,
+    ProblemError,
     Table,
     Yes,
-    command,
+    command_run,
     plural,
 )
-from service.commands.output import Column
-from service.commands.table_text import files_text, lines_text, list_text, share_text, show_text
-from service.modes import MODES, PLANNED
-from service.problems import USAGE, ExitCode, exit_codes
-from service.text import nearest, size
+from service.commands.output import TableColumn
+from service.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
+from service.modes import MODES, PLANNED_MODES
+from service.problems import USAGE, ExitCode, exit_codes_help
+from service.text import did_you_mean, format_size
 
 if TYPE_CHECKING:
-    from lake.optional import Resurrected, Unfinished
-    from service.store import TableTerms
+    from lake.optional import PendingAction, Resurrected
+    from service.store import TableFilter
 
 app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
 
@@ -39,12 +39,12 @@ def add_to(root: typer.Typer) -> None:
     root.add_typer(app, name="tables")
 
 
-WithName = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]
-Database = Annotated[
+NameOption = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]
+DatabaseOption = Annotated[
     str | None,
     typer.Option("--database", "-d", metavar="NAME", help="Only tables of this database (name up to the last dot)."),
 ]
-State = Annotated[
+StateOption = Annotated[
     str | None,
     typer.Option(
         "--state",
@@ -53,21 +53,21 @@ State = Annotated[
         "objective.",
     ),
 ]
-Format = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
-InMode = Annotated[
+FormatOption = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
+ModeOption = Annotated[
     str | None, typer.Option("--mode", "-m", help="Only tables in mode compact, propose, observe or off.")
 ]
-Owner = Annotated[str | None, typer.Option("--owner", help="Only tables with this owner in the configuration.")]
+OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only tables with this owner in the configuration.")]
 
 
-@app.command("list", epilog=exit_codes(ExitCode.PENDING, ExitCode.DATABASE))
+@app.command("list", epilog=exit_codes_help(ExitCode.PENDING, ExitCode.DATABASE))
 def list_(
-    name: WithName = None,
-    database: Database = None,
-    state: State = None,
-    format: Format = None,
-    mode: InMode = None,
-    owner: Owner = None,
+    name: NameOption = None,
+    database: DatabaseOption = None,
+    state: StateOption = None,
+    format: FormatOption = None,
+    mode: ModeOption = None,
+    owner: OwnerOption = None,
     sort: Annotated[
         str,
         typer.Option(
@@ -83,39 +83,41 @@ def list_(
     config: ConfigFile = None,
 ) -> int:
     """List the tables as their last scans saw them, those with most to rewrite first."""
-    with command(json, config) as run:
-        terms = _terms(name=name, database=database, state=state, format=format, mode=mode, owner=owner)
-        found = run.client.tables(terms, _checked(sort), limit)
-        run.out.many(found.tables, lambda: list_text(run, found.tables, chosen=bool(terms)))
+    with command_run(json, config) as run:
+        table_filter = _build_table_filter(
+            name=name, database=database, state=state, format=format, mode=mode, owner=owner
+        )
+        found = run.client.tables(table_filter, _check_sort(sort), limit)
+        run.out.results(found.tables, lambda: print_tables(run, found.tables, filtered=bool(table_filter)))
         for problem in found.problems:
             run.out.note(problem)
-    served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] in PLANNED]
+    served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] in PLANNED_MODES]
     waiting = any(scan["reducible_bytes"] for scan in served)
     return ExitCode.PENDING if exit_code and waiting else ExitCode.OK
 
 
-@app.command("databases", epilog=exit_codes(ExitCode.DATABASE))
+@app.command("databases", epilog=exit_codes_help(ExitCode.DATABASE))
 def databases(
-    name: WithName = None,
-    state: State = None,
-    format: Format = None,
-    mode: InMode = None,
-    owner: Owner = None,
+    name: NameOption = None,
+    state: StateOption = None,
+    format: FormatOption = None,
+    mode: ModeOption = None,
+    owner: OwnerOption = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
     """Sum up the tables of each database, which is a table's name up to its last dot."""
-    with command(json, config) as run:
-        terms = _terms(name=name, database=None, state=state, format=format, mode=mode, owner=owner)
-        found = run.client.databases(terms)
+    with command_run(json, config) as run:
+        table_filter = _build_table_filter(name=name, database=None, state=state, format=format, mode=mode, owner=owner)
+        found = run.client.databases(table_filter)
         columns = (
-            Column("DATABASE"),
-            Column("TABLES", True),
-            Column("HALTED", True),
-            Column("FILES", True),
-            Column("BYTES", True),
-            Column("REDUCIBLE", True),
-            Column("TO REWRITE", True),
+            TableColumn("DATABASE"),
+            TableColumn("TABLES", True),
+            TableColumn("HALTED", True),
+            TableColumn("FILES", True),
+            TableColumn("BYTES", True),
+            TableColumn("REDUCIBLE", True),
+            TableColumn("TO REWRITE", True),
         )
         rows = (
             (
@@ -123,44 +125,44 @@ def databases(
                 f"{entry['tables']:,}",
                 entry["halted"] or "",
                 f"{entry['files']:,}",
-                size(entry["bytes"]),
-                share_text(entry["reducible_files"], entry["files"]),
-                size(entry["reducible_bytes"]),
+                format_size(entry["bytes"]),
+                format_share(entry["reducible_files"], entry["files"]),
+                format_size(entry["reducible_bytes"]),
             )
             for entry in found
         )
-        run.out.many(found, lambda: run.out.table(columns, rows))
+        run.out.results(found, lambda: run.out.table(columns, rows))
 
 
-def _terms(**said: str | None) -> "TableTerms":
+def _build_table_filter(**said: str | None) -> "TableFilter":
     """The tables that options mean. Raises CommandError for a state or a mode that is none."""
-    from service.store.views import MORE_STATES, TABLE_STATES
+    from service.store.views import EXTRA_STATE_FILTERS, TABLE_STATES
 
-    known = {"state": (*TABLE_STATES, *MORE_STATES), "mode": MODES}
+    known = {"state": (*TABLE_STATES, *EXTRA_STATE_FILTERS), "mode": MODES}
     for option, words in known.items():
         if (word := said[option]) is not None and word not in words:
-            raise CommandError(USAGE, f"--{option} {word!r} is none of {', '.join(words)}{nearest(word, words)}")
-    return cast("TableTerms", {key: value for key, value in said.items() if value is not None})
+            raise ProblemError(USAGE, f"--{option} {word!r} is none of {', '.join(words)}{did_you_mean(word, words)}")
+    return cast("TableFilter", {key: value for key, value in said.items() if value is not None})
 
 
-def _checked(sort: str) -> str:
+def _check_sort(sort: str) -> str:
     from service.store import TableOrder
 
     orders = [str(order) for order in TableOrder]
     if (word := sort.removeprefix("-")) not in orders:
-        raise CommandError(USAGE, f"--sort {sort!r} is none of {', '.join(orders)}{nearest(word, orders)}")
+        raise ProblemError(USAGE, f"--sort {sort!r} is none of {', '.join(orders)}{did_you_mean(word, orders)}")
     return sort
 
 
-@app.command("show", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+@app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
     """Show one table: its facts, and the sizes of its files as the last scan saw them."""
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = run.client.table(table)
-        run.out.one(found, lambda: show_text(run, found))
+        run.out.result(found, lambda: print_table(run, found))
 
 
-@app.command("rollback", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
+@app.command("rollback", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
 def rollback(
     table: Table,
     instant: Annotated[str, typer.Argument(metavar="INSTANT", help="A pending instant, as tables show names it.")],
@@ -180,41 +182,43 @@ def rollback(
     from lake.ports import Capability
     from service.wiring import start_spark
 
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = run.table(table)
         adapter = load_format(found.ref.format)
-        optional.require(adapter, found.ref, Capability.ROLL_BACK)
-        _may_roll_back(run, found.name, optional.unfinished(adapter, found.ref), instant)
-        if run.out.can_ask and not yes:
+        optional.require_capability(adapter, found.ref, Capability.ROLL_BACK)
+        _check_rollback(run, found.name, optional.pending_actions(adapter, found.ref), instant)
+        if run.out.can_prompt and not yes:
             typer.confirm(f"Delete what was written of {instant} on {found.name}?", abort=True, err=True)
         with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
             assert isinstance(writer, RollsBack)
             done = writer.roll_back(instant)
-        run.out.one({"table": found.name, "instant": instant, "done": done}, lambda: run.out.line(done))
+        run.out.result({"table": found.name, "instant": instant, "done": done}, lambda: run.out.line(done))
 
 
-def _may_roll_back(run: Run, table: str, pending: "Sequence[Unfinished]", instant: str) -> None:
+def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingAction]", instant: str) -> None:
     """Refuse without a session what can be refused: what is not pending, and what is lakefold's."""
     from lake.plan import LIVE_STATES
 
     entry = next((entry for entry in pending if entry.instant == instant), None)
     if entry is None:
         remedy = f"lakefold tables show {table} lists them"
-        raise CommandError(NOT_FOUND, f"{table} has no pending instant {instant}; {remedy}")
-    adopted = run.store.adoptions(table, [instant]).get(instant)
+        raise ProblemError(NOT_FOUND, f"{table} has no pending instant {instant}; {remedy}")
+    adopted = run.store.adopted_plans(table, [instant]).get(instant)
     plan_id = entry.plan_id or adopted
     state = plan_id and run.store.plan_state(plan_id)
     if plan_id is None or state is None:
         return  # another lakefold's, which the table knows to be alive or not
     held = f"{entry.action} {instant} belongs to plan {plan_id}"
     if state in LIVE_STATES:
-        raise CommandError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
+        raise ProblemError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
     if entry.plan_id is not None:
-        by_itself = "a scan has it executed" if entry.stays else "the sweep of lakefold serve withdraws it by itself"
-        raise CommandError(LIVE_PLAN, f"{held}, which has {state}; {by_itself}", plan_id=plan_id)
+        by_itself = (
+            "a scan has it executed" if entry.must_execute else "the sweep of lakefold serve withdraws it by itself"
+        )
+        raise ProblemError(LIVE_PLAN, f"{held}, which has {state}; {by_itself}", plan_id=plan_id)
 
 
-@app.command("repair", epilog=exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
+@app.command("repair", epilog=exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def repair(
     table: Table,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="List what would be deleted; delete none.")] = False,
@@ -229,32 +233,32 @@ def repair(
     Without a terminal nothing is deleted unless --yes is given.
     """
     from lake.formats import load_format
-    from lake.optional import FindsResurrected, TakesOut
+    from lake.optional import FindsResurrected, RepairsResurrected
     from service.wiring import start_spark
 
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = run.table(table)
         adapter = load_format(found.ref.format)
-        groups = list(adapter.resurrected(found.ref)) if isinstance(adapter, FindsResurrected) else []
+        groups = list(adapter.find_resurrected(found.ref)) if isinstance(adapter, FindsResurrected) else []
         able = [group for group in groups if group.refusal is None]
-        run.out.note(_repair_text(found.name, groups))
-        going = bool(able) and not dry_run and (yes or run.out.can_ask)
+        run.out.note(_describe_resurrected(found.name, groups))
+        going = bool(able) and not dry_run and (yes or run.out.can_prompt)
         if going and not yes:
             typer.confirm(f"Delete {plural(len(able), 'file group')} of {found.name}?", abort=True, err=True)
         if going:
             with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
-                assert isinstance(writer, TakesOut)
-                able = list(writer.take_out())
+                assert isinstance(writer, RepairsResurrected)
+                able = list(writer.remove_resurrected())
         gone = {(group.partition, group.file_id) for group in able} if going else set()
         entries = [
             {"table": found.name, "group": group, "deleted": (group.partition, group.file_id) in gone}
             for group in groups
         ]
-        run.out.many(entries, lambda: _repaired_text(run, entries))
+        run.out.results(entries, lambda: _print_repaired(run, entries))
     return ExitCode.OK if all(entry["deleted"] for entry in entries) else ExitCode.PARTIAL
 
 
-def _repair_text(table: str, groups: "Sequence[Resurrected]") -> str:
+def _describe_resurrected(table: str, groups: "Sequence[Resurrected]") -> str:
     if not groups:
         return f"{table}: no replaced file group is live again"
     rows = [group.rows for group in groups if group.rows is not None]
@@ -262,7 +266,7 @@ def _repair_text(table: str, groups: "Sequence[Resurrected]") -> str:
     return f"{table}: {plural(len(groups), 'replaced file group')} live again{counted}"
 
 
-def _repaired_text(run: Run, entries: Sequence[Mapping[str, Any]]) -> None:
+def _print_repaired(run: CommandRun, entries: Sequence[Mapping[str, Any]]) -> None:
     for entry in entries:
         group = entry["group"]
         state = (
@@ -270,10 +274,10 @@ def _repaired_text(run: Run, entries: Sequence[Mapping[str, Any]]) -> None:
         )
         run.out.line(f"{state}, replaced by {group.instant}:")
         for path, number in group.files.items():
-            run.out.line(f"  {path} {size(number)}")
+            run.out.line(f"  {path} {format_size(number)}")
 
 
-@app.command("explain", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+@app.command("explain", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def explain(
     table: Table,
     partition: Annotated[
@@ -284,13 +288,13 @@ def explain(
     config: ConfigFile = None,
 ) -> None:
     """Scan a table now and account for every file: chosen for a plan, or left alone, why, and by which setting."""
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = run.client.explain(table, partition, files=files)
         if json:
-            run.out.many(found["items"], lambda: None)
+            run.out.results(found["items"], lambda: None)
             of_table = {key: found[key] for key in ("table", "instant", "writers")}
             sums = {"total": True, **of_table, **found["total"]}
-            run.out.many([sums], lambda: None)
+            run.out.results([sums], lambda: None)
             return
         run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
         for note in found["notes"]:
@@ -300,6 +304,6 @@ def explain(
         for objective in found["objectives"]:
             run.out.note(f"Objective: {objective['text']}: {'met' if objective['met'] else 'missed'}")
         if files:
-            files_text(run, found["items"], found["total"])
+            print_files(run, found["items"], found["total"])
         else:
-            lines_text(run, found["items"], found["total"])
+            print_reasons(run, found["items"], found["total"])

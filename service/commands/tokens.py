@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
-from service.commands.common import ConfigFile, Json, actor, command
-from service.commands.output import Column
-from service.problems import USAGE, CommandError, ExitCode, exit_codes
-from service.text import age
+from service.commands.common import ConfigFile, Json, command_run, current_actor
+from service.commands.output import TableColumn
+from service.problems import USAGE, ExitCode, ProblemError, exit_codes_help
+from service.text import format_age
 
 app = typer.Typer(help="Tokens of the HTTP API: several at a time, each with a scope.", no_args_is_help=True)
 _SCOPES = ("read", "write")
@@ -21,7 +21,7 @@ def add_to(root: typer.Typer) -> None:
     root.add_typer(app, name="tokens")
 
 
-@app.command("add", epilog=exit_codes(ExitCode.DATABASE))
+@app.command("add", epilog=exit_codes_help(ExitCode.DATABASE))
 def add(
     name: Name,
     scope: Annotated[str, typer.Option("--scope", help="read, or write, which includes read.")],
@@ -40,34 +40,41 @@ def add(
     It works within seconds. To replace a token, add a new one under another name, hand it out, and revoke the old.
     """
     from lake.units import parse_duration
-    from service.api.tokens import digest, new_token
-    from service.store import Reach
+    from service.api.tokens import new_token, token_digest
+    from service.store import TableScope
 
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         if scope not in _SCOPES:
-            raise CommandError(USAGE, f"--scope {scope!r} is none of {', '.join(_SCOPES)}")
+            raise ProblemError(USAGE, f"--scope {scope!r} is none of {', '.join(_SCOPES)}")
         if not name.strip() or not name.isprintable():
-            raise CommandError(USAGE, f"the token name {name!r} is empty or has invisible characters; use visible ones")
+            raise ProblemError(USAGE, f"the token name {name!r} is empty or has invisible characters; use visible ones")
         try:
             expires_in = None if expires is None else parse_duration(expires)
         except ValueError as error:
-            raise CommandError(USAGE, f"--expires: {error}") from error
+            raise ProblemError(USAGE, f"--expires: {error}") from error
         if expires_in is not None and expires_in.total_seconds() <= 0:
-            raise CommandError(USAGE, "--expires must be above zero")
+            raise ProblemError(USAGE, "--expires must be above zero")
         try:
-            reach = Reach(tuple(tables) if tables else None)
+            table_scope = TableScope(tuple(tables) if tables else None)
         except ValueError as error:
-            raise CommandError(USAGE, f"--tables: {error}") from error
+            raise ProblemError(USAGE, f"--tables: {error}") from error
         token = new_token()
-        run.store.add_token(name, digest=digest(token), scope=scope, expires_in=expires_in, reach=reach, actor=actor())
-        run.out.one({"name": name, "scope": scope, "tables": tables, "token": token}, lambda: run.out.line(token))
-        run.out.note(f"{name}: scope {scope}, {reach.words}; the token is not shown again")
+        run.store.add_token(
+            name,
+            digest=token_digest(token),
+            scope=scope,
+            expires_in=expires_in,
+            table_scope=table_scope,
+            actor=current_actor(),
+        )
+        run.out.result({"name": name, "scope": scope, "tables": tables, "token": token}, lambda: run.out.line(token))
+        run.out.note(f"{name}: scope {scope}, {table_scope.text}; the token is not shown again")
 
 
-@app.command("list", epilog=exit_codes(ExitCode.DATABASE))
+@app.command("list", epilog=exit_codes_help(ExitCode.DATABASE))
 def list_(json: Json = False, config: ConfigFile = None) -> None:
     """List the tokens, without the secrets."""
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         tokens, now = run.store.tokens(), datetime.now(UTC)
 
         def text() -> None:
@@ -77,22 +84,22 @@ def list_(json: Json = False, config: ConfigFile = None) -> None:
                     token.name,
                     token.scope,
                     ", ".join(token.tables or ("all",)),
-                    _state(token),
-                    age(token.created_at, now),
+                    _state_text(token),
+                    format_age(token.created_at, now),
                     token.created_by,
-                    age(token.last_used_at, now),
+                    format_age(token.last_used_at, now),
                 )
                 for token in tokens
             )
             if tokens:
-                run.out.table([Column(title) for title in columns], rows)
+                run.out.table([TableColumn(title) for title in columns], rows)
             else:
                 run.out.note("No tokens; lakefold tokens add NAME --scope read|write makes one.")
 
-        run.out.many(tokens, text)
+        run.out.results(tokens, text)
 
 
-def _state(token: Any) -> str:
+def _state_text(token: Any) -> str:
     if token.revoked_at is not None:
         return "revoked"
     if not token.in_force:
@@ -102,9 +109,9 @@ def _state(token: Any) -> str:
     return "in force"
 
 
-@app.command("revoke", epilog=exit_codes(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+@app.command("revoke", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def revoke(name: Name, json: Json = False, config: ConfigFile = None) -> None:
     """Revoke a token; running services refuse it within seconds."""
-    with command(json, config) as run:
-        run.store.revoke_token(name, actor=actor())
-        run.out.one({"name": name, "revoked": True}, lambda: run.out.line(f"{name}: revoked"))
+    with command_run(json, config) as run:
+        run.store.revoke_token(name, actor=current_actor())
+        run.out.result({"name": name, "revoked": True}, lambda: run.out.line(f"{name}: revoked"))

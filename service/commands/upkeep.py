@@ -6,26 +6,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lake.units import format_duration
-from service.commands.common import ConfigFile, Json, MaybeTable, Run, Table, actor, command, plural
-from service.commands.output import Column
-from service.leadership import CLEAN_ROLE, holding
-from service.problems import TRANSIENT, CommandError, ExitCode, exit_codes
-from service.text import size
+from service.commands.common import (
+    CommandRun,
+    ConfigFile,
+    Json,
+    OptionalTable,
+    Table,
+    command_run,
+    current_actor,
+    plural,
+)
+from service.commands.output import TableColumn
+from service.leadership import CLEAN_ROLE, leader_lease
+from service.problems import TRANSIENT, ExitCode, ProblemError, exit_codes_help
+from service.text import format_size
 
 if TYPE_CHECKING:
     from executors.cleaner import CleanJob, CleanReport
-    from lake.ports import Verification
+    from lake.ports import TableVerification
 
 
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
-    epilog = exit_codes(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
+    epilog = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
     root.command("clean", epilog=epilog, short_help="Delete replaced files that are due.")(clean)
     root.command("verify", epilog=epilog, short_help="Compare storage with the commits.")(verify)
 
 
 def clean(
-    table: MaybeTable = None,
+    table: OptionalTable = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", "-n", help="List what would be deleted and when; delete nothing.")
     ] = False,
@@ -33,54 +42,54 @@ def clean(
     config: ConfigFile = None,
 ) -> int:
     """Delete superseded files whose retention has passed, of one table or of all; exit 3 when some had to stay."""
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = [run.table(table)] if table is not None else run.catalog.tables()
         for problem in run.catalog.problems:
             run.out.note(problem)
-        jobs = {job.table.name: job for job in _jobs(run, [entry.name for entry in found])}
+        jobs = {job.table.name: job for job in _clean_jobs(run, [entry.name for entry in found])}
         if dry_run:
-            waiting = [entry for name in sorted(jobs) for entry in _waiting(run, jobs[name])]
-            run.out.many(waiting, lambda: _waiting_text(run, waiting))
+            waiting = [entry for name in sorted(jobs) for entry in _superseded_entries(run, jobs[name])]
+            run.out.results(waiting, lambda: _print_superseded(run, waiting))
             return ExitCode.OK
-        reports = _delete(run, list(jobs.values()))
-        run.out.many((_report(report) for report in reports), lambda: _reports_text(run, reports))
-    stayed = any(report.error or report.kept or report.held for report in reports)
+        reports = _delete_superseded(run, list(jobs.values()))
+        run.out.results((_report_document(report) for report in reports), lambda: _print_reports(run, reports))
+    stayed = any(report.error or report.kept or report.skip_reason for report in reports)
     return ExitCode.PARTIAL if stayed else ExitCode.OK
 
 
-def _jobs(run: Run, names: list[str]) -> "list[CleanJob]":
+def _clean_jobs(run: CommandRun, names: list[str]) -> "list[CleanJob]":
     from service.daemon.upkeep import clean_jobs
 
     return clean_jobs(run.config, run.store.figures(), names)
 
 
-def _delete(run: Run, jobs: "list[CleanJob]") -> "list[CleanReport]":
+def _delete_superseded(run: CommandRun, jobs: "list[CleanJob]") -> "list[CleanReport]":
     from executors.cleaner import clean_tables
     from service.wiring import start_spark
 
-    with holding(run.store, CLEAN_ROLE, f"{actor()} clean") as held_by_us:
+    with leader_lease(run.store, CLEAN_ROLE, f"{current_actor()} clean") as held_by_us:
         if not held_by_us:
-            raise _busy(run)
+            raise _cleaner_busy_error(run)
         return clean_tables(jobs, store=run.store, spark=lambda: start_spark(run.config, *(job.table for job in jobs)))
 
 
-def _busy(run: Run) -> CommandError:
+def _cleaner_busy_error(run: CommandRun) -> ProblemError:
     live = next((leader.holder for leader in run.store.leaders() if leader.role == CLEAN_ROLE), "another process")
     every = format_duration(run.config.daemon.clean_interval)
-    return CommandError(TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists what")
+    return ProblemError(TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists what")
 
 
-def _waiting(run: Run, job: "CleanJob") -> list[dict[str, Any]]:
+def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]]:
     """Every superseded version of a table: when its retention ends, and what keeps it besides."""
     from lake.formats import load_format
 
     now = run.store.figures().taken_at
-    found = run.store.superseded(job.table)
-    reasons = load_format(job.table.format).superseded_deletable(job.table, [due.version for due in found])
+    found = run.store.awaiting_deletion(job.table)
+    reasons = load_format(job.table.format).deletion_blockers(job.table, [due.version for due in found])
     entries = []
     for due in found:
         at = due.superseded_at + job.retention
-        kept = job.held or reasons.get(due.version.path)
+        kept = job.skip_reason or reasons.get(due.version.path)
         entries.append(
             {
                 "table": job.table.name,
@@ -98,46 +107,50 @@ def _waiting(run: Run, job: "CleanJob") -> list[dict[str, Any]]:
     return entries
 
 
-def _waiting_text(run: Run, waiting: list[dict[str, Any]]) -> None:
+def _print_superseded(run: CommandRun, waiting: list[dict[str, Any]]) -> None:
     def when(entry: dict[str, Any]) -> str:
         if entry["kept"]:
             return f"kept: {entry['kept']}"
         return "now" if entry["due"] else f"in {format_duration(entry['in_seconds'])}"
 
     if waiting:
-        rows = [(e["table"], e["path"], size(e["bytes"]), when(e)) for e in waiting]
-        run.out.table((Column("TABLE"), Column("FILE"), Column("BYTES", True), Column("DELETED")), rows)
+        rows = [(e["table"], e["path"], format_size(e["bytes"]), when(e)) for e in waiting]
+        run.out.table(
+            (TableColumn("TABLE"), TableColumn("FILE"), TableColumn("BYTES", True), TableColumn("DELETED")), rows
+        )
     now = [entry for entry in waiting if entry["due"]]
     run.out.note(
-        f"{plural(len(waiting), 'superseded file')}, {size(sum(e['bytes'] for e in waiting))}; "
-        f"would go now: {len(now):,}, {size(sum(e['bytes'] for e in now))}"
+        f"{plural(len(waiting), 'superseded file')}, {format_size(sum(e['bytes'] for e in waiting))}; "
+        f"would go now: {len(now):,}, {format_size(sum(e['bytes'] for e in now))}"
     )
 
 
-def _report(report: "CleanReport") -> dict[str, Any]:
+def _report_document(report: "CleanReport") -> dict[str, Any]:
     return {
         "table": report.table,
-        "deleted_files": report.files,
+        "deleted_files": report.deleted_files,
         "deleted_bytes": report.bytes_freed,
         "kept": report.kept,
-        "closed": report.closed,
-        "held": report.held,
+        "closed": report.no_longer_awaiting,
+        "held": report.skip_reason,
         "error": report.error,
     }
 
 
-def _reports_text(run: Run, reports: "list[CleanReport]") -> None:
+def _print_reports(run: CommandRun, reports: "list[CleanReport]") -> None:
     if not reports:
         run.out.note("No superseded files are awaiting deletion.")
     for report in reports:
-        run.out.line(f"{report.table}: deleted {plural(report.files, 'file')}, {size(report.bytes_freed)}")
-        if report.held:
-            run.out.line(f"  not cleaned: {report.held}")
+        run.out.line(
+            f"{report.table}: deleted {plural(report.deleted_files, 'file')}, {format_size(report.bytes_freed)}"
+        )
+        if report.skip_reason:
+            run.out.line(f"  not cleaned: {report.skip_reason}")
         if report.error:
             run.out.line(f"  ended early: {report.error}")
         for kept in report.kept:
             run.out.line(f"  kept {kept.version.path}: {kept.reason}")
-        for closed in report.closed:
+        for closed in report.no_longer_awaiting:
             run.out.line(f"  no longer awaiting deletion: {closed.version.path}: {closed.reason}")
 
 
@@ -154,21 +167,23 @@ def verify(
     """
     from lake.formats import load_format
 
-    with command(json, config) as run:
+    with command_run(json, config) as run:
         found = run.table(table)
-        superseded = [due.version for due in run.store.superseded(found.ref)]
+        superseded = [due.version for due in run.store.awaiting_deletion(found.ref)]
         result = load_format(found.ref.format).verify(found.ref, superseded, rows=rows)
         rows_differ = result.rows_expected is not None and result.rows != result.rows_expected
         files_differ = result.missing or result.wrong_size or result.resurrected or result.unowned
         differs = bool(files_differ or result.contradictions or rows_differ)
         data = {"table": found.name, "location": found.ref.location, "equal": not differs, "verification": result}
-        run.out.one(data, lambda: _verify_text(run, found.name, result, differs, rows_differ))
+        run.out.result(data, lambda: _print_verification(run, found.name, result, differs, rows_differ))
     return ExitCode.PARTIAL if differs else ExitCode.OK
 
 
-def _verify_text(run: Run, name: str, result: "Verification", differs: bool, rows_differ: bool) -> None:
+def _print_verification(
+    run: CommandRun, name: str, result: "TableVerification", differs: bool, rows_differ: bool
+) -> None:
     out = run.out
-    files = f"{plural(result.files, 'live file')}, {size(result.bytes)}"
+    files = f"{plural(result.files, 'live file')}, {format_size(result.bytes)}"
     counted = "" if result.rows is None else f", {plural(result.rows, 'row')}"
     out.line(f"{name}: {files}{counted}: {'differences found' if differs else 'as its last commits say'}")
     for title, paths in (

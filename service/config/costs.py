@@ -9,14 +9,14 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from lake.formats import FORMATS, load_format
 from lake.ports import Capability
 from lake.units import parse_bytes
-from service.config.values import Duration, Section
+from service.config.values import Duration, SettingsSection
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
 #: plans ordered by what they save for what they cost
-WORTH = "worth"
+OBJECTIVE_WORTH = "worth"
 
 
-class CostSettings(Section):
+class CostSettings(SettingsSection):
     """``[cost]``: prices in any one currency, and what a plan keeps busy."""
 
     cores_per_plan: float = Field(
@@ -31,17 +31,17 @@ class CostSettings(Section):
     currency: str = Field(default="", max_length=8, description="what the prices are in, such as `EUR`")
 
     @model_validator(mode="after")
-    def _together(self) -> "CostSettings":
+    def _check_prices(self) -> "CostSettings":
         if not self.cpu_hour and (self.request_1000 or self.gib_month):
             raise ValueError("request_1000 and gib_month need cpu_hour, or rewriting would seem to cost nothing")
         return self
 
 
-class WorkSettings(Section):
+class WorkSettings(SettingsSection):
     """``[work]``: which plans go first, and what the plans of all tables together may use."""
 
     objective: str = Field(
-        default=WORTH,
+        default=OBJECTIVE_WORTH,
         description="`worth`: what saves most for its cost goes first; a format that has a planner of its own: the "
         "oldest goes first, as there",
     )
@@ -62,8 +62,11 @@ class WorkSettings(Section):
 
     @field_validator("objective")
     @classmethod
-    def _known(cls, word: str) -> str:
-        known = [WORTH, *(name for name in FORMATS if Capability.NATIVE_GROUPS in load_format(name).capabilities)]
+    def _check_objective(cls, word: str) -> str:
+        known = [
+            OBJECTIVE_WORTH,
+            *(name for name in FORMATS if Capability.NATIVE_GROUPS in load_format(name).capabilities),
+        ]
         if word not in known:
             raise ValueError(f"must be {' or '.join(known)}")
         return word

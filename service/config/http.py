@@ -8,28 +8,30 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 from lake.units import parse_bytes
-from service.config.values import Duration, Section
+from service.config.values import Duration, SettingsSection
 
 #: what Hudi sends where nobody set a key
-_HUDIS_OWN_KEY = "hudi_write_commit_http_callback"
-_SHORTEST_KEY = 16
+_HUDI_DEFAULT_KEY = "hudi_write_commit_http_callback"
+_MIN_KEY_LENGTH = 16
 
 
-def _secret_key(key: SecretStr) -> SecretStr:
+def _check_callback_key(key: SecretStr) -> SecretStr:
     value = key.get_secret_value()
-    if len(value) < _SHORTEST_KEY or value == _HUDIS_OWN_KEY:
-        raise ValueError(f"the key of Hudi's callback has {_SHORTEST_KEY} characters or more and is not Hudi's default")
+    if len(value) < _MIN_KEY_LENGTH or value == _HUDI_DEFAULT_KEY:
+        raise ValueError(
+            f"the key of Hudi's callback has {_MIN_KEY_LENGTH} characters or more and is not Hudi's default"
+        )
     return key
 
 
-def _network(text: str) -> str:
+def _check_network(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text))
     except ValueError:
         raise ValueError("a trusted proxy is an IP address or a network such as 10.0.0.0/8") from None
 
 
-class HttpSettings(Section):
+class HttpSettings(SettingsSection):
     """``[http]``: where a process listens, and what it takes from whom."""
 
     address: str = Field(default="127.0.0.1", description="where it listens")
@@ -58,12 +60,12 @@ class HttpSettings(Section):
         description="requests a second of one token, or of one client without a token; more are refused with 429; "
         "0 for no limit",
     )
-    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
         default=(),
         description="addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` say who calls, "
         "and how; from anybody else they change nothing",
     )
-    hudi_callback_key: Annotated[SecretStr, AfterValidator(_secret_key)] | None = Field(
+    hudi_callback_key: Annotated[SecretStr, AfterValidator(_check_callback_key)] | None = Field(
         default=None,
         description="what a Hudi writer sends with its commit callback, 16 characters or more; without it "
         "`/v1/events/hudi` is off",

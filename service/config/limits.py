@@ -7,25 +7,29 @@ from lake.formats import FORMATS
 from lake.model import TableRef
 from planner.budgets import TableLimits
 from service.config.loader import Config
-from service.config.tables import WHEN_TAKEN, budget_of, configure, knob_of
+from service.config.tables import CLAIM_TIME_FIELDS, configure_table, global_budget, policy_field
 
 
 class ConfiguredLimits:
     """The limits of a configuration. Raises ConfigError where a rule can't be used."""
 
     def __init__(self, config: Config) -> None:
-        self.budget = budget_of(config)
-        layers = [*config.default_layers, *map(config.rule_layer, range(len(config.tables)))]
+        self.budget = global_budget(config)
+        layers = [*config.default_layers, *map(config.rule_layer, range(len(config.table_rules)))]
         #: a lake of ten thousand tables without any such setting needs no look at each
-        self._of_tables = any(knob_of(key) in WHEN_TAKEN for layer in layers for key in layer.settings)
-        self.any = self.budget.is_set or self._of_tables
-        self._known = cache(lambda name: _limits(config, name))
+        self._has_table_limits = any(
+            policy_field(key) in CLAIM_TIME_FIELDS for layer in layers for key in layer.settings
+        )
+        self.is_limited = self.budget.is_set or self._has_table_limits
+        self._table_limits = cache(lambda name: _read_table_limits(config, name))
 
-    def of(self, table: str) -> TableLimits:
+    def for_table(self, table: str) -> TableLimits:
         """The limits of the table of this name."""
-        return self._known(table) if self._of_tables else TableLimits()
+        return self._table_limits(table) if self._has_table_limits else TableLimits()
 
 
-def _limits(config: Config, name: str) -> TableLimits:
+def _read_table_limits(config: Config, name: str) -> TableLimits:
     # No rule asks for the format.
-    return TableLimits.of(configure(config, TableRef(name=name, format=FORMATS[0], location=f"/{name}")).policy)
+    return TableLimits.from_settings(
+        configure_table(config, TableRef(name=name, format=FORMATS[0], location=f"/{name}")).policy
+    )

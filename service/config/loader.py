@@ -18,18 +18,18 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 import lake.formats
-from lake.optional import FoundInMetastore
+from lake.optional import ListedInMetastore
 from lake.ports import TableFormat
 from lake.redaction import is_secret
 from service.config.costs import CostSettings, WorkSettings
 from service.config.http import HttpSettings
 from service.config.notify import NotifySettings
 from service.config.oidc import OidcSettings
-from service.config.sections import DaemonSettings, DatabaseSettings, Source, TableRule
+from service.config.sections import DaemonSettings, DatabaseSettings, SourceSettings, TableRule
 from service.config.telemetry import OpenLineageSettings, OpenTelemetrySettings
-from service.config.values import Section, Texts, flatten
+from service.config.values import SettingsSection, StringMap, flatten
 from service.problems import CONFIGURATION, ServiceError
-from service.text import nearest
+from service.text import did_you_mean
 
 FILE_NAME = "lakefold.toml"
 ENV_PREFIX = "LAKEFOLD_"
@@ -42,7 +42,7 @@ class ConfigError(ServiceError):
 
 
 #: the sections that are one table of known keys
-SECTIONS: Mapping[str, type[Section]] = {
+SECTIONS: Mapping[str, type[SettingsSection]] = {
     "database": DatabaseSettings,
     "daemon": DaemonSettings,
     "cost": CostSettings,
@@ -66,8 +66,8 @@ class _Settings(BaseSettings):
     )
 
     database: DatabaseSettings = Field(default_factory=DatabaseSettings)
-    spark: Texts = Field(default_factory=dict)
-    sources: tuple[Source, ...] = ()
+    spark: StringMap = Field(default_factory=dict)
+    sources: tuple[SourceSettings, ...] = ()
     defaults: dict[str, Any] = Field(default_factory=dict)
     tables: tuple[TableRule, ...] = ()
     daemon: DaemonSettings = Field(default_factory=DaemonSettings)
@@ -93,18 +93,18 @@ class _Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Policy settings from one place, as written there. Later layers win. ``where`` leads ``line_of`` to the place.
+    """Policy settings from one place, as written there. Later layers win. ``where`` leads ``find_line`` to the place.
 
     ``for_all_tables`` is False where the settings are those of a rule or of a request.
     """
 
     origin: str
     settings: Mapping[str, Any]
-    where: tuple[int | str, ...] = ()
-    for_all_tables: bool = True
+    key_path: tuple[int | str, ...] = ()
+    is_global: bool = True
 
 
-def formats_of(source: Source) -> tuple[str, ...]:
+def source_formats(source: SourceSettings) -> tuple[str, ...]:
     """Formats that tables of a source may have, by how they are found there."""
     if source.format is not None:
         return (source.format,)
@@ -112,12 +112,12 @@ def formats_of(source: Source) -> tuple[str, ...]:
         return lake.formats.FORMATS
     in_metastore = source.metastore is not None
     adapters = map(lake.formats.load_format, lake.formats.FORMATS)
-    return tuple(adapter.name for adapter in adapters if _may_be_found(adapter, in_metastore=in_metastore))
+    return tuple(adapter.name for adapter in adapters if _is_searchable(adapter, in_metastore=in_metastore))
 
 
-def _may_be_found(adapter: TableFormat, *, in_metastore: bool) -> bool:
-    if isinstance(adapter, FoundInMetastore):
-        return in_metastore or not adapter.only_in_metastore
+def _is_searchable(adapter: TableFormat, *, in_metastore: bool) -> bool:
+    if isinstance(adapter, ListedInMetastore):
+        return in_metastore or not adapter.is_metastore_only
     return not in_metastore
 
 
@@ -128,8 +128,8 @@ class Config:
     file: Path | None
     database: DatabaseSettings
     spark: Mapping[str, str] = field(repr=False)
-    sources: tuple[Source, ...]
-    tables: tuple[TableRule, ...]
+    sources: tuple[SourceSettings, ...]
+    table_rules: tuple[TableRule, ...]
     daemon: DaemonSettings
     cost: CostSettings
     work: WorkSettings
@@ -145,7 +145,7 @@ class Config:
     @property
     def formats(self) -> tuple[str, ...]:
         """Formats that tables of the sources may have."""
-        found = {name for source in self.sources for name in formats_of(source)}
+        found = {name for source in self.sources for name in source_formats(source)}
         return tuple(sorted(found)) if found else lake.formats.FORMATS
 
     @property
@@ -153,29 +153,29 @@ class Config:
         """How messages call the file."""
         return self.file.name if self.file else FILE_NAME
 
-    def settings(self) -> Iterator[tuple[str, Any]]:
+    def all_settings(self) -> Iterator[tuple[str, Any]]:
         """Every setting by its name, those of all sections and rules, as typed values."""
         sections = (getattr(self, name) for name in SECTIONS)
-        yield from chain(*sections, self.spark.items(), *(rule.write_options.items() for rule in self.tables))
+        yield from chain(*sections, self.spark.items(), *(rule.write_options.items() for rule in self.table_rules))
 
     def rule_layer(self, number: int) -> Layer:
         """The knobs of the rule with this index."""
         return Layer(
             origin=self.rule_origin(number),
-            settings=self.tables[number].knobs,
-            where=("tables", number),
-            for_all_tables=False,
+            settings=self.table_rules[number].policy_settings,
+            key_path=("tables", number),
+            is_global=False,
         )
 
     def rule_origin(self, number: int) -> str:
         """How messages call the rule with this index, such as ``lakefold.toml [[tables]] #2 match "sales.*"``."""
-        return f'{self.file_name} [[tables]] #{number + 1} match "{self.tables[number].match}"'
+        return f'{self.file_name} [[tables]] #{number + 1} match "{self.table_rules[number].match}"'
 
 
-def find_file(chosen: Path | None = None) -> Path | None:
+def find_config_file(explicit_path: Path | None = None) -> Path | None:
     """The configuration file in force; ConfigError where one was named that does not exist."""
-    by = "--config" if chosen else f"{ENV_PREFIX}CONFIG"
-    if named := chosen or os.environ.get(f"{ENV_PREFIX}CONFIG"):
+    by = "--config" if explicit_path else f"{ENV_PREFIX}CONFIG"
+    if named := explicit_path or os.environ.get(f"{ENV_PREFIX}CONFIG"):
         path = Path(named).expanduser()
         if not path.is_file():
             raise ConfigError(f"{by} names {path}, which is not a file")
@@ -184,24 +184,24 @@ def find_file(chosen: Path | None = None) -> Path | None:
     return next((path for path in (Path(FILE_NAME), home / "lakefold" / FILE_NAME) if path.is_file()), None)
 
 
-def load(chosen: Path | None = None) -> Config:
+def load_config(explicit_path: Path | None = None) -> Config:
     """The configuration of file and environment. Raises ConfigError with file, line and remedy."""
-    path = find_file(chosen)
-    text, document = _read(path) if path else ("", {})
-    return _config(path, text, document)
+    path = find_config_file(explicit_path)
+    text, document = _read_toml(path) if path else ("", {})
+    return _build_config(path, text, document)
 
 
-def load_source(source: Mapping[str, str]) -> Config:
+def load_config_for_source(source: Mapping[str, str]) -> Config:
     """The configuration of the environment alone, with this one source. Raises ConfigError."""
-    return _config(None, "", {"sources": [dict(source)]})
+    return _build_config(None, "", {"sources": [dict(source)]})
 
 
-def _config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
-    _known_environment()
+def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
+    _check_environment_sections()
     try:
         settings = _Settings(**document)
     except ValidationError as error:
-        raise ConfigError(_explain(error, path, text)) from error
+        raise ConfigError(_describe_validation_error(error, path, text)) from error
     except ValueError as error:  # the environment's JSON
         raise ConfigError(f"environment: {' '.join(str(error).split())}") from error
     name = path.name if path else FILE_NAME
@@ -211,20 +211,20 @@ def _config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
         Layer(
             origin=f"{name} [defaults]",
             settings={k: v for k, v in in_file.items() if k not in environment},
-            where=("defaults",),
+            key_path=("defaults",),
         ),
         *(
             Layer(origin=f"env {variable}", settings={key: os.environ[variable]})
             for key, variable in sorted(environment.items())
         ),
     )
-    spark = _spark(settings.spark, name)
+    spark = _spark_settings(settings.spark, name)
     return Config(
         file=path,
         database=settings.database,
         spark=spark,
         sources=settings.sources,
-        tables=settings.tables,
+        table_rules=settings.tables,
         daemon=settings.daemon,
         cost=settings.cost,
         work=settings.work,
@@ -238,7 +238,7 @@ def _config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
     )
 
 
-def _read(path: Path) -> tuple[str, dict[str, Any]]:
+def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = path.read_text(encoding="utf-8")
         return text, tomllib.loads(text)
@@ -261,7 +261,7 @@ def _environment_keys(section: str) -> dict[str, str]:
     }
 
 
-def _known_environment() -> None:
+def _check_environment_sections() -> None:
     """A misspelt section in the environment would otherwise be ignored without a word."""
     sections = {name.upper() for name in _Settings.model_fields}
     for variable in os.environ:
@@ -269,7 +269,7 @@ def _known_environment() -> None:
         if variable.upper().startswith(ENV_PREFIX) and nested and section not in sections:
             raise ConfigError(
                 f"environment variable {variable}: no section {section.lower()!r}"
-                f"{nearest(section.lower(), list(_Settings.model_fields))}"
+                f"{did_you_mean(section.lower(), list(_Settings.model_fields))}"
             )
 
 
@@ -283,7 +283,7 @@ def _section_origins(document: Mapping[str, Any], name: str) -> dict[str, str]:
     return origins
 
 
-def _spark(section: Mapping[str, str], name: str) -> dict[str, str]:
+def _spark_settings(section: Mapping[str, str], name: str) -> dict[str, str]:
     settings: dict[str, str] = {}
     for key, value in section.items():
         if key == "master":
@@ -295,64 +295,64 @@ def _spark(section: Mapping[str, str], name: str) -> dict[str, str]:
     return settings
 
 
-def _explain(error: ValidationError, path: Path | None, text: str) -> str:
+def _describe_validation_error(error: ValidationError, path: Path | None, text: str) -> str:
     """The first fault as one line: place, rule, value, nearest name."""
     first = error.errors()[0]
     where = first["loc"]
-    variable = _variable(where)
-    dotted = _dotted(where)
+    variable = _environment_variable(where)
+    dotted = _format_key_path(where)
     if variable:
         place = f"environment variable {variable}"
     else:
-        line = line_of(text, where)
+        line = find_line(text, where)
         place = f"{path}:{line}" if path and line else str(path or FILE_NAME)
     if first["type"] == "extra_forbidden":
-        return f"{place}: unknown key {dotted!r}{nearest(str(where[-1]), _siblings(where))}"
+        return f"{place}: unknown key {dotted!r}{did_you_mean(str(where[-1]), _sibling_keys(where))}"
     if first["type"] == "missing":
         return f"{place}: {dotted} is missing"
     message = first["msg"].removeprefix("Value error, ")
-    quotable = not isinstance(first["input"], (Mapping, BaseModel)) and not _holds_secret(where)
+    quotable = not isinstance(first["input"], (Mapping, BaseModel)) and not _is_secret_setting(where)
     value = f" = {first['input']!r}" if quotable else ""
     return f"{place}: {dotted}{value}: {message}"
 
 
-def _holds_secret(where: tuple[int | str, ...]) -> bool:
-    if any(is_secret(str(part)) for part in where):
+def _is_secret_setting(key_path: tuple[int | str, ...]) -> bool:
+    if any(is_secret(str(part)) for part in key_path):
         return True
-    model = SECTIONS.get(str(where[0])) if len(where) > 1 else None
-    known = model.model_fields.get(str(where[1])) if model else None
+    model = SECTIONS.get(str(key_path[0])) if len(key_path) > 1 else None
+    known = model.model_fields.get(str(key_path[1])) if model else None
     return known is not None and SecretStr.__name__ in str(known.annotation)
 
 
-def _dotted(where: tuple[int | str, ...]) -> str:
+def _format_key_path(key_path: tuple[int | str, ...]) -> str:
     words: list[str] = []
-    for part in where:
+    for part in key_path:
         if isinstance(part, int):
             words[-1] = f"[[{words[-1]}]] #{part + 1}"
         else:
             words.append(part)
-    return " ".join(words) if where and any(isinstance(part, int) for part in where) else ".".join(words)
+    return " ".join(words) if key_path and any(isinstance(part, int) for part in key_path) else ".".join(words)
 
 
-def _variable(where: tuple[int | str, ...]) -> str | None:
-    if not where:
+def _environment_variable(key_path: tuple[int | str, ...]) -> str | None:
+    if not key_path:
         return None
-    wanted = ENV_PREFIX + "__".join(str(part) for part in where).upper()
-    whole = ENV_PREFIX + str(where[0]).upper()
+    wanted = ENV_PREFIX + "__".join(str(part) for part in key_path).upper()
+    whole = ENV_PREFIX + str(key_path[0]).upper()
     return next((name for name in os.environ if name.upper() in (wanted, whole)), None)
 
 
-def _siblings(where: tuple[int | str, ...]) -> list[str]:
-    sections: dict[str, type[BaseModel]] = {"sources": Source, **SECTIONS}
-    model = sections.get(str(where[0])) if len(where) > 1 else _Settings
+def _sibling_keys(key_path: tuple[int | str, ...]) -> list[str]:
+    sections: dict[str, type[BaseModel]] = {"sources": SourceSettings, **SECTIONS}
+    model = sections.get(str(key_path[0])) if len(key_path) > 1 else _Settings
     return list(model.model_fields) if model else []
 
 
-def line_of(text: str, where: tuple[int | str, ...]) -> int | None:
+def find_line(text: str, key_path: tuple[int | str, ...]) -> int | None:
     """The line of ``text`` that sets the key at ``where``, or that opens its section; None when neither is found."""
-    section = str(where[0]) if where else ""
-    index = next((part for part in where if isinstance(part, int)), None)
-    key = str(where[-1]) if len(where) > 1 and isinstance(where[-1], str) else None
+    section = str(key_path[0]) if key_path else ""
+    index = next((part for part in key_path if isinstance(part, int)), None)
+    key = str(key_path[-1]) if len(key_path) > 1 and isinstance(key_path[-1], str) else None
     element, inside, opened, nested = -1, False, None, ""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.split("#")[0].strip()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, model_validator
 
-from service.config.values import Duration, SecretAddress, Section, WebAddress
+from service.config.values import Duration, SecretAddress, SettingsSection, WebAddress
 
 #: everything a webhook can be told
 EVENTS = (
@@ -25,11 +25,11 @@ EVENTS = (
     "clean.failing",
     "clean.recovered",
 )
-_SHORTEST_BYTES, _LONGEST_BYTES = 24, 64
-_MAKE_ONE = "make one with: openssl rand -base64 32"
+_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64
+_KEY_HINT = "make one with: openssl rand -base64 32"
 
 
-class NotifySettings(Section):
+class NotifySettings(SettingsSection):
     """``[notify]``: a webhook and addresses that expect signs of life. Nothing is sent where they are not set."""
 
     webhook_url: SecretAddress | None = Field(
@@ -71,7 +71,7 @@ class NotifySettings(Section):
     )
 
     @model_validator(mode="after")
-    def _usable(self) -> "NotifySettings":
+    def _check(self) -> "NotifySettings":
         for name, value in self:
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise ValueError(f"{name} must be above zero")
@@ -81,20 +81,20 @@ class NotifySettings(Section):
         if self.webhook_secret is not None and self.webhook_secret_file is not None:
             raise ValueError("webhook_secret and webhook_secret_file exclude each other")
         if self.webhook_url is not None and self.webhook_secret is None and self.webhook_secret_file is None:
-            raise ValueError(f"webhook_url needs webhook_secret or webhook_secret_file; {_MAKE_ONE}")
+            raise ValueError(f"webhook_url needs webhook_secret or webhook_secret_file; {_KEY_HINT}")
         if self.webhook_secret is not None:
-            signing_keys(self.webhook_secret.get_secret_value())
+            parse_signing_keys(self.webhook_secret.get_secret_value())
         return self
 
     @property
-    def wanted_events(self) -> frozenset[str]:
+    def selected_events(self) -> frozenset[str]:
         """The events to tell the webhook; none without a webhook."""
         if self.webhook_url is None:
             return frozenset()
         return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in self.events))
 
 
-def signing_keys(text: str) -> tuple[bytes, ...]:
+def parse_signing_keys(text: str) -> tuple[bytes, ...]:
     """The keys in a setting's or a file's text. Raises ValueError, which never quotes it."""
     keys = []
     for number, word in enumerate(text.split(), 1):
@@ -102,10 +102,10 @@ def signing_keys(text: str) -> tuple[bytes, ...]:
             key = base64.b64decode(word.removeprefix("whsec_"), validate=True)
         except (binascii.Error, ValueError):
             key = b""
-        if not _SHORTEST_BYTES <= len(key) <= _LONGEST_BYTES:
-            size = f"{_SHORTEST_BYTES} to {_LONGEST_BYTES} bytes"
-            raise ValueError(f"webhook secret #{number} is not base64 of {size}; {_MAKE_ONE}")
+        if not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
+            size = f"{_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} bytes"
+            raise ValueError(f"webhook secret #{number} is not base64 of {size}; {_KEY_HINT}")
         keys.append(key)
     if not keys:
-        raise ValueError(f"the webhook secret is empty; {_MAKE_ONE}")
+        raise ValueError(f"the webhook secret is empty; {_KEY_HINT}")
     return tuple(keys)

@@ -7,38 +7,38 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from service.config.values import Duration, Section, WebAddress
+from service.config.values import Duration, SettingsSection, WebAddress
 
 #: where the provider sends people back to
-CALLBACK = "/login/oidc/callback"
+CALLBACK_PATH = "/login/oidc/callback"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-def _encrypted(url: str) -> str:
+def _check_https(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
         raise ValueError("must be https://…; http:// is for this machine alone")
     return url
 
 
-def _callback(url: str) -> str:
+def _check_callback_path(url: str) -> str:
     parts = urlsplit(url)
-    if parts.path != CALLBACK or parts.query or parts.fragment:
-        raise ValueError(f"must be the page's address with {CALLBACK} behind it")
+    if parts.path != CALLBACK_PATH or parts.query or parts.fragment:
+        raise ValueError(f"must be the page's address with {CALLBACK_PATH} behind it")
     return url
 
 
-Encrypted = Annotated[WebAddress, AfterValidator(_encrypted)]
+HttpsAddress = Annotated[WebAddress, AfterValidator(_check_https)]
 
 
-class OidcSettings(Section):
+class OidcSettings(SettingsSection):
     """``[oidc]``: signing in to the page at a provider of OpenID Connect; without an issuer there is none."""
 
-    issuer: Encrypted | None = Field(default=None, description="the provider, as it calls itself; without it, none")
+    issuer: HttpsAddress | None = Field(default=None, description="the provider, as it calls itself; without it, none")
     client_id: str | None = Field(default=None, description="how lakefold is registered there")
     client_secret: SecretStr | None = Field(default=None, description="the secret of that registration")
-    redirect_url: Annotated[Encrypted, AfterValidator(_callback)] | None = Field(
-        default=None, description=f"the page's address with `{CALLBACK}`, as it is registered there"
+    redirect_url: Annotated[HttpsAddress, AfterValidator(_check_callback_path)] | None = Field(
+        default=None, description=f"the page's address with `{CALLBACK_PATH}`, as it is registered there"
     )
     scopes: tuple[str, ...] = Field(
         default=("openid", "email"), description="what is asked of it; some need `groups` or `profile` besides"
@@ -52,7 +52,7 @@ class OidcSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> "OidcSettings":
+    def _check_complete(self) -> "OidcSettings":
         if self.issuer is None:
             return self
         for name in ("client_id", "redirect_url"):

@@ -15,28 +15,28 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 
 from lake.units import format_bytes, format_duration, parse_bytes
-from planner.knobs import FOR_ALL_TABLES
-from planner.policy import KNOBS, SizingPolicy, setting_name
-from planner.values import read_bytes
+from planner.knobs import GLOBAL_FIELDS
+from planner.policy import FIELD_PARSERS, SizingPolicy, setting_name
+from planner.values import parse_byte_count
 from service.config.loader import SECTIONS
-from service.config.sections import Source, TableRule
+from service.config.sections import SourceSettings, TableRule
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
-_NOTHING = "–"
+_NO_DEFAULT = "–"
 _TABLE = re.compile(r"(?<=<!-- generated: )(?P<section>.*?)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
-class _Key(NamedTuple):
+class _SettingRow(NamedTuple):
     name: str
     default: str
     meaning: str
 
 
-def _written(value: Any, *, size: bool) -> str:
+def _format_default(value: Any, *, size: bool) -> str:
     """A default as a person writes it; what is not set, or made for each user, has a dash."""
     if value is None or value in ("", ()):
-        return _NOTHING
+        return _NO_DEFAULT
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if isinstance(value, timedelta):
@@ -48,36 +48,36 @@ def _written(value: Any, *, size: bool) -> str:
     return format_bytes(value).replace(".0 ", " ") if size else f"{value:.12g}"
 
 
-def _of_section(model: type[BaseModel]) -> Iterator[_Key]:
+def _section_keys(model: type[BaseModel]) -> Iterator[_SettingRow]:
     for name, key in model.model_fields.items():
         size = any(getattr(rule, "func", None) is parse_bytes for rule in key.metadata)
         default = None if key.is_required() or key.default_factory else key.default
-        yield _Key(name, _written(default, size=size), key.description or "")
+        yield _SettingRow(name, _format_default(default, size=size), key.description or "")
 
 
-def _of_policy() -> Iterator[_Key]:
+def _policy_keys() -> Iterator[_SettingRow]:
     for knob in fields(SizingPolicy):
-        if knob.name in KNOBS:
-            default = _written(knob.default, size=KNOBS[knob.name] is read_bytes)
-            scope = "; not in `[[tables]]`" if knob.name in FOR_ALL_TABLES else ""
-            yield _Key(setting_name(knob.name), default, knob.metadata.get("meaning", "") + scope)
+        if knob.name in FIELD_PARSERS:
+            default = _format_default(knob.default, size=FIELD_PARSERS[knob.name] is parse_byte_count)
+            scope = "; not in `[[tables]]`" if knob.name in GLOBAL_FIELDS else ""
+            yield _SettingRow(setting_name(knob.name), default, knob.metadata.get("meaning", "") + scope)
 
 
-def _table(keys: Sequence[_Key]) -> str:
+def _table(keys: Sequence[_SettingRow]) -> str:
     """A Markdown table; without a column of defaults where no key has one."""
-    if all(key.default == _NOTHING for key in keys):
+    if all(key.default == _NO_DEFAULT for key in keys):
         return "| key | meaning |\n|---|---|\n" + "".join(f"| `{key.name}` | {key.meaning} |\n" for key in keys)
     rows = "".join(f"| `{key.name}` | {key.default} | {key.meaning} |\n" for key in keys)
     return f"| key | default | meaning |\n|---|---|---|\n{rows}"
 
 
-def tables() -> dict[str, str]:
+def section_tables() -> dict[str, str]:
     """The table of each section, by what the page calls the section. ValueError for a key without a meaning."""
-    keys = {f"[{name}]": [*_of_section(model)] for name, model in SECTIONS.items()}
+    keys = {f"[{name}]": [*_section_keys(model)] for name, model in SECTIONS.items()}
     keys |= {
-        "[[sources]]": [*_of_section(Source)],
-        "[[tables]]": [*_of_section(TableRule)],
-        "[defaults]": [*_of_policy()],
+        "[[sources]]": [*_section_keys(SourceSettings)],
+        "[[tables]]": [*_section_keys(TableRule)],
+        "[defaults]": [*_policy_keys()],
     }
     if silent := [f"{section} {key.name}" for section, of in keys.items() for key in of if not key.meaning]:
         raise ValueError(f"no description: {', '.join(silent)}")
@@ -86,7 +86,7 @@ def tables() -> dict[str, str]:
 
 def render(page: str) -> str:
     """``page`` with every table renewed. ValueError unless it has a place for each section, once."""
-    new = tables()
+    new = section_tables()
     places = [place["section"] for place in _TABLE.finditer(page)]
     if sorted(places) != sorted(new):
         raise ValueError(f"the page has places for {', '.join(places)}; the sections are {', '.join(new)}")

@@ -9,12 +9,12 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from lake.formats import FORMATS
-from lake.metastore import as_written
-from service.config.values import Duration, Section, Texts, flatten
+from lake.metastore import normalized_uri
+from service.config.values import Duration, SettingsSection, StringMap, flatten
 from service.modes import Mode
 
 Access = Literal["catalog", "path"]
-Knob = str | int | float | bool | tuple[str, ...]
+SettingValue = str | int | float | bool | tuple[str, ...]
 
 
 def default_database_url() -> str:
@@ -23,7 +23,7 @@ def default_database_url() -> str:
     return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
 
 
-class DatabaseSettings(Section):
+class DatabaseSettings(SettingsSection):
     """``[database]``: where plans live, as a SQLAlchemy URL."""
 
     url: SecretStr = Field(
@@ -42,7 +42,7 @@ class DatabaseSettings(Section):
     )
 
 
-class Source(Section):
+class SourceSettings(SettingsSection):
     """``[[sources]]``: a table's path, a directory to search, a pattern, a Hive metastore, or a catalog database."""
 
     path: str | None = Field(
@@ -73,24 +73,24 @@ class Source(Section):
     )
 
     @property
-    def databases(self) -> str:
+    def database_pattern(self) -> str:
         """The pattern for databases of a metastore; such names are in lower case there."""
         return (self.database or "*").lower()
 
     @property
-    def tables(self) -> str:
+    def table_pattern(self) -> str:
         """The pattern for tables of a metastore; such names are in lower case there."""
         return (self.table or "*").lower()
 
     @property
-    def shown(self) -> str:
+    def label(self) -> str:
         """How people see it: its path, the metastore with its patterns, or the catalog database."""
         if self.metastore is not None:
-            return f"{self.metastore} {self.databases}.{self.tables}"
+            return f"{self.metastore} {self.database_pattern}.{self.table_pattern}"
         return self.path or f"database {'.'.join(filter(None, (self.catalog, self.database)))}"
 
     @model_validator(mode="after")
-    def _one_kind(self) -> "Source":
+    def _check_kind(self) -> "SourceSettings":
         if (self.path, self.metastore, self.database).count(None) == 3 or (
             self.path is not None and (self.metastore is not None or self.database is not None)
         ):
@@ -105,8 +105,8 @@ class Source(Section):
 
     @field_validator("metastore")
     @classmethod
-    def _one_spelling(cls, uri: str | None) -> str | None:
-        return None if uri is None else as_written(uri)
+    def _normalize_metastore(cls, uri: str | None) -> str | None:
+        return None if uri is None else normalized_uri(uri)
 
 
 class TableRule(BaseModel):
@@ -151,19 +151,19 @@ class TableRule(BaseModel):
         description="who gives way where a writer changes what a plan is rewriting: `plan_wins` (default) or "
         "`writer_wins`",
     )
-    write_options: Texts = Field(
+    write_options: StringMap = Field(
         default_factory=dict,
         repr=False,
         description="handed to the table's own writer: lock provider and the like; rules add to each other key by key",
     )
 
     @property
-    def knobs(self) -> dict[str, Knob]:
+    def policy_settings(self) -> dict[str, SettingValue]:
         """The rule's policy settings as written, dotted keys flat."""
         return flatten(self.model_extra or {})
 
 
-class DaemonSettings(Section):
+class DaemonSettings(SettingsSection):
     """``[daemon]``: loops, slots and log of ``lakefold serve``."""
 
     executor_slots: int = Field(default=1, ge=1, le=64, description="plans this process runs at once")
@@ -202,7 +202,7 @@ class DaemonSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _positive(self) -> "DaemonSettings":
+    def _check_positive(self) -> "DaemonSettings":
         for name, value in self:
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise ValueError(f"{name} must be above zero")

@@ -5,10 +5,10 @@ from datetime import timedelta
 
 from pydantic import Field, SecretStr
 
-from service.config.values import Duration, Section, WebAddress
+from service.config.values import Duration, SettingsSection, WebAddress
 
 
-class OpenLineageSettings(Section):
+class OpenLineageSettings(SettingsSection):
     """``[openlineage]``: where run events go; nothing is sent without ``url``."""
 
     url: WebAddress | None = Field(default=None, description="the server that run events are posted to")
@@ -18,7 +18,7 @@ class OpenLineageSettings(Section):
     timeout: Duration = Field(default=timedelta(seconds=5), description="of one event")
 
 
-class OpenTelemetrySettings(Section):
+class OpenTelemetrySettings(SettingsSection):
     """``[opentelemetry]``: where spans go, by OTLP over HTTP; nothing is sent without ``traces_url``."""
 
     traces_url: WebAddress | None = Field(

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Sec
 from lake.units import parse_duration
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A section whose keys are all known. Errors never quote what was written: it may be a secret."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -28,28 +28,30 @@ def flatten(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _text(value: Any) -> str:
+def _to_string(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _texts(section: Any) -> Any:
-    return {key: _text(value) for key, value in flatten(section).items()} if isinstance(section, Mapping) else section
+def _to_string_map(section: Any) -> Any:
+    return (
+        {key: _to_string(value) for key, value in flatten(section).items()} if isinstance(section, Mapping) else section
+    )
 
 
-def _web_address(url: str) -> str:
+def _check_web_address(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("must be http://host/… or https://host/…")
     return url
 
 
-def _secret_address(url: SecretStr) -> SecretStr:
-    _web_address(url.get_secret_value())
+def _check_secret_address(url: SecretStr) -> SecretStr:
+    _check_web_address(url.get_secret_value())
     return url
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
-Texts = Annotated[dict[str, str], BeforeValidator(_texts)]
-WebAddress = Annotated[str, AfterValidator(_web_address)]
+StringMap = Annotated[dict[str, str], BeforeValidator(_to_string_map)]
+WebAddress = Annotated[str, AfterValidator(_check_web_address)]
 #: an address that lets in whoever knows it, as those of chats and of monitoring services do
-SecretAddress = Annotated[SecretStr, AfterValidator(_secret_address)]
+SecretAddress = Annotated[SecretStr, AfterValidator(_check_secret_address)]

@@ -4,7 +4,7 @@
 import gc
 
 
-def spare_what_stays() -> None:
+def freeze_heap() -> None:
     """Never again look for garbage among what there is now.
 
     Most of it stays for as long as the process does: modules, routes, what is known of the tables. To look through all

@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 logger = logging.getLogger(__name__)
 
 
-class Lanes:
+class KeyedPool:
     """Runs work for tables on a few threads, at most one piece of work for each key at a time.
 
     A table whose storage hangs keeps one lane busy; the other tables go on in the others.
     """
 
-    def __init__(self, name: str, lanes: int) -> None:
-        self._pool = ThreadPoolExecutor(lanes, thread_name_prefix=name)
+    def __init__(self, name: str, workers: int) -> None:
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
         self._busy: set[str] = set()
         self._lock = threading.Lock()
         self._idle = threading.Condition(self._lock)

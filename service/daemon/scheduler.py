@@ -17,25 +17,25 @@ from lake.logfields import log_fields
 from planner.reasons import Reason
 from service.config.catalog import Catalog
 from service.config.loader import Config
-from service.config.tables import ConfiguredTable, configure
-from service.daemon.lanes import Lanes
+from service.config.tables import ConfiguredTable, configure_table
+from service.daemon.lanes import KeyedPool
 from service.observability.metrics import Metrics
-from service.planning.adoption import DeadWork, abandoned
-from service.planning.answer import Answer
-from service.planning.requests import answer_request
-from service.planning.scan import Look, plan_written, scan_and_plan
-from service.store import Request, ScanRecord, Store, StoreError, TableState, WrittenPartition, WrongState
+from service.planning.adoption import AbandonedActionLog, abandoned_actions
+from service.planning.answer import PlanResponse
+from service.planning.requests import serve_request
+from service.planning.scan import WrittenScan, scan_and_plan, scan_written_partitions
+from service.store import Request, ScanRecord, Store, StoreError, TableState, WriteReport, WrongState
 
 logger = logging.getLogger(__name__)
 
 #: scans wait for storage more than they compute; requests have lanes of their own so that no scan delays a person
-_SCAN_LANES = 4
-_REQUEST_LANES = 2
-_WRITTEN_LANES = 2
+_SCAN_WORKERS = 4
+_REQUEST_WORKERS = 2
+_WRITTEN_WORKERS = 2
 #: when sources are searched again after the first search that met problems; then after twice as long, and so on
-_SEARCHED_AGAIN_SECONDS = 1.0
+_FIRST_SEARCH_RETRY_SECONDS = 1.0
 #: when to look again at reported partitions of a table that did not answer
-_TRY_AGAIN = timedelta(seconds=30)
+_WRITTEN_RETRY_DELAY = timedelta(seconds=30)
 
 
 class Scheduler:
@@ -48,46 +48,53 @@ class Scheduler:
         catalog: Catalog,
         metrics: Metrics,
         *,
-        leads: Callable[[], bool],
+        is_leader: Callable[[], bool],
         actor: str,
-        succeeded: Callable[[], None] = lambda: None,
-        planning: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: nullcontext(),
+        on_success: Callable[[], None] = lambda: None,
+        planning_trace: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: (
+            nullcontext()
+        ),
     ) -> None:
         self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
-        self._leads, self._actor, self._succeeded, self._planning = leads, actor, succeeded, planning
-        self._scans, self._requests = Lanes("scan", _SCAN_LANES), Lanes("request", _REQUEST_LANES)
-        self._looks = Lanes("written", _WRITTEN_LANES)
+        self._is_leader, self._actor, self._on_success, self._planning_trace = (
+            is_leader,
+            actor,
+            on_success,
+            planning_trace,
+        )
+        self._scan_pool, self._request_pool = KeyedPool("scan", _SCAN_WORKERS), KeyedPool("request", _REQUEST_WORKERS)
+        self._written_pool = KeyedPool("written", _WRITTEN_WORKERS)
         self._tables: dict[str, ConfiguredTable] = {}
-        self._due: dict[str, float] = {}
+        self._due_at: dict[str, float] = {}
         self._discover_at = 0.0
-        self._problems: list[str] = []
+        self._source_problems: list[str] = []
         #: how long after a search that failed, or met problems, the next one follows
-        self._wait = _SEARCHED_AGAIN_SECONDS
+        self._search_retry_seconds = _FIRST_SEARCH_RETRY_SECONDS
         self._failing: set[str] = set()
         #: those that scans missed, and that were searched for
-        self._gone: set[str] = set()
-        self._dead = DeadWork()
+        self._missing: set[str] = set()
+        self._abandoned_work = AbandonedActionLog()
 
     def discover(self) -> None:
         """Look for tables and register the new and changed ones; each new one is due as its last scan says."""
         tables = {table.name: table for table in self._catalog.tables()}
-        self._tell_problems()
-        known = {state.name: state for state in self._store.tables()}
+        self._report_source_problems()
+        known = {state.name: state for state in self._store.table_states()}
         for table in tables.values():
             state = known.get(table.name)
             # Which table it is only scans find out.
             if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
-                self._store.register(table.ref, table.mode, table.owner)
+                self._store.register_table(table.ref, table.mode, table.owner)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
-        self._let_go(known, tables)
+        self._update_missing_tables(known, tables)
         last = self._store.last_scans()
         now, today = time.monotonic(), datetime.now(UTC)
         for name, table in tables.items():
-            if name in self._due:
+            if name in self._due_at:
                 continue
             waited = (today - last[name].taken_at).total_seconds() if name in last else float("inf")
-            self._due[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
-        self._due = {name: at for name, at in self._due.items() if name in tables}
+            self._due_at[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
+        self._due_at = {name: at for name, at in self._due_at.items() if name in tables}
         budgets = {
             name: min(one.budget_left for one in missed)
             for name, found in self._store.objectives().items()
@@ -96,10 +103,10 @@ class Scheduler:
         # Those that miss what they are held to come first, the one with least of its error budget left before all
         self._tables = dict(sorted(tables.items(), key=lambda item: budgets.get(item[0], math.inf)))
         if not tables:
-            self._metrics.planner_alive()
-            self._succeeded()
+            self._metrics.record_planner_success()
+            self._on_success()
 
-    def _let_go(self, known: Mapping[str, TableState], tables: Mapping[str, ConfiguredTable]) -> None:
+    def _update_missing_tables(self, known: Mapping[str, TableState], tables: Mapping[str, ConfiguredTable]) -> None:
         """Bring tables that were not found under today's rules, and cancel what was planned of those without a source.
 
         What a person asked for by the path of such a table goes on, as the rules that are left say.
@@ -108,130 +115,132 @@ class Scheduler:
         for state in known.values():
             if state.name in tables:
                 continue
-            left = configure(self._config, state.ref)
+            left = configure_table(self._config, state.ref)
             if (left.ref, left.mode) != (state.ref, state.mode):
-                self._store.register(left.ref, left.mode)
+                self._store.register_table(left.ref, left.mode)
             if state.location in names:
                 reason = f"{state.name} is called {names[state.location]} now"
             elif not self._catalog.covers(state):
                 reason = f"no source of the configuration names {state.name} any more"
             else:
                 continue  # its source could not be read, or the table is away
-            for plan_id in sorted(set(self._store.held_partitions(state.name).values())):
+            for plan_id in sorted(set(self._store.locked_partitions(state.name).values())):
                 if self._store.plan(plan_id).request_id is None:
                     with suppress(WrongState):  # it has ended since
                         self._store.request_cancel(plan_id, self._actor, reason)
 
-    def search(self) -> None:
+    def request_discovery(self) -> None:
         """Look for tables at the next tick: one is missed, which may have another name by now."""
         self._discover_at = 0.0
 
-    def tick(self, *, everything: bool = False) -> None:
+    def tick(self, *, all_tables: bool = False) -> None:
         """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
 
         With ``everything`` all tables are looked for and due.
         """
-        if not self._leads():
+        if not self._is_leader():
             return
         now = time.monotonic()
-        if everything or now >= self._discover_at:
-            self._discover_at = now + self._wait  # where the database fails it
+        if all_tables or now >= self._discover_at:
+            self._discover_at = now + self._search_retry_seconds  # where the database fails it
             self.discover()
             interval = self._config.daemon.discover_interval.total_seconds()
             # A source that is away for a moment, such as a metastore that starts, must not hide its tables for minutes.
-            self._wait = min(interval, 2 * self._wait) if self._problems else _SEARCHED_AGAIN_SECONDS
+            self._search_retry_seconds = (
+                min(interval, 2 * self._search_retry_seconds) if self._source_problems else _FIRST_SEARCH_RETRY_SECONDS
+            )
             if self._discover_at:  # else one is missed since
-                self._discover_at = now + (self._wait if self._problems else interval)
+                self._discover_at = now + (self._search_retry_seconds if self._source_problems else interval)
         for name, table in self._tables.items():
-            due = table.mode != "off" and (everything or now >= self._due[name])
-            if due and self._scans.submit(name, self._scan_one(table)):
-                self._due[name] = now + table.policy.scan_interval.total_seconds()
+            due = table.mode != "off" and (all_tables or now >= self._due_at[name])
+            if due and self._scan_pool.submit(name, self._scan_job(table)):
+                self._due_at[name] = now + table.policy.scan_interval.total_seconds()
 
     def answer_requests(self) -> None:
         """Hand every open request to a lane. Raises what the store raises."""
-        if not self._leads():
+        if not self._is_leader():
             return
         for request in self._store.open_requests():
-            self._requests.submit(request.request_id, self._answer_one(request))
+            self._request_pool.submit(request.request_id, self._request_job(request))
 
-    def look_at_written(self) -> None:
+    def scan_written(self) -> None:
         """Hand every table with reported partitions that are due to a lane. Raises what the store raises."""
-        if not self._leads():
+        if not self._is_leader():
             return
-        for name, written in self._store.due_written().items():
-            self._looks.submit(name, self._look_at(name, written))
+        for name, written in self._store.due_write_reports().items():
+            self._written_pool.submit(name, self._written_job(name, written))
 
     def wait(self) -> None:
         """Block until everything handed out so far has ended."""
-        for lanes in (self._scans, self._requests, self._looks):
+        for lanes in (self._scan_pool, self._request_pool, self._written_pool):
             lanes.wait()
 
     def stop(self) -> None:
         """Drop what waits and return when what is under way has ended."""
-        for lanes in (self._scans, self._requests, self._looks):
+        for lanes in (self._scan_pool, self._request_pool, self._written_pool):
             lanes.stop()
 
-    def _scan_one(self, table: ConfiguredTable) -> Callable[[], None]:
+    def _scan_job(self, table: ConfiguredTable) -> Callable[[], None]:
         def scan() -> None:
-            if not self._leads():
+            if not self._is_leader():
                 return
             began = time.monotonic()
             try:
-                unfinished = cache(partial(optional.unfinished, load_format(table.ref.format), table.ref))
+                unfinished = cache(partial(optional.pending_actions, load_format(table.ref.format), table.ref))
                 answer = scan_and_plan(self._config, self._store, table, actor=self._actor, unfinished=unfinished)
-                self._dead.tell(table.name, abandoned(self._store, table.name, unfinished()))
+                self._abandoned_work.log_new(table.name, abandoned_actions(self._store, table.name, unfinished()))
             except Exception as error:
-                self._metrics.scanned(table.ref.format, "error", time.monotonic() - began, {})
+                self._metrics.record_scan(table.ref.format, "error", time.monotonic() - began, {})
                 self._scan_failed(table, error, time.monotonic() - began)
             else:
-                self._metrics.scanned(table.ref.format, "ok", time.monotonic() - began, _skipped(answer))
-                self._succeeded()
-                self._gone.discard(table.name)
+                self._metrics.record_scan(table.ref.format, "ok", time.monotonic() - began, _skipped_partitions(answer))
+                self._on_success()
+                self._missing.discard(table.name)
                 if table.name in self._failing:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
-                _tell_plans(table.name, answer.plan_ids)
+                _log_plans(table.name, answer.plan_ids)
 
-        return self._traced(table.name, scan)
+        return self._in_trace(table.name, scan)
 
-    def _answer_one(self, request: Request) -> Callable[[], None]:
+    def _request_job(self, request: Request) -> Callable[[], None]:
         def answer() -> None:
-            if not self._leads():
+            if not self._is_leader():
                 return
             try:
-                given = answer_request(self._config, self._store, self._catalog, request)
+                given = serve_request(self._config, self._store, self._catalog, request)
             except StoreError as error:
                 logger.warning("request %s: %s; it will be tried again", request.request_id, one_line(error))
                 return
             except Exception as error:
                 # Nobody foresaw this; the request must not come back every second for ever.
                 logger.exception("request %s for %s", request.request_id, request.table)
-                given = Answer.of_error(request.table, error)
+                given = PlanResponse.from_error(request.table, error)
                 with suppress(StoreError):
                     self._store.answer_request(request.request_id, plan_ids=(), answer=given.document())
             logger.info("request %s by %s for %s: %s", request.request_id, request.actor, request.table, given.text)
-            _tell_plans(given.table, given.plan_ids)
+            _log_plans(given.table, given.plan_ids)
 
-        return self._traced(request.table, log_fields(request=request.request_id)(answer), request.traceparent)
+        return self._in_trace(request.table, log_fields(request=request.request_id)(answer), request.traceparent)
 
-    def _look_at(self, name: str, written: Collection[WrittenPartition]) -> Callable[[], None]:
+    def _written_job(self, name: str, written: Collection[WriteReport]) -> Callable[[], None]:
         partitions = {entry.partition for entry in written if entry.partition is not None}
 
         def look() -> None:
-            if not self._leads():
+            if not self._is_leader():
                 return
             again_in: Mapping[str | None, timedelta] = {}
             try:
                 table = self._tables.get(name) or self._catalog.find(name)
                 if len(partitions) < len(written) and table.mode != "off":  # a writer reported the table as a whole
-                    self._scan_one(table)()
+                    self._scan_job(table)()
                 if partitions:
-                    found = self._look(table, partitions)
-                    again_in = found.again_in
-                    _tell_plans(name, found.plan_ids, ", partitions just written")
+                    found = self._scan_written_partitions(table, partitions)
+                    again_in = found.rescan_in
+                    _log_plans(name, found.plan_ids, ", partitions just written")
             except (Transient, OSError) as error:
-                again_in = dict.fromkeys((entry.partition for entry in written), _TRY_AGAIN)
-                wait = _TRY_AGAIN.total_seconds()
+                again_in = dict.fromkeys((entry.partition for entry in written), _WRITTEN_RETRY_DELAY)
+                wait = _WRITTEN_RETRY_DELAY.total_seconds()
                 logger.warning("table %s: written partitions, again in %.0f s: %s", name, wait, one_line(error))
             except StoreError as error:
                 logger.warning("table %s: written partitions: %s; again at once", name, one_line(error))
@@ -241,25 +250,25 @@ class Scheduler:
                 foreseen = isinstance(error, LakefoldError)
                 logger.warning("table %s: written partitions: %s", name, one_line(error), exc_info=not foreseen)
             with suppress(StoreError):
-                self._store.looked_at(written, again_in)
+                self._store.finish_write_reports(written, again_in)
 
-        return self._traced(name, look)
+        return self._in_trace(name, look)
 
-    def _look(self, table: ConfiguredTable, partitions: Collection[str]) -> Look:
-        """Plan what writers reported, counted. Raises what ``plan_written`` raises."""
+    def _scan_written_partitions(self, table: ConfiguredTable, partitions: Collection[str]) -> WrittenScan:
+        """Plan what writers reported, counted. Raises what ``scan_written_partitions`` raises."""
         began = time.monotonic()
         try:
-            found = plan_written(self._config, self._store, table, partitions, actor=self._actor)
+            found = scan_written_partitions(self._config, self._store, table, partitions, actor=self._actor)
         except Exception:
-            self._metrics.looked(table.ref.format, "error", time.monotonic() - began, len(partitions))
+            self._metrics.record_written_scan(table.ref.format, "error", time.monotonic() - began, len(partitions))
             raise
-        if found.looked:
-            self._metrics.looked(table.ref.format, "ok", time.monotonic() - began, len(partitions))
+        if found.is_listed:
+            self._metrics.record_written_scan(table.ref.format, "ok", time.monotonic() - began, len(partitions))
         return found
 
-    def _traced(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
+    def _in_trace(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
         def in_trace() -> None:
-            with log_fields(table=table), self._planning(table, traceparent):
+            with log_fields(table=table), self._planning_trace(table, traceparent):
                 work()
 
         return in_trace
@@ -269,9 +278,9 @@ class Scheduler:
         if isinstance(error, StoreError):
             logger.warning("table %s: scan not recorded: %s", table.name, one_line(error))
             return
-        if isinstance(error, TableGone) and table.name not in self._gone:
-            self._gone.add(table.name)
-            self.search()
+        if isinstance(error, TableGone) and table.name not in self._missing:
+            self._missing.add(table.name)
+            self.request_discovery()
         foreseen = isinstance(error, (LakefoldError, OSError))
         if not foreseen:  # what the scan foresees it has recorded itself
             with suppress(StoreError):
@@ -290,22 +299,22 @@ class Scheduler:
                 "table %s: scan failed: %s", table.name, one_line(error), exc_info=None if foreseen else error
             )
 
-    def _tell_problems(self) -> None:
+    def _report_source_problems(self) -> None:
         """Say what the search could not read: new lines in the log, all of them in the database for status and page."""
         for problem in self._catalog.problems:
-            if problem not in self._problems:
+            if problem not in self._source_problems:
                 logger.warning("%s", problem)
-        self._problems = list(self._catalog.problems)
-        self._store.record_source_problems(self._problems)
+        self._source_problems = list(self._catalog.problems)
+        self._store.record_source_problems(self._source_problems)
 
 
-def _tell_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:
+def _log_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:
     for plan_id in plan_ids:
         fields = {"plan": plan_id, "table": table, "epoch": 0}
         logger.info("plan %s: requested for table %s%s", plan_id, table, why, extra=fields)
 
 
-def _skipped(answer: Answer) -> dict[str, int]:
+def _skipped_partitions(answer: PlanResponse) -> dict[str, int]:
     """Partitions by the reason for which slices in them were left alone."""
     skipped = {str(line["reason"]): int(line["partitions"]) for line in answer.reasons}
     # The reasons are those after planning, when this very run's plans hold what they chose.

@@ -15,11 +15,11 @@ _JITTER_SHARE = 0.1
 _MAX_LOOPS = 16
 
 
-class Ticks:
+class LoopRunner:
     """Calls functions at intervals until ``stop``. An exception is handed to ``failed`` and ends only its own tick."""
 
-    def __init__(self, failed: Callable[[str, Exception], None]) -> None:
-        self._failed = failed
+    def __init__(self, on_failure: Callable[[str, Exception], None]) -> None:
+        self._on_failure = on_failure
         self._stopping = threading.Event()
         # One thread for each possible loop: a pool smaller than that would make loops wait for each other.
         self._scheduler = BackgroundScheduler(
@@ -29,7 +29,7 @@ class Ticks:
             daemon=True,
         )
 
-    def every(self, interval: timedelta, name: str, function: Callable[[], None]) -> None:
+    def add_loop(self, interval: timedelta, name: str, function: Callable[[], None]) -> None:
         """Call ``function`` now and then every ``interval`` and up to a tenth more, so that daemons spread out.
 
         A call that is still running when the next is due makes that one fall out. Raises ValueError for more
@@ -64,4 +64,4 @@ class Ticks:
         try:
             function()
         except Exception as error:
-            self._failed(name, error)
+            self._on_failure(name, error)

@@ -9,33 +9,33 @@ from datetime import timedelta
 from functools import partial
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
-from executors.forgetting import forget_places
-from executors.late import bring_home
-from executors.lately import Lately, sweep_lately
+from executors.forgetting import prune_relocations
+from executors.late import restore_original_locations
+from executors.lately import RecentLocations, sweep_recent_locations
 from executors.observer import Observer
-from executors.rescue import sweep
-from executors.watch import Watch
+from executors.rescue import sweep_table
+from executors.watch import PartitionWatch
 from lake import optional
 from lake.errors import TableGone, one_line
 from lake.formats import load_format
 from lake.model import TableRef
-from lake.optional import Retains, RunsServices, TellsMoves
+from lake.optional import RecordsRelocations, RunsTableServices, UsesRetention
 from lake.ports import Capability, SparkProvider, TableFormat
 from lake.units import format_bytes
 from service.config.catalog import Catalog
 from service.config.loader import Config
-from service.config.tables import configure
+from service.config.tables import configure_table
 from service.store import Figures, Store, StoreError, TableState
 
 logger = logging.getLogger(__name__)
 
-HOT_FOR = timedelta(hours=1)
+RECENT_RELOCATION = timedelta(hours=1)
 """How long after a partition's move writers that began before it are expected to end: they are looked for often."""
 
-FORGOTTEN_EVERY = timedelta(days=1)
+FORGET_INTERVAL = timedelta(days=1)
 """How often all partitions of a table have their turn of forgetting what was moved long ago."""
 
-ASKED_EVERY = timedelta(minutes=10)
+RELOCATION_SEARCH_INTERVAL = timedelta(minutes=10)
 """How often a table is asked for moves that the database does not know: two listings, beside a look at a new table."""
 
 
@@ -50,13 +50,13 @@ def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = N
     jobs = []
     for state in figures.tables:
         if state.name in wanted:
-            table = configure(config, state.ref)
-            held = _held(state, table.mode, paused=figures.paused)
-            jobs.append(CleanJob(table=state.ref, retention=table.policy.retention, held=held))
+            table = configure_table(config, state.ref)
+            held = _skip_reason(state, table.mode, paused=figures.paused)
+            jobs.append(CleanJob(table=state.ref, retention=table.policy.retention, skip_reason=held))
     return jobs
 
 
-def _held(state: TableState, mode: str, *, paused: bool) -> str | None:
+def _skip_reason(state: TableState, mode: str, *, paused: bool) -> str | None:
     if state.halted:
         return f"halted: {state.halted_reason}"
     if state.paused:
@@ -66,7 +66,7 @@ def _held(state: TableState, mode: str, *, paused: bool) -> str | None:
     return "mode off" if mode == "off" else None
 
 
-class Upkeep:
+class Maintenance:
     """Ticks of the clean loop and of the sweep loop of one process.
 
     ``missed`` is called when a table is not where it was any more: it may have another name by now.
@@ -78,88 +78,88 @@ class Upkeep:
         store: Store,
         spark: SparkProvider,
         observer: Observer,
-        succeeded: Callable[[], None] = lambda: None,
-        missed: Callable[[], None] = lambda: None,
+        on_success: Callable[[], None] = lambda: None,
+        on_missing: Callable[[], None] = lambda: None,
     ) -> None:
         self._config, self._store, self._spark, self._observer = config, store, spark, observer
         self._catalog = Catalog(config)
-        self._succeeded, self._missed = succeeded, missed
+        self._on_success, self._on_missing = on_success, on_missing
         self._failing: set[str] = set()
         #: those that were missed, and that it was told
-        self._gone: set[str] = set()
-        self._watch = Watch()
-        self._lately = Lately()
+        self._missing: set[str] = set()
+        self._watch = PartitionWatch()
+        self._recent_sweep = RecentLocations()
         #: table → when all its partitions had their turn of forgetting, or the name after which that goes on
-        self._forgot: dict[str, float | str] = {}
+        self._forget_progress: dict[str, float | str] = {}
         self._clean_failing: set[str] = set()
         #: name and place of a table → when it was last asked for moves
-        self._asked: dict[tuple[str, str], float] = {}
+        self._searched_at: dict[tuple[str, str], float] = {}
         #: table → when its services last ran
-        self._maintained: dict[str, float] = {}
+        self._services_ran_at: dict[str, float] = {}
 
     def clean(self) -> list[CleanReport]:
         """One round over all tables. Raises what the store raises, ConfigError for a bad rule."""
         jobs = clean_jobs(self._config, self._store.figures())
         reports = clean_tables(jobs, store=self._store, spark=self._spark, observer=self._observer)
         for report in reports:
-            if report.files:
+            if report.deleted_files:
                 logger.info(
                     "table %s: deleted %d superseded files, %s",
                     report.table,
-                    report.files,
+                    report.deleted_files,
                     format_bytes(report.bytes_freed),
                 )
-            self._tell(report)
+            self._notify_clean_state(report)
         if not any(report.error for report in reports):
-            self._succeeded()
+            self._on_success()
         return reports
 
-    def bring_home(self) -> int:
+    def restore_locations(self) -> int:
         """Move partitions whose retention has passed into the directories that were their own; how many.
 
         One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
         """
-        names, done = self._store.moved_tables(), 0
+        names, done = self._store.relocated_tables(), 0
         paused = bool(names) and self._store.service_pause() is not None
-        for state in self._store.tables(names) if names else ():
-            table = configure(self._config, state.ref)
-            if _held(state, table.mode, paused=paused) is None:
+        for state in self._store.table_states(names) if names else ():
+            table = configure_table(self._config, state.ref)
+            if _skip_reason(state, table.mode, paused=paused) is None:
                 age = table.policy.retention
 
                 def home(ref: TableRef, adapter: TableFormat, age: timedelta = age) -> int:
-                    return bring_home(
+                    return restore_original_locations(
                         ref, format=adapter, store=self._store, spark=self._spark, older_than=age
-                    ).moved_back
+                    ).relocated_back
 
-                done += self._swept(state, home)
+                done += self._run_for_table(state, home)
         return done
 
-    def forget(self) -> int:
+    def forget_relocations(self) -> int:
         """Forget moves of partitions whose former places are gone for good; how many. Some partitions at a time.
 
         One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
         """
-        names, done = self._store.moved_tables(), 0
+        names, done = self._store.relocated_tables(), 0
         paused = bool(names) and self._store.service_pause() is not None
-        for state in self._store.tables(names) if names else ():
-            begun = self._forgot.get(state.name, "")
-            if not isinstance(begun, str) and time.monotonic() - begun < FORGOTTEN_EVERY.total_seconds():
+        for state in self._store.table_states(names) if names else ():
+            begun = self._forget_progress.get(state.name, "")
+            if not isinstance(begun, str) and time.monotonic() - begun < FORGET_INTERVAL.total_seconds():
                 continue
-            if _held(state, configure(self._config, state.ref).mode, paused=paused) is not None:
+            if _skip_reason(state, configure_table(self._config, state.ref).mode, paused=paused) is not None:
                 continue
 
             def forget(
                 ref: TableRef, adapter: TableFormat, after: str = begun if isinstance(begun, str) else ""
             ) -> int:
-                self._forgot[ref.name] = time.monotonic()  # where it fails
-                count, last = forget_places(ref, format=adapter, store=self._store, after=after)
-                self._forgot[ref.name] = last or time.monotonic()
+                self._forget_progress[ref.name] = time.monotonic()  # where it fails
+                count, last = prune_relocations(ref, format=adapter, store=self._store, after=after)
+                self._forget_progress[ref.name] = last or time.monotonic()
                 return count
 
-            done += self._swept(state, forget)
+            done += self._run_for_table(state, forget)
         return done
 
-    def _tell(self, report: CleanReport) -> None:
+    def _notify_clean_state(self, report: CleanReport) -> None:
         """Tell the webhook where a table's cleaning begins to fail and where it works again."""
         table, error = report.table, report.error
         if error is not None and table not in self._clean_failing:
@@ -169,29 +169,33 @@ class Upkeep:
             self._store.notify("clean.recovered", table=table, reason="")
             self._clean_failing.discard(table)
 
-    def maintain(self) -> list[str]:
+    def run_table_services(self) -> list[str]:
         """The services that tables of the sources asked for and that are due, table by table; what was done.
 
         One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
         """
         figures, done = self._store.figures(), []
         for state in figures.tables:
-            table = configure(self._config, state.ref)
+            table = configure_table(self._config, state.ref)
             wanted, now = table.policy.table_services, time.monotonic()
             if not wanted or table.mode != "compact" or not self._catalog.covers(state):
                 continue
-            if _held(state, table.mode, paused=figures.paused):
+            if _skip_reason(state, table.mode, paused=figures.paused):
                 continue
-            if now < self._maintained.get(state.name, -math.inf) + table.policy.table_services_interval.total_seconds():
+            if (
+                now
+                < self._services_ran_at.get(state.name, -math.inf)
+                + table.policy.table_services_interval.total_seconds()
+            ):
                 continue
-            self._maintained[state.name] = now
-            retained = [due.version for due in self._store.superseded(state.ref)]
+            self._services_ran_at[state.name] = now
+            retained = [due.version for due in self._store.awaiting_deletion(state.ref)]
             try:
                 adapter = load_format(state.ref.format)
-                optional.require(adapter, state.ref, Capability.TABLE_SERVICES)
+                optional.require_capability(adapter, state.ref, Capability.TABLE_SERVICES)
                 with adapter.writer(state.ref, self._spark) as writer:
-                    assert isinstance(writer, RunsServices)
-                    if isinstance(writer, Retains):
+                    assert isinstance(writer, RunsTableServices)
+                    if isinstance(writer, UsesRetention):
                         writer.retention = table.policy.retention
                     lines = writer.maintain(wanted, retained)
             except Exception as error:
@@ -212,62 +216,69 @@ class Upkeep:
         planned = {row.table for row in figures.plans}
 
         def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool) -> int:
-            finds_moves = self._is_to_be_asked(ref)
-            done = sweep(
+            finds_moves = self._should_search_relocations(ref)
+            done = sweep_table(
                 ref,
                 format=adapter,
                 store=self._store,
                 spark=self._spark,
                 halted=halted,
                 watch=self._watch,
-                finds_moves=finds_moves,
+                discovers_relocations=finds_moves,
             )
             if finds_moves:
-                self._asked[ref.name, ref.location] = time.monotonic()
+                self._searched_at[ref.name, ref.location] = time.monotonic()
             return done
 
         return sum(
-            self._swept(state, partial(withdraw, halted=state.halted or state.mode == "off"))
+            self._run_for_table(state, partial(withdraw, halted=state.halted or state.mode == "off"))
             for state in figures.tables
-            if state.name in planned or self._is_to_be_asked(state.ref)
+            if state.name in planned or self._should_search_relocations(state.ref)
         )
 
-    def _is_to_be_asked(self, table: TableRef) -> bool:
+    def _should_search_relocations(self, table: TableRef) -> bool:
         """Whether the table is to be asked for moves that the database does not know under its name."""
-        asked_at = self._asked.get((table.name, table.location), -math.inf)
-        return time.monotonic() - asked_at > ASKED_EVERY.total_seconds() and isinstance(
-            load_format(table.format), TellsMoves
+        asked_at = self._searched_at.get((table.name, table.location), -math.inf)
+        return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds() and isinstance(
+            load_format(table.format), RecordsRelocations
         )
 
-    def sweep_hot(self) -> int:
+    def sweep_recent(self) -> int:
         """Look into the places that partitions left a short while ago: writers that began there are ending now.
 
         Returns how many files and partitions were put right. Raises what the store raises.
         """
 
-        def look(ref: TableRef, adapter: TableFormat) -> int:
-            report = sweep_lately(
-                ref, format=adapter, store=self._store, spark=self._spark, within=HOT_FOR, lately=self._lately
+        def sweep_table(ref: TableRef, adapter: TableFormat) -> int:
+            report = sweep_recent_locations(
+                ref,
+                format=adapter,
+                store=self._store,
+                spark=self._spark,
+                within=RECENT_RELOCATION,
+                recent=self._recent_sweep,
             )
-            return report.carried + report.aside + report.moved_back
+            return report.copied + report.superseded + report.relocated_back
 
-        names = self._store.moved_tables(HOT_FOR)
-        return sum(self._swept(state, look) for state in (self._store.tables(names) if names else ()))
+        names = self._store.relocated_tables(RECENT_RELOCATION)
+        return sum(
+            self._run_for_table(state, sweep_table) for state in (self._store.table_states(names) if names else ())
+        )
 
-    def _swept(self, state: TableState, work: Callable[[TableRef, TableFormat], int]) -> int:
+    def _run_for_table(self, state: TableState, job: Callable[[TableRef, TableFormat], int]) -> int:
         """What ``work`` did to a table. Its failure is told once."""
         try:
-            done = work(state.ref, load_format(state.ref.format))
+            done = job(state.ref, load_format(state.ref.format))
         except StoreError:
             raise
         except Exception as error:
-            if isinstance(error, TableGone) and state.name not in self._gone:
-                self._gone.add(state.name)
-                self._missed()
+            if isinstance(error, TableGone) and state.name not in self._missing:
+                self._missing.add(state.name)
+                self._on_missing()
             if state.name not in self._failing:
                 self._failing.add(state.name)
                 logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
             return 0
         self._failing.discard(state.name)
-        self._gone.discard(state.name)
+        self._missing.discard(state.name)
         return done

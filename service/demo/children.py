@@ -34,7 +34,7 @@ class Child:
         self.name = name
         self.output = directory / f"{name}.out"
         self.log = directory / f"{name}.log"
-        self._asked = False
+        self._was_signalled = False
         with self.output.open("ab") as output, self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *arguments],
@@ -52,7 +52,7 @@ class Child:
         """Process id, also that of its process group."""
         return self._process.pid
 
-    def check(self) -> None:
+    def check_alive(self) -> None:
         """Raise ChildFailed when the process has ended."""
         code = self._process.poll()
         if code is not None:
@@ -66,22 +66,22 @@ class Child:
         sys.stderr.flush()
         return ChildFailed(f"the demo's {self.name} {what}; its log is {self.log}")
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Send SIGTERM once; ``stop`` then does not send the first one again."""
-        if not self._asked and self._process.poll() is None:
-            self._asked = True
+        if not self._was_signalled and self._process.poll() is None:
+            self._was_signalled = True
             self._process.send_signal(signal.SIGTERM)
 
-    def stop(self, patience_seconds: float = 60.0) -> int:
+    def stop(self, timeout_seconds: float = 60.0) -> int:
         """Ask it to end, insist once half the patience is over, kill what is left; its exit code."""
         try:
-            self.ask_to_stop()
+            self.request_stop()
             try:
-                self._process.wait(patience_seconds / 2)
+                self._process.wait(timeout_seconds / 2)
             except subprocess.TimeoutExpired:
                 self._process.send_signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(patience_seconds / 2)
+                    self._process.wait(timeout_seconds / 2)
             # The JVM below ends by itself once its Python parent has.
             deadline = time.monotonic() + 10
             while self._group_lives() and time.monotonic() < deadline:

@@ -19,23 +19,23 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from executors.late import awaiting_sweep
+from executors.late import partitions_awaiting_sweep
 from lake.formats import load_format
-from lake.locations import file_at
+from lake.locations import resolve_path
 from lake.plan import LIVE_STATES, PlanState
 from lake.units import format_bytes, format_duration
 from service.commands.common import plural
-from service.commands.output import Output
+from service.commands.output import CommandOutput
 from service.demo import look, settings
 from service.demo.children import Child
-from service.demo.lakes import Lake, lake_of
-from service.demo.ledger import Comparison, Ledger, compare
-from service.demo.news import WriterNews
-from service.demo.show import Seen, Show
-from service.problems import USAGE, CommandError, ExitCode
+from service.demo.lakes import DemoLake, create_lake
+from service.demo.ledger import LedgerComparison, WriterLedger, compare
+from service.demo.news import WriterEvents
+from service.demo.show import DemoReport, ObservedState
+from service.problems import USAGE, ExitCode, ProblemError
 
 if TYPE_CHECKING:
-    from lake.plan_store import Due
+    from lake.plan_store import SupersededRecord
     from service.store import ScanRecord, Store
 
 _LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}
@@ -43,7 +43,7 @@ _FILL_ROWS, _FILL_FILES = 96_000, 12
 #: how long the picture of moving plans lasts at most once something is completed
 _WATCH_SECONDS = 75.0
 #: a slow machine is waited for; only what makes no progress at all this long is an error
-_PATIENCE_SECONDS = 600.0
+_TIMEOUT_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 
 
@@ -53,9 +53,11 @@ def run(format: settings.Format, workdir: Path | None = None, keep: bool = False
     Raises CommandError for a directory that can't be used, ChildFailed when writer or daemon ended by itself.
     """
     directory = _directory(workdir)
-    _own_environment()
+    _clear_environment()
     with _interruptible():
-        return _Demo(directory, lake_of(format, directory / "lake"), keep, Show(Output(json=json))).run()
+        return _Demo(
+            directory, create_lake(format, directory / "lake"), keep, DemoReport(CommandOutput(json=json))
+        ).run()
 
 
 def _directory(chosen: Path | None) -> Path:
@@ -67,13 +69,13 @@ def _directory(chosen: Path | None) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         full = any(directory.iterdir())
     except OSError as error:
-        raise CommandError(USAGE, f"--workdir {directory}: {error.strerror or error}") from error
+        raise ProblemError(USAGE, f"--workdir {directory}: {error.strerror or error}") from error
     if full:
-        raise CommandError(USAGE, f"--workdir {directory} is not empty; choose another one or remove what is in it")
+        raise ProblemError(USAGE, f"--workdir {directory} is not empty; choose another one or remove what is in it")
     return directory
 
 
-def _own_environment() -> None:
+def _clear_environment() -> None:
     """The demo's own lakefold.toml is the only configuration, here and in the processes started from here."""
     for name in list(os.environ):
         if name.startswith("LAKEFOLD_") and name not in ("LAKEFOLD_CACHE", "LAKEFOLD_DEMO_SCALE", "LAKEFOLD_DEBUG"):
@@ -100,56 +102,56 @@ def _is_healthy(scan: "ScanRecord", files_before: int) -> bool:
     return scan.files <= files_before / 4 or (scan.files <= files_before / 2 and not scan.reducible_bytes)
 
 
-def _live(store: "Store") -> bool:
+def _has_live_plans(store: "Store") -> bool:
     return any(store.plans(table=settings.TABLE, state=state, limit=1) for state in LIVE_STATES)
 
 
 class _Demo:
-    def __init__(self, directory: Path, lake: Lake, keep: bool, show: Show) -> None:
-        self._directory, self._lake, self._keep, self._show = directory, lake, keep, show
-        self._hold, self._config = directory / "hold", directory / "lakefold.toml"
+    def __init__(self, directory: Path, lake: DemoLake, keep: bool, report: DemoReport) -> None:
+        self._directory, self._lake, self._keep, self._report = directory, lake, keep, report
+        self._hold_file, self._config = directory / "hold", directory / "lakefold.toml"
         self._port = settings.free_port()
         self._url = f"http://127.0.0.1:{self._port}"
-        self._ledger = Ledger(directory / "ledger")
-        self._news = WriterNews(directory / "writer.out")
+        self._ledger = WriterLedger(directory / "ledger")
+        self._writer_events = WriterEvents(directory / "writer.out")
         self._children: list[Child] = []
 
     def run(self) -> ExitCode:
         finished = False
         try:
-            code = self._tell_story()
+            code = self._run_steps()
             finished = True
             return code
         finally:
             if not (finished and self._keep):
                 for child in self._children:
-                    child.ask_to_stop()
+                    child.request_stop()
                 for child in self._children:
                     child.stop()
 
-    def _tell_story(self) -> ExitCode:
-        show = self._show
+    def _run_steps(self) -> ExitCode:
+        show = self._report
         show.line(f"lakefold demo: everything it writes is in {self._directory}")
         writer = self._fill()
         self._table = self._lake.table()
-        before = look.layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
+        before = look.measure_layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
         show.layout(before, _LIMITS, "before")
-        slow = look.timed_query(self._lake)
+        slow = look.time_query(self._lake)
         show.query(slow, look.QUERY)
 
         show.chapter(2, "lakefold serve compacts while the writer goes on")
         self._write_config(settings.FIRST_RETENTION)
         self._lakefold("db", "upgrade")
         daemon = self._serve()
-        self._hold.unlink()
+        self._hold_file.unlink()
         with self._opened_store() as store:
             self._watch(store, writer, daemon, before.histogram.files)
-            self._quiet(store, writer, daemon)
-            after = look.layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
+            self._wait_until_idle(store, writer, daemon)
+            after = look.measure_layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
             show.layout(after, _LIMITS, "after")
-            fast = look.timed_query(self._lake)
+            fast = look.time_query(self._lake)
             show.query(fast, look.QUERY, slow)
-            self._hold.unlink()
+            self._hold_file.unlink()
 
             show.chapter(
                 3, f"Retention {settings.FIRST_RETENTION} → {settings.SHORT_RETENTION}: what was replaced is deleted"
@@ -157,44 +159,48 @@ class _Demo:
             daemon = self._clean(store, writer, daemon)
 
             show.chapter(4, "Is every row still there?")
-            self._quiet(store, writer, daemon)
+            self._wait_until_idle(store, writer, daemon)
             if not self._keep:
                 self._stop(writer, daemon)
             result = self._compare()
             plans = store.plans(table=settings.TABLE, limit=1000)
-        show.happened(f"{self._lake.reader} reads {result}", "compared", equal=result.equal, comparison=result)
+        show.event(f"{self._lake.reader} reads {result}", "compared", equal=result.equal, comparison=result)
         lost = sum(plan.state is PlanState.CANCELLED for plan in plans)
-        tried = f", which lost {plural(self._news.conflicts, 'race')} and tried again" if self._lake.races else ""
-        show.happened(
-            f"{plural(self._news.commits, 'commit')} of the writer{tried}; "
+        tried = (
+            f", which lost {plural(self._writer_events.conflicts, 'race')} and tried again"
+            if self._lake.has_write_conflicts
+            else ""
+        )
+        show.event(
+            f"{plural(self._writer_events.commits, 'commit')} of the writer{tried}; "
             f"{plural(len(plans), 'plan')}, of which {lost:,} gave way and were planned again",
             "conflicts",
-            commits=self._news.commits,
-            writer=self._news.conflicts,
+            commits=self._writer_events.commits,
+            writer=self._writer_events.conflicts,
             plans=len(plans),
             lakefold=lost,
         )
-        self._hold.unlink(missing_ok=True)
-        self._next(result)
+        self._hold_file.unlink(missing_ok=True)
+        self._print_next_steps(result)
         return ExitCode.OK if result.equal else ExitCode.PARTIAL
 
     # The writer.
 
     def _fill(self) -> Child:
         scale = float(os.environ.get("LAKEFOLD_DEMO_SCALE", "1"))
-        self._show.chapter(1, f"A {self._lake.writer} in its own process fills {settings.TABLE} with small files")
-        self._hold.touch()
-        if self._lake.server:
-            server = self._start("metastore", self._lake.server)
-            self._until(self._lake.answers, "the metastore to answer", server)
-            self._show.happened("a metastore of its own answers", "server", pid=server.pid)
+        self._report.chapter(1, f"A {self._lake.writer} in its own process fills {settings.TABLE} with small files")
+        self._hold_file.touch()
+        if self._lake.server_arguments:
+            server = self._start("metastore", self._lake.server_arguments)
+            self._wait_for(self._lake.is_ready, "the metastore to answer", server)
+            self._report.event("a metastore of its own answers", "server", pid=server.pid)
         arguments = [
             "service.demo.writer",
             *self._lake.writer_arguments,
             "--ledger",
             str(self._ledger.directory),
             "--hold",
-            str(self._hold),
+            str(self._hold_file),
             "--pause",
             "4",
             "--fill-rows",
@@ -205,33 +211,39 @@ class _Demo:
             "spark.driver.memory=1g",
         ]
         writer = self._start("writer", arguments)
-        self._show.happened(
-            f"Spark starts{'' if self._lake.fetched else ' and fetches the Hudi bundle once'}", "started"
+        self._report.event(
+            f"Spark starts{'' if self._lake.has_jars else ' and fetches the Hudi bundle once'}", "started"
         )
-        self._until(lambda: self._news.holding, "the writer to fill the table", writer, tell_writer=True)
+        self._wait_for(lambda: self._writer_events.is_holding, "the writer to fill the table", writer, show_writer=True)
         return writer
 
-    def _quiet(self, store: "Store", writer: Child, daemon: Child) -> None:
+    def _wait_until_idle(self, store: "Store", writer: Child, daemon: Child) -> None:
         """No write and no plan under way from here on: the writer holds, and what is planned has ended."""
-        self._hold.touch()
-        self._until(lambda: self._news.holding, "the writer to pause", writer, daemon, tell_writer=True)
-        self._until(lambda: not _live(store), "running plans to end", writer, daemon)
-        self._until(lambda: not self._late(store), "what the writer wrote beside a plan to come in", writer, daemon)
+        self._hold_file.touch()
+        self._wait_for(lambda: self._writer_events.is_holding, "the writer to pause", writer, daemon, show_writer=True)
+        self._wait_for(lambda: not _has_live_plans(store), "running plans to end", writer, daemon)
+        self._wait_for(
+            lambda: not self._has_late_files(store), "what the writer wrote beside a plan to come in", writer, daemon
+        )
 
-    def _late(self, store: "Store") -> bool:
+    def _has_late_files(self, store: "Store") -> bool:
         """Whether the writer has ended where a partition was before a plan moved it, and the sweep has not been."""
-        moved = [one.partition for one in store.moved(self._table)]
-        return bool(awaiting_sweep(self._table, format=load_format(self._table.format), store=store, partitions=moved))
+        moved = [one.partition for one in store.relocated_partitions(self._table)]
+        return bool(
+            partitions_awaiting_sweep(
+                self._table, format=load_format(self._table.format), store=store, partitions=moved
+            )
+        )
 
     # The daemon.
 
     def _write_config(self, retention: str) -> None:
         database = self._directory / "lakefold.db"
-        self._config.write_text(settings.config_text(self._lake.source, database, self._port, retention))
+        self._config.write_text(settings.config_text(self._lake.source_config, database, self._port, retention))
 
     def _serve(self) -> Child:
         daemon = self._start("daemon", ["service.cli", "serve", "--config", str(self._config)])
-        self._show.happened(
+        self._report.event(
             f"lakefold serve --config {self._config}; watch it at {self._url}/",
             "serving",
             pid=daemon.pid,
@@ -248,7 +260,7 @@ class _Demo:
             check=False,
         )
         if done.returncode:
-            raise CommandError(USAGE, f"lakefold {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
+            raise ProblemError(USAGE, f"lakefold {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
 
     @contextmanager
     def _opened_store(self) -> Iterator["Store"]:
@@ -263,29 +275,31 @@ class _Demo:
     def _watch(self, store: "Store", writer: Child, daemon: Child, files_before: int) -> None:
         """Show plans moving until the table is healthy; a busy machine gets longer as long as nothing is completed."""
         begun = time.monotonic()
-        with self._show.watching():
+        with self._report.live_view():
             while True:
-                events = self._news.update()
+                events = self._writer_events.read_new()
                 plans = list(reversed(store.plans(table=settings.TABLE, limit=12)))
                 scan = store.last_scan(settings.TABLE, ok=True)
-                self._show.seen(Seen(plans=plans, scan=scan, writer=self._news, writer_events=events))
+                self._report.show_state(
+                    ObservedState(plans=plans, scan=scan, writer=self._writer_events, writer_events=events)
+                )
                 done = [plan.finalized_at for plan in plans if plan.finalized_at and plan.state is PlanState.COMPLETED]
                 waited = time.monotonic() - begun
                 healthy = bool(scan and done and scan.taken_at > max(done) and _is_healthy(scan, files_before))
                 if done and (healthy or waited > _WATCH_SECONDS):
                     return
-                self._check(writer, daemon)
-                if waited > _PATIENCE_SECONDS:
+                self._check_alive(writer, daemon)
+                if waited > _TIMEOUT_SECONDS:
                     raise daemon.failure(f"completed no plan in {format_duration(waited)}")
                 time.sleep(_POLL_SECONDS)
 
     def _clean(self, store: "Store", writer: Child, daemon: Child) -> Child:
         """Shorten the retention as an operator would, and wait until what was superseded before is deleted."""
-        show = self._show
-        waiting = store.superseded(self._table)
+        show = self._report
+        waiting = store.awaiting_deletion(self._table)
         rows, bytes_ = {due.row_id for due in waiting}, sum(due.version.bytes for due in waiting)
-        there = self._on_disk(waiting)
-        show.happened(
+        there = self._count_on_disk(waiting)
+        show.event(
             f"{plural(len(rows), 'superseded file')}, {format_bytes(bytes_)}, kept until their retention ends; "
             f"{there:,} of them on disk",
             "superseded",
@@ -298,11 +312,11 @@ class _Demo:
         daemon = self._serve()
 
         def deleted() -> bool:
-            return rows.isdisjoint(due.row_id for due in store.superseded(self._table))
+            return rows.isdisjoint(due.row_id for due in store.awaiting_deletion(self._table))
 
-        self._until(deleted, "the cleaner to delete them", writer, daemon, tell_writer=True)
-        there = self._on_disk(waiting)
-        show.happened(
+        self._wait_for(deleted, "the cleaner to delete them", writer, daemon, show_writer=True)
+        there = self._count_on_disk(waiting)
+        show.event(
             f"the cleaner deleted {plural(len(rows), 'file')}, {format_bytes(bytes_)}; {there:,} of them on disk",
             "cleaned",
             files=len(rows),
@@ -311,16 +325,16 @@ class _Demo:
         )
         return daemon
 
-    def _on_disk(self, waiting: "Sequence[Due]") -> int:
-        return sum(Path(file_at(self._table.location, due.version.path)).exists() for due in waiting)
+    def _count_on_disk(self, waiting: "Sequence[SupersededRecord]") -> int:
+        return sum(Path(resolve_path(self._table.location, due.version.path)).exists() for due in waiting)
 
     # The end.
 
-    def _compare(self) -> Comparison:
+    def _compare(self) -> LedgerComparison:
         return compare(self._ledger.rows(), self._lake.read())
 
-    def _next(self, result: Comparison) -> None:
-        show, elapsed = self._show, format_duration(self._show.seconds)
+    def _print_next_steps(self, result: LedgerComparison) -> None:
+        show, elapsed = self._report, format_duration(self._report.seconds)
         show.line()
         if not result.equal:
             show.line(f"The table differs from the ledger. Please report it with {self._directory} attached.")
@@ -329,7 +343,7 @@ class _Demo:
         if shutil.which("lakefold") is None:
             show.line(f'  PATH="$PATH:{Path(sys.executable).parent}"')
         for command, what in (
-            *(() if self._keep else self._lake.after),
+            *(() if self._keep else self._lake.commands_after),
             (f"lakefold tables show {settings.TABLE}", "its facts, and file sizes at the last scan"),
             (f"lakefold tables explain {settings.TABLE}", "every file: planned, or why not"),
             ("lakefold plans list", "what was planned; then plans show PLAN"),
@@ -360,29 +374,29 @@ class _Demo:
     def _stop(self, *children: Child) -> None:
         """End children that are expected to end well."""
         for child in children:
-            child.ask_to_stop()
+            child.request_stop()
         for child in children:
             code = child.stop()
             self._children.remove(child)
             if code != 0:
                 raise child.failure(f"exited {code} when it was asked to stop")
-        self._news.update()
+        self._writer_events.read_new()
 
-    def _check(self, *children: Child) -> None:
+    def _check_alive(self, *children: Child) -> None:
         for child in children:
-            child.check()
+            child.check_alive()
 
-    def _until(self, true: Callable[[], bool], what: str, *children: Child, tell_writer: bool = False) -> None:
+    def _wait_for(self, is_done: Callable[[], bool], what: str, *children: Child, show_writer: bool = False) -> None:
         """Wait for ``true()``; raises ChildFailed when a child ends or nothing happens for ten minutes."""
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         while True:
-            for event in self._news.update():
-                deadline = time.monotonic() + _PATIENCE_SECONDS
-                if tell_writer:
-                    self._show.writer_said(event)
-            if true():
+            for event in self._writer_events.read_new():
+                deadline = time.monotonic() + _TIMEOUT_SECONDS
+                if show_writer:
+                    self._report.show_writer_event(event)
+            if is_done():
                 return
-            self._check(*children)
+            self._check_alive(*children)
             if time.monotonic() > deadline:
-                raise children[-1].failure(f"let the demo wait {format_duration(_PATIENCE_SECONDS)} for {what}")
+                raise children[-1].failure(f"let the demo wait {format_duration(_TIMEOUT_SECONDS)} for {what}")
             time.sleep(_POLL_SECONDS / 2)

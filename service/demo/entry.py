@@ -6,14 +6,16 @@ from typing import Annotated
 
 import typer
 
-from service.commands.common import Json, only_here
+from service.commands.common import Json, require_local
 from service.demo.settings import Format
-from service.problems import ExitCode, exit_codes
+from service.problems import ExitCode, exit_codes_help
 
 
 def add_to(root: typer.Typer) -> None:
     """Register the command."""
-    root.command("demo", epilog=exit_codes(ExitCode.PARTIAL), short_help="Watch a real table getting healthy.")(demo)
+    root.command("demo", epilog=exit_codes_help(ExitCode.PARTIAL), short_help="Watch a real table getting healthy.")(
+        demo
+    )
 
 
 def demo(
@@ -27,5 +29,5 @@ def demo(
     """Watch a real table being written with small files, compacted, cleaned and compared; about three minutes."""
     from service.demo.command import run as run_demo
 
-    only_here()
+    require_local()
     return int(run_demo(format=format, workdir=workdir, keep=keep, json=json) or ExitCode.OK)

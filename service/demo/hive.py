@@ -17,10 +17,10 @@ from pyarrow import fs
 from lake.errors import LakefoldError
 from lake.formats import load_format
 from lake.locations import canonical_location
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 from lake.model import TableRef
-from lake.optional import FoundInMetastore
-from service.demo.ledger import KEY, Batch, Ledger, replay
+from lake.optional import ListedInMetastore
+from service.demo.ledger import KEY, LedgerBatch, WriterLedger, replay
 from service.demo.trips import TRIPS
 
 _DATABASE, _TABLE = "demo", "trips"
@@ -28,7 +28,7 @@ _NAME = f"{_DATABASE}.{_TABLE}"
 _PARTITIONED_BY = ("city", "day")
 _COLUMNS = [name for name in TRIPS.names if name not in _PARTITIONED_BY]
 _POINT = "STRUCT<lat: DOUBLE, lon: DOUBLE>"
-_MADE = (
+_CREATE_STATEMENTS = (
     "CREATE DATABASE IF NOT EXISTS demo LOCATION 'file:{directory}/demo'",
     "CREATE TABLE IF NOT EXISTS demo.trips (trip_id STRING, version BIGINT, picked_up_at TIMESTAMP, "
     "dropped_off_at TIMESTAMP, fare DECIMAL(10,2), tip DECIMAL(10,2), passengers INT, distance_km DOUBLE, "
@@ -36,11 +36,11 @@ _MADE = (
     "PARTITIONED BY (city STRING, day STRING) STORED AS PARQUET",
 )
 #: a writer that spanned a commit is brought in within ten seconds
-_LATE_SECONDS = 30.0
+_LATE_ROWS_SECONDS = 30.0
 
 
 class HiveTrips:
-    """The Hive table of a metastore, to its writer. Implements ``service.demo.writer.Target``.
+    """The Hive table of a metastore, to its writer. Implements ``service.demo.writer.WriteTarget``.
 
     A Hive table knows neither updates nor deletes: the partitions that they touch are overwritten with all they hold
     afterwards, and Spark makes as many files of what it inserts as it has tasks.
@@ -49,31 +49,31 @@ class HiveTrips:
     conflicts: Collection[str] = ()
     operations = ("insert", "insert", "insert", "insert", "upsert", "insert", "delete", "insert")
 
-    def __init__(self, session: Any, uri: str, directory: Path, ledger: Ledger) -> None:
+    def __init__(self, session: Any, uri: str, directory: Path, ledger: WriterLedger) -> None:
         """Make the table where there is none, below ``directory``; what it holds is in ``ledger``."""
         self._session, self._uri, self._ledger = session, uri, ledger
-        for statement in _MADE:
+        for statement in _CREATE_STATEMENTS:
             session.sql(statement.format(directory=directory))
 
-    def write(self, batch: Batch, proposed: Path, files: int) -> None:
-        """See ``Target``."""
+    def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
+        """See ``WriteTarget``."""
         overwrites = batch.operation in ("upsert", "delete")
-        source = proposed
+        source = batch_file
         if overwrites:
-            source = proposed.with_suffix(".whole")
-            pq.write_table(_of_partitions(replay(self._ledger.rows(), [batch]), batch.rows), source)
+            source = batch_file.with_suffix(".whole")
+            pq.write_table(_rows_in_partitions(replay(self._ledger.rows(), [batch]), batch.rows), source)
         frame = self._session.read.parquet(str(source)).select(*_COLUMNS, *_PARTITIONED_BY)
         frame.repartition(files).write.insertInto(_NAME, overwrite=overwrites)
         if overwrites:
             source.unlink()
 
-    def landed(self, batch: Batch) -> bool:
-        """See ``Target``. No commit of a Hive table names its writer: only the rows tell.
+    def has_batch(self, batch: LedgerBatch) -> bool:
+        """See ``WriteTarget``. No commit of a Hive table names its writer: only the rows tell.
 
         Raises LakefoldError where some of them are there and others are not.
         """
         sent = _versions(batch.rows)
-        until = time.monotonic() + _LATE_SECONDS
+        until = time.monotonic() + _LATE_ROWS_SECONDS
         while True:
             there = sent & _versions(read_table(self._uri, (KEY, "version")))
             if there == (set() if batch.operation == "delete" else sent):
@@ -89,7 +89,7 @@ def _versions(rows: pa.Table) -> set[tuple[str, int]]:
     return set(zip(rows[KEY].to_pylist(), rows["version"].to_pylist(), strict=True))
 
 
-def _of_partitions(rows: pa.Table, chosen: pa.Table) -> pa.Table:
+def _rows_in_partitions(rows: pa.Table, chosen: pa.Table) -> pa.Table:
     """Those of ``rows`` in the partitions that ``chosen`` has rows of."""
 
     def names(table: pa.Table) -> pa.ChunkedArray:
@@ -98,7 +98,7 @@ def _of_partitions(rows: pa.Table, chosen: pa.Table) -> pa.Table:
     return rows.filter(pc.is_in(names(rows), pc.unique(names(chosen))))
 
 
-def _session_of(uri: str, directory: Path) -> dict[str, str]:
+def _session_settings(uri: str, directory: Path) -> dict[str, str]:
     """What a Spark session needs to write the table."""
     return {
         "spark.sql.catalogImplementation": "hive",
@@ -114,18 +114,23 @@ class HiveLake:
     """A metastore of the demo's own, with the table below a directory. Implements ``service.demo.lakes.Lake``."""
 
     writer, reader = "Spark writer", "pyarrow"
-    races = False
-    fetched = True
+    has_write_conflicts = False
+    has_jars = True
 
     def __init__(self, directory: Path, port: int) -> None:
         self._uri = f"thrift://127.0.0.1:{port}"
-        self.server = ("service.demo.metastore", str(directory.parent / "metastore"), str(port), str(directory))
+        self.server_arguments = (
+            "service.demo.metastore",
+            str(directory.parent / "metastore"),
+            str(port),
+            str(directory),
+        )
         again = f"{sys.executable} -m service.demo.metastore metastore {port} {directory.name} &"
-        self.after = ((again, "the metastore, which all below ask"),)
-        session = _session_of(self._uri, directory)
+        self.commands_after = ((again, "the metastore, which all below ask"),)
+        session = _session_settings(self._uri, directory)
         settings = (part for key, value in session.items() for part in ("--spark", f"{key}={value}"))
         self.writer_arguments = ("--metastore", self._uri, "--table", str(directory), *settings)
-        self.source = f"""\
+        self.source_config = f"""\
 [[sources]]                        # every Parquet and ORC table that this metastore knows
 metastore = {json.dumps(self._uri)}
 
@@ -135,15 +140,15 @@ mode = "compact"                   # without this line tables are only observed
 access = "catalog"                 # whoever reads or writes them asks the metastore where partitions are
 """
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """See ``Lake``."""
-        return answers(self._uri)
+        return is_metastore_ready(self._uri)
 
     def table(self) -> TableRef:
         """See ``Lake``."""
         found = load_format("hive")
-        assert isinstance(found, FoundInMetastore)
-        tables = found.in_metastore(self._uri, _DATABASE, _TABLE)
+        assert isinstance(found, ListedInMetastore)
+        tables = found.discover_in_metastore(self._uri, _DATABASE, _TABLE)
         return next(one for one in tables if isinstance(one, TableRef))
 
     def read(self, columns: Sequence[str] = TRIPS.names, *, passengers: int | None = None) -> pa.Table:
@@ -151,10 +156,10 @@ access = "catalog"                 # whoever reads or writes them asks the metas
         return read_table(self._uri, columns, passengers)
 
 
-def answers(uri: str) -> bool:
+def is_metastore_ready(uri: str) -> bool:
     """Whether the metastore can be asked."""
     try:
-        with Metastore(uri) as metastore:
+        with MetastoreClient(uri) as metastore:
             metastore.databases()
     except LakefoldError:
         return False
@@ -167,7 +172,7 @@ def read_table(uri: str, columns: Sequence[str] = TRIPS.names, passengers: int |
     These columns, of all trips or of those with so many ``passengers``.
     """
     paths, partitions = [], []
-    with Metastore(uri) as metastore:
+    with MetastoreClient(uri) as metastore:
         names = metastore.partition_names(_DATABASE, _TABLE)
         for _, partition in metastore.partitions(_DATABASE, _TABLE, names):
             city, day = partition.values

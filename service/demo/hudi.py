@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from executors.jars import cache_dir
 from lake.model import TableRef
-from service.demo.ledger import Batch
+from service.demo.ledger import LedgerBatch
 from service.demo.trips import TRIPS
 
 # Waiting for the lock may take two minutes: a Hudi 1.2 writer that gives up deletes the lock file of its holder.
@@ -38,7 +38,7 @@ SHARED_OPTIONS: Mapping[str, str] = {
 
 _NO_CLEANER = {"hoodie.clean.automatic": "false"}
 #: lakefold has to know that no writer cleans: superseded files wait for a cleaner that may keep older states otherwise
-_OUR_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS, **_NO_CLEANER}
+_LAKEFOLD_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS, **_NO_CLEANER}
 _BATCH_KEY = "lakefold.demo.batch"
 
 
@@ -77,7 +77,7 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
 
 
 class HudiTrips:
-    """The Hudi table at a path, to its writer. Implements ``service.demo.writer.Target``."""
+    """The Hudi table at a path, to its writer. Implements ``service.demo.writer.WriteTarget``."""
 
     conflicts = (
         "HoodieClusteringUpdateException",
@@ -91,19 +91,19 @@ class HudiTrips:
         """``options`` are Hudi write options."""
         self._session, self._table, self._options = session, table, options
 
-    def write(self, batch: Batch, proposed: Path, files: int) -> None:
-        """See ``Target``."""
+    def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
+        """See ``WriteTarget``."""
         # Not Hudi's delete operation: one that lost a race would keep its heartbeat, and with it every plan of the
         # table waiting, for as long as this JVM lives (1.2.0).
         deleted = str(batch.operation == "delete").lower()
-        frame = self._session.read.parquet(str(proposed)).selectExpr("*", f"{deleted} AS _hoodie_is_deleted")
+        frame = self._session.read.parquet(str(batch_file)).selectExpr("*", f"{deleted} AS _hoodie_is_deleted")
         frame = frame.repartition(files)
         operation = {"fill": "bulk_insert", "delete": "upsert"}.get(batch.operation, batch.operation)
         options = {**self._options, "hoodie.datasource.write.operation": operation, _BATCH_KEY: batch.label}
         frame.write.format("hudi").options(**options).mode("append").save(str(self._table))
 
-    def landed(self, batch: Batch) -> bool:
-        """See ``Target``: a completed commit on the table's timeline names the batch."""
+    def has_batch(self, batch: LedgerBatch) -> bool:
+        """See ``WriteTarget``: a completed commit on the table's timeline names the batch."""
         timeline = self._table / ".hoodie" / "timeline"
         for path in sorted(timeline.glob("*commit"), reverse=True):
             with path.open("rb") as file:
@@ -117,14 +117,14 @@ class HudiLake:
     """A directory with the table at ``demo/trips``. Implements ``service.demo.lakes.Lake``."""
 
     writer, reader = "Hudi writer", "hudi-rs"
-    races = True
-    server: Sequence[str] = ()
-    after: Sequence[tuple[str, str]] = ()
+    has_write_conflicts = True
+    server_arguments: Sequence[str] = ()
+    commands_after: Sequence[tuple[str, str]] = ()
 
     def __init__(self, directory: Path) -> None:
         self._location = directory / "demo" / "trips"
-        options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _OUR_OPTIONS.items())
-        self.source = f"""\
+        options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _LAKEFOLD_OPTIONS.items())
+        self.source_config = f"""\
 [[sources]]                        # every Hudi table below this directory, named by its path
 path = {json.dumps(str(directory))}
 
@@ -139,11 +139,11 @@ concurrency = "occ"                # the writer and lakefold take the same lock
         self.writer_arguments = ("--table", str(self._location))
 
     @property
-    def fetched(self) -> bool:
+    def has_jars(self) -> bool:
         """See ``Lake``."""
         return any((cache_dir() / "ivy" / "jars").glob("org.apache.hudi*"))
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """See ``Lake``."""
         return True
 

@@ -14,7 +14,7 @@ from service.demo.settings import Format, free_port
 from service.demo.trips import TRIPS
 
 
-class Lake(Protocol):
+class DemoLake(Protocol):
     """Where the table is, who writes it, and who reads it at the end."""
 
     @property
@@ -26,15 +26,15 @@ class Lake(Protocol):
         """The library that reads the table, which is none of lakefold's own."""
 
     @property
-    def races(self) -> bool:
+    def has_write_conflicts(self) -> bool:
         """Whether a commit of the writer can lose to a plan, and is tried again."""
 
     @property
-    def fetched(self) -> bool:
+    def has_jars(self) -> bool:
         """Whether all that Spark needs is on this machine."""
 
     @property
-    def server(self) -> Sequence[str]:
+    def server_arguments(self) -> Sequence[str]:
         """A module and its arguments: a process that has to be there before the writer; empty where none has to."""
 
     @property
@@ -42,14 +42,14 @@ class Lake(Protocol):
         """Which table the writer is to write."""
 
     @property
-    def source(self) -> str:
+    def source_config(self) -> str:
         """The lines of lakefold.toml that say where tables are and which of them are compacted."""
 
     @property
-    def after(self) -> Sequence[tuple[str, str]]:
+    def commands_after(self) -> Sequence[tuple[str, str]]:
         """Commands that have to come before all others once the demo has ended, and what each is for."""
 
-    def answers(self) -> bool:
+    def is_ready(self) -> bool:
         """Whether the ``server`` is ready."""
 
     def table(self) -> TableRef:
@@ -59,12 +59,12 @@ class Lake(Protocol):
         """The table's rows as they are now: these columns, of all trips or of those with so many passengers."""
 
 
-_LAKES: Mapping[Format, Callable[[Path], Lake]] = {
+_LAKES: Mapping[Format, Callable[[Path], DemoLake]] = {
     Format.HUDI: HudiLake,
     Format.HIVE: lambda directory: HiveLake(directory, free_port(9083)),
 }
 
 
-def lake_of(kind: Format, directory: Path) -> Lake:
+def create_lake(kind: Format, directory: Path) -> DemoLake:
     """A lake of this format below ``directory``."""
     return _LAKES[kind](directory)

@@ -23,7 +23,7 @@ _PENDING = ".pending.parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class LedgerBatch:
     """One batch: its number, what it does (``fill``, ``insert``, ``upsert``, ``delete``), and its rows."""
 
     number: int
@@ -36,7 +36,7 @@ class Batch:
         return f"{self.number:06d}-{self.operation}"
 
 
-class Ledger:
+class WriterLedger:
     """Reads and writes one ledger directory. One writer at a time; any number of readers."""
 
     def __init__(self, directory: Path) -> None:
@@ -44,26 +44,26 @@ class Ledger:
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
-    def propose(self, batch: Batch) -> Path:
+    def propose(self, batch: LedgerBatch) -> Path:
         """Write a batch down before it is sent; the path of its file."""
         path = self.directory / f"{batch.label}{_PENDING}"
         half_written = path.with_suffix(".tmp")
         pq.write_table(batch.rows, half_written)
         return half_written.replace(path)
 
-    def confirm(self, batch: Batch) -> None:
+    def confirm(self, batch: LedgerBatch) -> None:
         """The table holds the batch."""
         (self.directory / f"{batch.label}{_PENDING}").replace(self.directory / f"{batch.label}.parquet")
 
-    def withdraw(self, batch: Batch) -> None:
+    def withdraw(self, batch: LedgerBatch) -> None:
         """The table does not hold the batch and it will not be sent again."""
         (self.directory / f"{batch.label}{_PENDING}").unlink(missing_ok=True)
 
-    def pending(self) -> list[Batch]:
+    def pending(self) -> list[LedgerBatch]:
         """Batches that were proposed and neither confirmed nor withdrawn (their writer died), oldest first."""
         return [_read(path, path.name.removesuffix(_PENDING)) for path in sorted(self.directory.glob(f"*{_PENDING}"))]
 
-    def confirmed(self) -> list[Batch]:
+    def confirmed(self) -> list[LedgerBatch]:
         """Every batch that the table holds, in order."""
         paths = sorted(path for path in self.directory.glob("*.parquet") if not path.name.endswith(_PENDING))
         return [_read(path, path.name.removesuffix(".parquet")) for path in paths]
@@ -73,12 +73,12 @@ class Ledger:
         return replay(TRIPS.empty_table(), self.confirmed())
 
 
-def _read(path: Path, label: str) -> Batch:
+def _read(path: Path, label: str) -> LedgerBatch:
     number, _, operation = label.partition("-")
-    return Batch(number=int(number), operation=operation, rows=pq.read_table(path, schema=TRIPS))
+    return LedgerBatch(number=int(number), operation=operation, rows=pq.read_table(path, schema=TRIPS))
 
 
-def replay(rows: pa.Table, batches: Sequence[Batch]) -> pa.Table:
+def replay(rows: pa.Table, batches: Sequence[LedgerBatch]) -> pa.Table:
     """``rows`` after ``batches``: within the batches of a key the last one wins; a delete removes the key."""
     if not batches:
         return rows
@@ -94,7 +94,7 @@ def replay(rows: pa.Table, batches: Sequence[Batch]) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class LedgerComparison:
     """How a table's rows differ from the ledger's. Each tuple holds keys, sorted.
 
     ``missing`` are in the ledger only, ``extra`` in the table only, ``doubled`` more than once in the table,
@@ -122,7 +122,7 @@ class Comparison:
         return f"{self.rows:,} rows where the ledger has {self.expected_rows:,}: {'; '.join(parts)}"
 
 
-def compare(expected: pa.Table, actual: pa.Table) -> Comparison:
+def compare(expected: pa.Table, actual: pa.Table) -> LedgerComparison:
     """Compare two tables of trips as multisets of all columns. ``actual`` may have more columns (Hudi's own).
 
     Raises ValueError when a column is missing or does not convert to the ledger's type without loss.
@@ -136,8 +136,8 @@ def compare(expected: pa.Table, actual: pa.Table) -> Comparison:
     theirs = actual.take(pc.index_in(pa.array(once), actual[KEY].combine_chunks()))
     differs = np.zeros(len(once), dtype=bool)
     for field in TRIPS:
-        differs |= _differs(ours[field.name].combine_chunks(), theirs[field.name].combine_chunks())
-    return Comparison(
+        differs |= _rows_differ(ours[field.name].combine_chunks(), theirs[field.name].combine_chunks())
+    return LedgerComparison(
         rows=actual.num_rows,
         expected_rows=expected.num_rows,
         missing=_keys(np.setdiff1d(wanted, keys)),
@@ -162,13 +162,13 @@ def _as_trips(table: pa.Table) -> pa.Table:
         raise ValueError(f"the table's types are not the ledger's: {error}") from error
 
 
-def _differs(left: pa.Array, right: pa.Array) -> np.ndarray:
+def _rows_differ(left: pa.Array, right: pa.Array) -> np.ndarray:
     """Where two arrays of one type differ, null being equal to null only; structs field by field."""
     nulls = pc.xor(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
     if pa.types.is_struct(left.type):
         # A field below a null parent has no value: flatten() applies the parent's nulls to the fields.
         for ours, theirs in zip(left.flatten(), right.flatten(), strict=True):
-            nulls = nulls | _differs(ours, theirs)
+            nulls = nulls | _rows_differ(ours, theirs)
         return cast("np.ndarray", nulls)
     values = pc.fill_null(pc.not_equal(left, right), False).to_numpy(zero_copy_only=False)
     return cast("np.ndarray", nulls | values)

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from lake.formats import load_format
 from lake.model import SizeHistogram, Snapshot, TableRef, base_file_sizes
-from service.demo.lakes import Lake
+from service.demo.lakes import DemoLake
 
 QUERY = "sum of fares by city and day where passengers ≥ 2"
 _RUNS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class FileLayout:
     """Sizes of the live base files at one moment; ``median_bytes`` 0 for a table without files."""
 
     histogram: SizeHistogram
@@ -24,7 +24,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class QueryTiming:
     """How long the query took: the best of ``runs``, each with a fresh look at the table."""
 
     seconds: float
@@ -32,15 +32,15 @@ class Timing:
     answer: pa.Table
 
 
-def layout(table: TableRef, small_file_limit_bytes: int) -> Layout:
+def measure_layout(table: TableRef, small_file_limit_bytes: int) -> FileLayout:
     """The live files now, as the table's format observes them (no JVM)."""
     snapshot: Snapshot = load_format(table.format).snapshot(table)
     sizes = base_file_sizes(snapshot.slices)
     middle = int(statistics.median(sizes.to_pylist())) if len(sizes) else 0
-    return Layout(histogram=SizeHistogram.of(sizes, small_file_limit_bytes), median_bytes=middle)
+    return FileLayout(histogram=SizeHistogram.of(sizes, small_file_limit_bytes), median_bytes=middle)
 
 
-def timed_query(lake: Lake) -> Timing:
+def time_query(lake: DemoLake) -> QueryTiming:
     """Run the query once to warm the file cache, then ``runs`` times with a stopwatch."""
     seconds = []
     answer = _query(lake)
@@ -49,10 +49,10 @@ def timed_query(lake: Lake) -> Timing:
         answer = _query(lake)
         seconds.append(time.perf_counter() - begun)
     # The best, as timeit has it: whatever else the machine is doing only adds to it.
-    return Timing(seconds=min(seconds), runs=_RUNS, answer=answer)
+    return QueryTiming(seconds=min(seconds), runs=_RUNS, answer=answer)
 
 
-def _query(lake: Lake) -> pa.Table:
+def _query(lake: DemoLake) -> pa.Table:
     return (
         lake.read(["city", "day", "fare", "passengers"], passengers=2)
         .group_by(["city", "day"])

@@ -24,7 +24,7 @@ _SETTINGS = {
 }
 
 
-def server(home: Path, port: int, warehouse: Path) -> list[str]:
+def server_command(home: Path, port: int, warehouse: Path) -> list[str]:
     """The command of a metastore that listens at ``port`` and keeps all it has in ``home``, which is made ready for it.
 
     Databases without a location of their own get one below ``warehouse``.
@@ -46,7 +46,7 @@ def server(home: Path, port: int, warehouse: Path) -> list[str]:
 
 def main(home: str, port: str, warehouse: str) -> None:
     """Become the server."""
-    command = server(Path(home).absolute(), int(port), Path(warehouse).absolute())
+    command = server_command(Path(home).absolute(), int(port), Path(warehouse).absolute())
     os.execv(command[0], command)
 
 

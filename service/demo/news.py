@@ -8,17 +8,17 @@ from typing import Any
 
 
 @dataclass(slots=True)
-class WriterNews:
+class WriterEvents:
     """Follows the writer's output file; ``update`` returns the events that are new."""
 
     path: Path
     commits: int = 0
     conflicts: int = 0
-    holding: bool = False
+    is_holding: bool = False
     last_commit: dict[str, Any] = field(default_factory=dict)
     _offset: int = 0
 
-    def update(self) -> list[dict[str, Any]]:
+    def read_new(self) -> list[dict[str, Any]]:
         """Read what was added since the last call; nothing before the writer has started."""
         events: list[dict[str, Any]] = []
         if not self.path.exists():
@@ -32,10 +32,10 @@ class WriterNews:
                 if line.startswith(b"{"):  # the JVM may print lines of its own
                     events.append(json.loads(line))
         for event in events:
-            self._note(event)
+            self._count(event)
         return events
 
-    def _note(self, event: dict[str, Any]) -> None:
+    def _count(self, event: dict[str, Any]) -> None:
         kind = event["event"]
         if kind == "commit":
             self.commits += 1
@@ -43,4 +43,4 @@ class WriterNews:
         elif kind == "conflict":
             self.conflicts += 1
         elif kind in ("holding", "resumed"):
-            self.holding = kind == "holding"
+            self.is_holding = kind == "holding"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lake.units import format_bytes, format_duration
 from service.commands.common import plural
-from service.commands.output import Output
+from service.commands.output import CommandOutput
 from service.commands.table_text import histogram_lines
 from service.text import to_json
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from service.demo.look import Layout, Timing
-    from service.demo.news import WriterNews
+    from service.demo.look import FileLayout, QueryTiming
+    from service.demo.news import WriterEvents
     from service.store import PlanView, ScanRecord
 
 _COLOURS = {"requested": "yellow", "inflight": "cyan", "completed": "green", "failed": "red", "cancelled": "magenta"}
@@ -26,28 +26,28 @@ _TITLES = ("PLAN", "STATE", "FILES", "BYTES", "PROGRESS", "STEP")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class ObservedState:
     """One look at the running service: plans oldest first, the newest good scan, what is new of the writer."""
 
     plans: "Sequence[PlanView]"
     scan: "ScanRecord | None"
-    writer: "WriterNews"
+    writer: "WriterEvents"
     writer_events: Sequence[Mapping[str, Any]] = ()
 
 
-class Show:
+class DemoReport:
     """Tells the story. Every method prints; none decides anything."""
 
-    def __init__(self, out: Output) -> None:
+    def __init__(self, out: CommandOutput) -> None:
         self._out = out
-        self._began = time.monotonic()
-        self._told: set[tuple[str, str, bool]] = set()
+        self._started_at = time.monotonic()
+        self._reported_states: set[tuple[str, str, bool]] = set()
         self._live: Live | None = None
 
     @property
     def seconds(self) -> float:
         """Since the demo began."""
-        return time.monotonic() - self._began
+        return time.monotonic() - self._started_at
 
     def line(self, text: str = "") -> None:
         """A line for people; scripts get none."""
@@ -60,9 +60,9 @@ class Show:
 
     def chapter(self, number: int, title: str) -> None:
         """A new part begins."""
-        self._tell("chapter", number=number, title=title)
+        self._emit("chapter", number=number, title=title)
         self.line()
-        if self._out.terminal:
+        if self._out.is_terminal:
             from rich.console import Console
             from rich.text import Text
 
@@ -70,15 +70,15 @@ class Show:
         else:
             self.line(f"{number} · {title}")
 
-    def happened(self, text: str, event: str, **facts: Any) -> None:
+    def event(self, text: str, event: str, **facts: Any) -> None:
         """Something happened now."""
-        self._tell(event, **facts)
+        self._emit(event, **facts)
         self.line(f"  {self.seconds:6.1f} s  {text}")
 
-    def layout(self, layout: "Layout", limits: dict[str, int], when: str) -> None:
+    def layout(self, layout: "FileLayout", limits: dict[str, int], when: str) -> None:
         """The size histogram of the table's live files."""
         figures = layout.histogram
-        self._tell(
+        self._emit(
             "layout",
             when=when,
             files=figures.files,
@@ -95,18 +95,18 @@ class Show:
         for bar in histogram_lines(figures.counts, limits):
             self.line(f"  {bar}")
 
-    def query(self, timing: "Timing", what: str, before: "Timing | None" = None) -> None:
+    def query(self, timing: "QueryTiming", what: str, before: "QueryTiming | None" = None) -> None:
         """How long the query took, against ``before`` if that is known."""
-        self._tell("query", query=what, seconds=timing.seconds, runs=timing.runs)
+        self._emit("query", query=what, seconds=timing.seconds, runs=timing.runs)
         against = ""
         if before is not None:
             against = f", {format_duration(before.seconds)} before: {before.seconds / timing.seconds:.1f} × as fast"
         self.line(f"  query ({what}), best of {timing.runs}: {format_duration(timing.seconds)}{against}")
 
     @contextmanager
-    def watching(self) -> "Iterator[None]":
+    def live_view(self) -> "Iterator[None]":
         """Inside, ``seen`` moves a picture on a terminal."""
-        if not self._out.terminal:
+        if not self._out.is_terminal:
             yield
             return
         from rich.live import Live
@@ -118,23 +118,23 @@ class Show:
             finally:
                 self._live = None
 
-    def seen(self, seen: Seen) -> None:
+    def show_state(self, observed: ObservedState) -> None:
         """Show one look: the picture on a terminal, what changed since the last look elsewhere."""
         if self._live is not None:
-            self._live.update(picture(seen, self.seconds), refresh=True)
+            self._live.update(render_state(observed, self.seconds), refresh=True)
             return
-        for event in seen.writer_events:
-            self.writer_said(event)
-        for plan in seen.plans:
+        for event in observed.writer_events:
+            self.show_writer_event(event)
+        for plan in observed.plans:
             # Once for each state, and once for waiting: each wait names another instant.
             waits = bool(plan.error) and plan.state.value == "requested"
             key = (plan.plan_id, plan.state.value, waits)
-            if key not in self._told:
-                self._told.add(key)
+            if key not in self._reported_states:
+                self._reported_states.add(key)
                 facts = {"plan_id": plan.plan_id, "state": plan.state, "error": plan.error}
-                self.happened(f"plan {plan.plan_id[-8:]}  {_change(plan)}", "plan", **facts)
+                self.event(f"plan {plan.plan_id[-8:]}  {_plan_line(plan)}", "plan", **facts)
 
-    def writer_said(self, event: Mapping[str, Any]) -> None:
+    def show_writer_event(self, event: Mapping[str, Any]) -> None:
         """One event of the writer."""
         kind, batch = event["event"], event.get("batch", "")
         if kind == "commit":
@@ -145,19 +145,19 @@ class Show:
             text = f"{batch} failed ({event['error']}), {'but it landed' if event['committed'] else 'it did not land'}"
         else:
             return
-        self._tell("writer", said=dict(event))
+        self._emit("writer", said=dict(event))
         self.line(f"  {self.seconds:6.1f} s  writer         {text}")
 
     def finished(self, **facts: Any) -> None:
         """The last line for scripts."""
-        self._tell("finished", **facts)
+        self._emit("finished", **facts)
 
-    def _tell(self, event: str, **facts: Any) -> None:
+    def _emit(self, event: str, **facts: Any) -> None:
         if self._out.json:
             self._out.line(to_json({"event": event, "at_seconds": round(self.seconds, 3), **facts}))
 
 
-def _change(plan: "PlanView") -> str:
+def _plan_line(plan: "PlanView") -> str:
     state = plan.state.value
     if state == "requested" and not plan.error:
         return (
@@ -170,16 +170,16 @@ def _change(plan: "PlanView") -> str:
             f"completed  {plan.files_before:,} → {plural(plan.files_after, 'file')}, {format_bytes(plan.bytes_before)} "
             f"→ {format_bytes(plan.bytes_after)} in {took}"
         )
-    reason = _short(plan.cancel_reason or plan.error or "")
+    reason = _short_reason(plan.cancel_reason or plan.error or "")
     return f"{state}  {reason}" if reason and state != "inflight" else state
 
 
-def _short(reason: str) -> str:
+def _short_reason(reason: str) -> str:
     """The first clause of a reason, without the table's name before it."""
     return reason.removeprefix("demo.trips: ").split("; ")[0].split(" (")[0]
 
 
-def picture(seen: Seen, seconds: float) -> "Table":
+def render_state(observed: ObservedState, seconds: float) -> "Table":
     """Plans, table and writer as a rich table."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -188,7 +188,7 @@ def picture(seen: Seen, seconds: float) -> "Table":
     plans = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2))
     for title in _TITLES:
         plans.add_column(title)
-    for plan in seen.plans:
+    for plan in observed.plans:
         state = plan.state.value
         done = plan.progress_bytes_done if state == "inflight" else plan.input_bytes * (state == "completed")
         plans.add_row(
@@ -199,13 +199,13 @@ def picture(seen: Seen, seconds: float) -> "Table":
             ProgressBar(total=max(1, plan.progress_bytes_total or plan.input_bytes), completed=done, width=24),
             Text(_step(plan), overflow="ellipsis", no_wrap=True, style="dim"),
         )
-    writer, last = seen.writer, seen.writer.last_commit
+    writer, last = observed.writer, observed.writer.last_commit
     outer = Table.grid()
     outer.add_row(Text(f"  {seconds:6.1f} s", style="dim"))
     outer.add_row(plans)
     table = "not scanned yet"
-    if seen.scan is not None:
-        table = f"{plural(seen.scan.files, 'file')}, {seen.scan.small_files:,} small"
+    if observed.scan is not None:
+        table = f"{plural(observed.scan.files, 'file')}, {observed.scan.small_files:,} small"
     outer.add_row(Text(f"table   {table}", style="bold"))
     outer.add_row(
         Text(
@@ -221,4 +221,4 @@ def _step(plan: "PlanView") -> str:
         return f"{plan.step} done" if plan.step else "claimed"
     if plan.state.value == "completed":
         return f"in {format_duration(sum(plan.milliseconds.values()) / 1000)}"
-    return _short(plan.cancel_reason or plan.error or "")
+    return _short_reason(plan.cancel_reason or plan.error or "")

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from lake.errors import LakefoldError
 from service.demo import trips
-from service.demo.ledger import Batch, Ledger, replay
+from service.demo.ledger import LedgerBatch, WriterLedger, replay
 
 _MAX_ATTEMPTS = 60
 
@@ -36,7 +36,7 @@ class WriterError(LakefoldError):
     """The writer gives up; its text says after what."""
 
 
-class Target(Protocol):
+class WriteTarget(Protocol):
     """A table as its writer knows it."""
 
     @property
@@ -47,10 +47,10 @@ class Target(Protocol):
     def operations(self) -> Sequence[str]:
         """What the writer does after the fill, one batch each, and then again."""
 
-    def write(self, batch: Batch, proposed: Path, files: int) -> None:
+    def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
         """Write the batch, whose rows are in ``proposed``, from so many Spark partitions."""
 
-    def landed(self, batch: Batch) -> bool:
+    def has_batch(self, batch: LedgerBatch) -> bool:
         """Whether the table holds the batch, after a call that may have failed at any point."""
 
 
@@ -59,11 +59,11 @@ class TripsWriter:
 
     def __init__(
         self,
-        target: Target,
-        ledger: Ledger,
+        target: WriteTarget,
+        ledger: WriterLedger,
         *,
-        say: Callable[..., None],
-        stopping: Callable[[], bool] = lambda: False,
+        emit: Callable[..., None],
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         """``say(event, **facts)`` is told what happens.
 
@@ -71,22 +71,22 @@ class TripsWriter:
         """
         self._target = target
         self._ledger = ledger
-        self._say = say
-        self._stopping = stopping
+        self._emit = emit
+        self._should_stop = should_stop
         self.commits = 0
         self.conflicts = 0
 
-    def settle(self) -> None:
+    def resolve_pending(self) -> None:
         """Decide batches that an earlier process left open: in the table they are confirmed, else withdrawn."""
         for batch in self._ledger.pending():
-            landed = self._target.landed(batch)
-            self._say("unknown", batch=batch.label, committed=landed, error="the writer had stopped")
+            landed = self._target.has_batch(batch)
+            self._emit("unknown", batch=batch.label, committed=landed, error="the writer had stopped")
             if landed:
                 self._ledger.confirm(batch)
             else:
                 self._ledger.withdraw(batch)
 
-    def send(self, batch: Batch, *, files: int = 2) -> bool:
+    def send(self, batch: LedgerBatch, *, files: int = 2) -> bool:
         """Write one batch until the table holds it, then confirm it in the ledger; False when stopped before that.
 
         ``files`` is the number of Spark partitions. Raises WriterError after 60 failures.
@@ -100,14 +100,14 @@ class TripsWriter:
                 names, message = _causes(error)
                 conflict = next((name for name in names if name in self._target.conflicts), None)
                 # The commit may have landed although the call failed: only the table can tell.
-                landed = self._target.landed(batch)
+                landed = self._target.has_batch(batch)
                 if conflict and not landed:
                     self.conflicts += 1
-                    self._say("conflict", batch=batch.label, error=conflict)
+                    self._emit("conflict", batch=batch.label, error=conflict)
                 else:
-                    self._say("unknown", batch=batch.label, committed=landed, error=message)
+                    self._emit("unknown", batch=batch.label, committed=landed, error=message)
                 if not landed:
-                    if self._stopping():
+                    if self._should_stop():
                         self._ledger.withdraw(batch)
                         return False
                     if not names:
@@ -117,7 +117,7 @@ class TripsWriter:
             self._ledger.confirm(batch)
             self.commits += 1
             seconds = round(time.monotonic() - started, 3)
-            self._say("commit", batch=batch.label, rows=batch.rows.num_rows, attempts=attempt, seconds=seconds)
+            self._emit("commit", batch=batch.label, rows=batch.rows.num_rows, attempts=attempt, seconds=seconds)
             return True
         raise WriterError(f"batch {batch.label} did not get through in {_MAX_ATTEMPTS} attempts")
 
@@ -135,9 +135,9 @@ def _causes(error: Exception) -> tuple[list[str], str]:
     return names, message
 
 
-def batches(
+def generate_batches(
     random: np.random.Generator, rows: pa.Table, first_number: int, size: int, days: int, operations: Sequence[str]
-) -> Iterator[Batch]:
+) -> Iterator[LedgerBatch]:
     """Endless batches over a table that contains ``rows``: each of ``operations``, and again.
 
     Most of a writer's work is on the newest day of one city; each eighth batch, if it upserts, corrects trips of all
@@ -161,7 +161,7 @@ def batches(
             batch_rows = pa.concat_tables([trips.next_versions(chosen, random), fresh])
         if operation != "delete":
             next_id += fresh.num_rows
-        batch = Batch(number=number, operation=operation, rows=batch_rows.combine_chunks())
+        batch = LedgerBatch(number=number, operation=operation, rows=batch_rows.combine_chunks())
         yield batch
         rows = replay(rows, [batch])
         number += 1
@@ -187,11 +187,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
+def _parse_key_values(texts: Sequence[str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-def _say(event: str, **facts: Any) -> None:
+def _emit_event(event: str, **facts: Any) -> None:
     print(json.dumps({"event": event, **facts}, ensure_ascii=False), flush=True)
 
 
@@ -203,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     spark = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
     try:
         session = spark_session(
-            spark | {"spark.app.name": "lakefold demo writer"} | _pairs(arguments.spark),
+            spark | {"spark.app.name": "lakefold demo writer"} | _parse_key_values(arguments.spark),
             formats=["hudi" if arguments.metastore is None else "hive"],
         )
     except LakefoldError as error:
@@ -213,21 +213,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Set after Spark started: it installs a SIGINT handler of its own.
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signal_number, lambda number, _frame: stop.append(number))
-    ledger = Ledger(arguments.ledger)
+    ledger = WriterLedger(arguments.ledger)
     try:
         target = _target(arguments, session, ledger)
-        writer = TripsWriter(target, ledger, say=_say, stopping=lambda: bool(stop))
-        _work(arguments, writer, target.operations, ledger, stop)
+        writer = TripsWriter(target, ledger, emit=_emit_event, should_stop=lambda: bool(stop))
+        _run(arguments, writer, target.operations, ledger, stop)
     except LakefoldError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     finally:
         session.stop()
-    _say("stopped", commits=writer.commits, conflicts=writer.conflicts)
+    _emit_event("stopped", commits=writer.commits, conflicts=writer.conflicts)
     return 0
 
 
-def _target(arguments: argparse.Namespace, session: Any, ledger: Ledger) -> Target:
+def _target(arguments: argparse.Namespace, session: Any, ledger: WriterLedger) -> WriteTarget:
     table = arguments.table.absolute()
     if arguments.metastore is not None:
         from service.demo.hive import HiveTrips
@@ -235,13 +235,15 @@ def _target(arguments: argparse.Namespace, session: Any, ledger: Ledger) -> Targ
         return HiveTrips(session, arguments.metastore, table, ledger)
     from service.demo.hudi import HudiTrips, table_options
 
-    return HudiTrips(session, table, table_options(merge_on_read=arguments.merge_on_read) | _pairs(arguments.option))
+    return HudiTrips(
+        session, table, table_options(merge_on_read=arguments.merge_on_read) | _parse_key_values(arguments.option)
+    )
 
 
-def _work(
-    arguments: argparse.Namespace, writer: TripsWriter, operations: Sequence[str], ledger: Ledger, stop: list[int]
+def _run(
+    arguments: argparse.Namespace, writer: TripsWriter, operations: Sequence[str], ledger: WriterLedger, stop: list[int]
 ) -> None:
-    writer.settle()
+    writer.resolve_pending()
     done = ledger.confirmed()
     number = max((batch.number for batch in done), default=-1) + 1
     random = np.random.default_rng([arguments.seed, number])
@@ -249,13 +251,13 @@ def _work(
     while number < arguments.fill_commits and not stop:
         count = arguments.fill_rows // arguments.fill_commits
         new = trips.new_trips(random, number * count, count, arguments.days, newest_day_only=False)
-        batch = Batch(number=number, operation="fill", rows=new)
+        batch = LedgerBatch(number=number, operation="fill", rows=new)
         if not writer.send(batch, files=arguments.fill_files):
             return
         rows, number = replay(rows, [batch]), number + 1
     last = None if arguments.commits is None else writer.commits + arguments.commits
-    for batch in batches(random, rows, number, arguments.rows, arguments.days, operations):
-        _hold(arguments.hold, stop)
+    for batch in generate_batches(random, rows, number, arguments.rows, arguments.days, operations):
+        _wait_while_held(arguments.hold, stop)
         if stop or writer.commits == last:
             return
         if not writer.send(batch):
@@ -263,13 +265,13 @@ def _work(
         _sleep(arguments.pause, stop)
 
 
-def _hold(hold: Path | None, stop: list[int]) -> None:
+def _wait_while_held(hold: Path | None, stop: list[int]) -> None:
     if hold is None or not hold.exists():
         return
-    _say("holding")
+    _emit_event("holding")
     while hold.exists() and not stop:
         time.sleep(0.1)
-    _say("resumed")
+    _emit_event("resumed")
 
 
 def _sleep(seconds: float, stop: list[int]) -> None:

@@ -7,11 +7,11 @@ from lake.units import format_bytes
 from service.text import plural, share_of
 
 if TYPE_CHECKING:
-    from lake.history import History
-    from planner.replay.advice import Advice, Source, Trial
+    from lake.history import TableHistory
+    from planner.replay.advice import Advice, SmallFileSource, Trial
 
 
-def advice(table: str, history: "History", found: "Advice") -> dict[str, Any]:
+def advice(table: str, history: "TableHistory", found: "Advice") -> dict[str, Any]:
     """Everything about the advice for ``table``; figures of savings are of a month."""
     return {
         "table": table,
@@ -19,17 +19,17 @@ def advice(table: str, history: "History", found: "Advice") -> dict[str, Any]:
         "until": history.until,
         "days": found.days,
         "notes": list(history.notes),
-        "sources": [_source(source) for source in found.sources],
+        "sources": [_source_document(source) for source in found.sources],
         "rewritten_bytes_a_month": found.rewritten_bytes,
         "cpu_hours_a_month": found.cpu_hours,
-        "tried": [_trial(trial) for trial in found.trials],
-        "change": None if found.best is None else _trial(found.best),
-        "text": _text(found),
+        "tried": [_trial_document(trial) for trial in found.trials],
+        "change": None if found.best is None else _trial_document(found.best),
+        "text": _advice_text(found),
     }
 
 
-def _source(source: "Source") -> dict[str, Any]:
-    from planner.replay.advice import busiest
+def _source_document(source: "SmallFileSource") -> dict[str, Any]:
+    from planner.replay.advice import busiest_hours
 
     return {
         "operation": source.operation,
@@ -40,16 +40,16 @@ def _source(source: "Source") -> dict[str, Any]:
         "small_share": share_of(source.small_files, source.files),
         "bytes": source.bytes,
         "by_hour": list(source.by_hour),
-        "busiest_hours": list(busiest(source.by_hour)),
+        "busiest_hours": list(busiest_hours(source.by_hour)),
     }
 
 
-def _trial(trial: "Trial") -> dict[str, Any]:
-    saving = trial.saving
+def _trial_document(trial: "Trial") -> dict[str, Any]:
+    saving = trial.savings
     return {
         "setting": trial.remedy.setting,
         "value": trial.remedy.value,
-        "worth": trial.worth,
+        "worth": trial.is_worthwhile,
         "saves": {
             "files": saving.files,
             "small_files": saving.small_files,
@@ -60,7 +60,7 @@ def _trial(trial: "Trial") -> dict[str, Any]:
     }
 
 
-def _text(found: "Advice") -> str:
+def _advice_text(found: "Advice") -> str:
     small = sum(source.small_files for source in found.sources)
     if not small:
         return "writers made no small file; there is nothing to change"
@@ -69,15 +69,15 @@ def _text(found: "Advice") -> str:
         tried = ", ".join(f"{trial.remedy.setting} = {trial.remedy.value}" for trial in found.trials)
         tried = f" ({tried} would not pay)" if tried else ""
         return f"nothing is worth changing at the writer{tried}"
-    saving = best.saving
+    saving = best.savings
     more = "more" if saving.writer_bytes >= 0 else "less"
     return (
         f"set {best.remedy.setting} = {best.remedy.value} at the writer: each month it would make "
-        f"{plural(round(saving.files), 'file')} fewer, and lakefold would rewrite {_fewer(saving.rewritten_bytes)} and "
+        f"{plural(round(saving.files), 'file')} fewer, and lakefold would rewrite {_less_or_more(saving.rewritten_bytes)} and "
         f"save {saving.cpu_hours:,.1f} CPU hours; the writer itself would write "
         f"{format_bytes(abs(round(saving.writer_bytes)))} {more}"
     )
 
 
-def _fewer(size: float) -> str:
+def _less_or_more(size: float) -> str:
     return f"{format_bytes(abs(round(size)))} {'less' if size >= 0 else 'more'}"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from service.modes import PLANNED
-from service.text import moment, percent
+from service.modes import PLANNED_MODES
+from service.text import format_percent, parse_timestamp
 
 if TYPE_CHECKING:
     from service.store import TableObjective
@@ -39,27 +39,27 @@ def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: date
     A table that is only observed, or that nobody scans any more, needs nobody for that.
     """
     words = [
-        f"{found.text}, {budget_words(found.budget_left, found.pace)}"
-        for found in (objectives if mode in PLANNED else ())
-        if found.is_known(now) and (found.pace is not None or (found.exhausted and not found.met))
+        f"{found.text}, {describe_error_budget(found.budget_left, found.pace)}"
+        for found in (objectives if mode in PLANNED_MODES else ())
+        if found.is_valid(now) and (found.pace is not None or (found.exhausted and not found.met))
     ]
     return "; ".join(words) or None
 
 
-def budget_words(left: float, pace: str | None) -> str:
+def describe_error_budget(left: float, pace: str | None) -> str:
     """What is left of an error budget, and how it burns."""
-    spent = "its error budget is used up" if left <= 0 else f"{percent(left)} of its error budget is left"
+    spent = "its error budget is used up" if left <= 0 else f"{format_percent(left)} of its error budget is left"
     return spent + {"fast": " and burns fast", "slow": " and burns slowly", None: ""}[pace if left > 0 else None]
 
 
-def objective_words(objective: Mapping[str, Any], now: datetime) -> str:
+def describe_objective(objective: Mapping[str, Any], now: datetime) -> str:
     """One line of an objective's document: is it met, since when, and what is left of its budget."""
     from lake.units import format_duration
 
-    lasted = format_duration(max(now - moment(objective["since"]), timedelta(0)))
+    lasted = format_duration(max(now - parse_timestamp(objective["since"]), timedelta(0)))
     window = format_duration(objective["window_seconds"])
     return (
         f"{objective['text']}: {'met' if objective['met'] else 'missed'} for {lasted}, "
-        f"{percent(objective['share_met'])} of the last {window} (goal {100 * objective['goal']:.6g} %); "
-        f"{budget_words(objective['budget_left'], objective['pace'])}"
+        f"{format_percent(objective['share_met'])} of the last {window} (goal {100 * objective['goal']:.6g} %); "
+        f"{describe_error_budget(objective['budget_left'], objective['pace'])}"
     )

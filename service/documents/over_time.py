@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from service.modes import PLANNED
-from service.text import moment, percent, share_of, size
+from service.modes import PLANNED_MODES
+from service.text import format_percent, format_size, parse_timestamp, share_of
 
 if TYPE_CHECKING:
-    from service.documents.lake_cache import Lake
+    from service.documents.lake_cache import LakeState
     from service.store import ScanRecord, Store, TrendPoint
 
 #: of the stretches of time that are told
-DAYS = (7, 30)
+TREND_DAYS = (7, 30)
 
 
 def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[TrendPoint]":
@@ -22,7 +22,7 @@ def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[
 
     if good is None or good.reducible_files is None:
         return []
-    rewritten, freed = store.totals(name)
+    rewritten, freed = store.byte_totals(name)
     last = TrendPoint(
         at=good.taken_at,
         files=good.files,
@@ -35,13 +35,13 @@ def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[
     return [*(point for point in store.trend(name) if point.at < last.at), last]
 
 
-def lake_points(lake: "Lake") -> "list[TrendPoint]":
+def lake_points(lake: "LakeState") -> "list[TrendPoint]":
     """The points of the tables in modes propose and compact together, oldest first, the last of them as they are."""
     from lake.plan import PlanState
     from service.store import TrendPoint
 
-    names = {table.name for table in lake.figures.tables if table.mode in PLANNED}
-    scans = [scan for name, scan in lake.good.items() if name in names and scan.reducible_files is not None]
+    names = {table.name for table in lake.figures.tables if table.mode in PLANNED_MODES}
+    scans = [scan for name, scan in lake.last_good_scans.items() if name in names and scan.reducible_files is not None]
     if not scans:
         return []
     last = TrendPoint(
@@ -55,10 +55,10 @@ def lake_points(lake: "Lake") -> "list[TrendPoint]":
         ),
         freed_bytes=sum(table.freed_bytes for table in lake.figures.tables if table.name in names),
     )
-    return [*(point for point in lake.trend if point.at < last.at), last]
+    return [*(point for point in lake.trend_points if point.at < last.at), last]
 
 
-def within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
+def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
     """The points of the last ``days``, from the one that was newest when they began."""
     if not points:
         return ()
@@ -69,10 +69,12 @@ def within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
 
 def trends(points: "Sequence[TrendPoint]") -> list[dict[str, Any]]:
     """How it changed in each of ``DAYS``; of a younger lakefold since its first point, ``since``. Empty without two."""
-    return [_change(days, chosen[0], chosen[-1]) for days in DAYS if len(chosen := within(points, days)) > 1]
+    return [
+        _trend(days, chosen[0], chosen[-1]) for days in TREND_DAYS if len(chosen := points_within(points, days)) > 1
+    ]
 
 
-def _change(days: int, first: "TrendPoint", last: "TrendPoint") -> dict[str, Any]:
+def _trend(days: int, first: "TrendPoint", last: "TrendPoint") -> dict[str, Any]:
     return {
         "days": days,
         "since": first.at,
@@ -103,17 +105,17 @@ def trend_point(point: "TrendPoint") -> dict[str, Any]:
     }
 
 
-def trend_words(trends: "Sequence[Mapping[str, Any]]") -> list[tuple[str, str]]:
+def describe_trends(trends: "Sequence[Mapping[str, Any]]") -> list[tuple[str, str]]:
     """Each stretch and what changed in it, in words; of documents as JSON. What is younger is told once."""
     if trends and trends[0]["since"] == trends[-1]["since"]:
-        return [(f"since {moment(trends[0]['since']):%Y-%m-%d %H:%M} UTC", _changed(trends[0]))]
-    return [(f"{trend['days']} days", _changed(trend)) for trend in trends]
+        return [(f"since {parse_timestamp(trends[0]['since']):%Y-%m-%d %H:%M} UTC", _describe_trend(trends[0]))]
+    return [(f"{trend['days']} days", _describe_trend(trend)) for trend in trends]
 
 
-def _changed(trend: Mapping[str, Any]) -> str:
+def _describe_trend(trend: Mapping[str, Any]) -> str:
     return (
-        f"reducible {percent(trend['reducible_share_before'])} → {percent(trend['reducible_share'])}, "
-        f"small {percent(trend['small_share_before'])} → {percent(trend['small_share'])}, "
+        f"reducible {format_percent(trend['reducible_share_before'])} → {format_percent(trend['reducible_share'])}, "
+        f"small {format_percent(trend['small_share_before'])} → {format_percent(trend['small_share'])}, "
         f"files {trend['files_before']:,} → {trend['files']:,}; "
-        f"{size(trend['rewritten_bytes'])} rewritten, {size(trend['freed_bytes'])} freed"
+        f"{format_size(trend['rewritten_bytes'])} rewritten, {format_size(trend['freed_bytes'])} freed"
     )

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_WORST_FIRST = (("reducible_bytes", "descending"), ("reducible_files", "descending"), ("partition", "ascending"))
+_WORST_FIRST_KEYS = (("reducible_bytes", "descending"), ("reducible_files", "descending"), ("partition", "ascending"))
 
 
-def named_like(partitions: "pa.Table", search: str) -> "pa.Table":
+def filter_partitions(partitions: "pa.Table", search: str) -> "pa.Table":
     """Those whose path contains ``search``, in small letters or large ones."""
     import pyarrow.compute as pc
 
@@ -18,8 +18,8 @@ def named_like(partitions: "pa.Table", search: str) -> "pa.Table":
     return partitions.filter(pc.match_substring(partitions["partition"], search, ignore_case=True))
 
 
-def worst(partitions: "pa.Table", most: int) -> "pa.Table":
+def worst_partitions(partitions: "pa.Table", limit: int) -> "pa.Table":
     """So many ``most`` of which plans would read most bytes, the worst first."""
     import pyarrow.compute as pc
 
-    return partitions.take(pc.select_k_unstable(partitions, k=most, sort_keys=list(_WORST_FIRST)))
+    return partitions.take(pc.select_k_unstable(partitions, k=limit, sort_keys=list(_WORST_FIRST_KEYS)))

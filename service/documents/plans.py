@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from service.documents.worth import plan_worth
+from service.documents.worth import plan_cost
 
 if TYPE_CHECKING:
-    from lake.plan import Decision, PlanState
+    from lake.plan import PlanState, ProposalDecision
     from service.store import PlanEvent, PlanView
 
 #: states a plan does not leave
-TERMINAL = ("completed", "failed", "cancelled")
+TERMINAL_STATES = ("completed", "failed", "cancelled")
 
 
 #: what of a plan is told while it is followed to its end
-PROGRESS = (
+PROGRESS_FIELDS = (
     "plan_id",
     "table",
     "state",
@@ -78,7 +78,7 @@ def plan_summary(plan: "PlanView") -> dict[str, Any]:
 
 
 def plan_details(
-    plan: "PlanView", events: "Sequence[PlanEvent]", nobody: str | None, held: str | None
+    plan: "PlanView", events: "Sequence[PlanEvent]", no_executor: str | None, held_reason: str | None
 ) -> dict[str, Any]:
     """Everything about a plan; ``nobody`` says why nobody would take it up, None where somebody would.
 
@@ -94,33 +94,33 @@ def plan_details(
         "lease_until": plan.lease_until,
         "heartbeat_at": plan.heartbeat_at,
         "not_before": plan.not_before,
-        "how_it_ended": how_it_ended(plan),
-        "worth": plan_worth(plan),
-        "held": held,
-        **pace(plan, nobody),
-        "waits_since_nobody_runs_plans": _nobody(plan, nobody),
+        "how_it_ended": end_reason(plan),
+        "worth": plan_cost(plan),
+        "held": held_reason,
+        **progress_rate(plan, no_executor),
+        "waits_since_nobody_runs_plans": _no_executor_for(plan, no_executor),
         "spark_ui": plan.spark_ui,
         "cancel_requested_by": plan.cancel_requested_by,
         "partition_names": plan.partitions,
-        "figures": _figures(plan),
+        "figures": _figure_documents(plan),
         "group_list": plan.groups,
         "events": events,
     }
 
 
-def _nobody(plan: "PlanView", nobody: str | None) -> str | None:
+def _no_executor_for(plan: "PlanView", no_executor: str | None) -> str | None:
     """Why a plan that may run does not."""
-    return nobody if plan.state == "requested" and not plan.waits_for_approval else None
+    return no_executor if plan.state == "requested" and not plan.waits_for_approval else None
 
 
-def _figures(plan: "PlanView") -> list[dict[str, Any]]:
-    from lake.plan import spent_on
+def _figure_documents(plan: "PlanView") -> list[dict[str, Any]]:
+    from lake.plan import partition_milliseconds
 
-    spent = spent_on(plan.figures, plan.milliseconds)
+    spent = partition_milliseconds(plan.figures, plan.milliseconds)
     return [asdict(entry) | {"milliseconds": took} for entry, took in zip(plan.figures, spent, strict=True)]
 
 
-def how_it_ended(plan: "PlanView") -> str | None:
+def end_reason(plan: "PlanView") -> str | None:
     """Why a plan failed or was cancelled, and what that means; None where it was not.
 
     What writers do to plans is routine, and reads so: the plan is cancelled, the table stays as they left it.
@@ -133,7 +133,7 @@ def how_it_ended(plan: "PlanView") -> str | None:
     return plan.error if plan.state == "failed" else None
 
 
-def pace(plan: "PlanView", nobody: str | None) -> dict[str, Any]:
+def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
     """How fast a running plan rewrites and how long that takes yet, as of its last heartbeat; None where unknown.
 
     Where ``nobody`` says why no executor could be at it, both are unknown. What is left is the rewriting: proof and
@@ -143,11 +143,11 @@ def pace(plan: "PlanView", nobody: str | None) -> dict[str, Any]:
 
     done, total = plan.progress_bytes_done, plan.progress_bytes_total
     speed = None
-    running = plan.state is PlanState.INFLIGHT and nobody is None
+    running = plan.state is PlanState.INFLIGHT and no_executor is None
     if running and plan.claimed_at and plan.heartbeat_at and 0 < done <= total:
         # Both times are the database's, and so is the moment at which so much was done.
         # One that failed since some groups could not be read is done again, and has its time there as well.
-        over = plan.step in (Step.REWRITE, Step.RECEIPT, Step.COMMIT, Step.RECORD)
+        over = plan.step in (Step.REWRITE, Step.VERIFY, Step.COMMIT, Step.RECORD)
         ended = plan.milliseconds.get(Step.REWRITE) if over else None
         since = (plan.heartbeat_at - plan.claimed_at).total_seconds() - sum(plan.milliseconds.values()) / 1000
         seconds = since if ended is None else ended / 1000
@@ -157,7 +157,7 @@ def pace(plan: "PlanView", nobody: str | None) -> dict[str, Any]:
 
 def plan_progress(plan: "PlanView") -> dict[str, Any]:
     """A plan while it is followed to its end."""
-    return {name: getattr(plan, name) for name in PROGRESS}
+    return {name: getattr(plan, name) for name in PROGRESS_FIELDS}
 
 
 def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:
@@ -165,7 +165,7 @@ def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:
     return {"plan_id": plan_id, "state": state, "cancel_requested": state.value != "cancelled"}
 
 
-def plan_decided(plan_id: str, decision: "Decision") -> dict[str, Any]:
+def plan_decided(plan_id: str, decision: "ProposalDecision") -> dict[str, Any]:
     """What an approval or a no has done."""
     return {"plan_id": plan_id, "state": "requested" if decision == "approved" else "cancelled", "decision": decision}
 

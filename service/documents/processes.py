@@ -51,9 +51,9 @@ def has_scheduler(leaders: "Iterable[Leader]") -> bool:
     return any(leader.role == SCAN_ROLE and leader.live for leader in leaders)
 
 
-def nobody_runs_plans(processes: "Iterable[ProcessView]") -> str | None:
+def no_executor_reason(processes: "Iterable[ProcessView]") -> str | None:
     """Why no plan is taken up where no process could; None where one can."""
-    executors = [process for process in processes if process.executes]
+    executors = [process for process in processes if process.can_execute]
     if not executors:
         return "no executor is running; lakefold worker starts one"
     broken = [process for process in executors if process.problem is not None]

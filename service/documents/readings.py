@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from service.store import DeletionDay, Store, TableState, TrendPoint
 
 
-def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
+def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
     """Everything about one table; reads its timeline. Where that can't be read the reason is the only fact."""
-    state = next(iter(store.tables([found.name])), None)
+    state = next(iter(store.table_states([found.name])), None)
     scan = store.last_scan(found.name)
     good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
     try:
-        facts = _facts(store, found)
+        facts = _table_facts(store, found)
     except (LakefoldError, OSError) as error:
         if classify(error) is DATABASE:
             raise
@@ -32,31 +32,31 @@ def table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
     return documents.table_details(found, state, scan, good, facts, trends, objectives)
 
 
-def trend(points: "Sequence[TrendPoint]") -> dict[str, Any]:
+def trend_document(points: "Sequence[TrendPoint]") -> dict[str, Any]:
     """The points of a table, or of the lake, and what they say of 7 and 30 days."""
     return {"points": [documents.trend_point(point) for point in points], "trends": documents.trends(points)}
 
 
-def plan(store: "Store", plan_id: str) -> dict[str, Any]:
+def load_plan(store: "Store", plan_id: str) -> dict[str, Any]:
     """Everything about the plan with this id, or a unique part of it, as it is now. Raises what the store raises."""
     view = store.plan(plan_id)
-    nobody, held = documents.nobody_runs_plans(store.processes()), documents.why_held(store, view)
-    return documents.plan_details(view, store.events(view.plan_id), nobody, held)
+    nobody, held = documents.no_executor_reason(store.processes()), documents.held_reason(store, view)
+    return documents.plan_details(view, store.plan_events(view.plan_id), nobody, held)
 
 
-def deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":
+def load_deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":
     """What waits for its deletion by table and day, earliest day first, under the retention now in force."""
     tables: dict[timedelta, list[str]] = {}
-    for state in store.tables():
+    for state in store.table_states():
         tables.setdefault(configured(state).policy.retention, []).append(state.name)
     return store.deletion_days(tables)
 
 
-def _facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
+def _table_facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
     adapter = load_format(found.ref.format)
     facts = dict(adapter.describe(found.ref))
-    pending = optional.unfinished(adapter, found.ref)
-    adopted = store.adoptions(found.name, [entry.instant for entry in pending])
+    pending = optional.pending_actions(adapter, found.ref)
+    adopted = store.adopted_plans(found.name, [entry.instant for entry in pending])
     unknown = [entry for entry in pending if entry.plan_id and not store.plan_state(entry.plan_id)]
     if unknown:
         of_plans = ", ".join(f"{entry.action} {entry.instant} of plan {entry.plan_id}" for entry in unknown)

@@ -4,45 +4,47 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lake.history import Change
+from lake.history import ChangeKind
 
 if TYPE_CHECKING:
-    from lake.history import History
+    from lake.history import TableHistory
     from planner.cost import Rates
-    from planner.replay.comparison import Comparison, Outcome
-    from planner.replay.loop import Day
+    from planner.replay.comparison import PolicyComparison, PolicyOutcome
+    from planner.replay.loop import DailyTotals
     from service.config.tables import ConfiguredTable
 
 
-def replay(table: "ConfiguredTable", history: "History", comparison: "Comparison", rates: "Rates") -> dict[str, Any]:
+def replay(
+    table: "ConfiguredTable", history: "TableHistory", comparison: "PolicyComparison", rates: "Rates"
+) -> dict[str, Any]:
     """Everything about a replay of ``table``; ``toml`` is what to paste, empty where nothing is to be changed."""
-    recommended = next(one for one in comparison.outcomes if one.tried.name == comparison.recommended)
+    recommended = next(one for one in comparison.outcomes if one.variant.name == comparison.recommended)
     return {
         "table": table.name,
         "mode": table.mode,
         "since": history.since,
         "until": history.until,
         "days": comparison.days,
-        "commits": sum(commit.change is Change.WRITE for commit in history.commits),
-        "rewrites": sum(commit.change is Change.REWRITE for commit in history.commits),
+        "commits": sum(commit.change is ChangeKind.WRITE for commit in history.commits),
+        "rewrites": sum(commit.change is ChangeKind.REWRITE for commit in history.commits),
         "notes": list(history.notes),
         "small_file_limit_bytes": table.policy.small_file_limit_bytes,
         "rates": rates,
-        "policies": [_policy(one) for one in comparison.outcomes],
+        "policies": [_policy_document(one) for one in comparison.outcomes],
         "recommended": {
             "name": comparison.recommended,
             "reason": comparison.reason,
-            "toml": _toml(table.name, recommended),
+            "toml": _recommended_toml(table.name, recommended),
         },
     }
 
 
-def _policy(one: "Outcome") -> dict[str, Any]:
-    work, end = one.replayed.work, one.replayed.end
+def _policy_document(one: "PolicyOutcome") -> dict[str, Any]:
+    work, end = one.result.work, one.result.final_totals
     return {
-        "name": one.tried.name,
-        "settings": dict(one.tried.settings),
-        "best": one.best,
+        "name": one.variant.name,
+        "settings": dict(one.variant.settings),
+        "best": one.is_pareto_optimal,
         "files": one.files,
         "small_files": one.small_files,
         "small_share": one.small_share,
@@ -55,15 +57,15 @@ def _policy(one: "Outcome") -> dict[str, Any]:
         "writer_bytes": work.writer_bytes,
         "write_amplification": one.write_amplification,
         "cpu_seconds_a_day": one.cpu_seconds_a_day,
-        "by_day": [_day(day) for day in one.replayed.days],
+        "by_day": [_day_document(day) for day in one.result.daily_totals],
     }
 
 
-def _day(day: "Day") -> Mapping[str, Any]:
-    from planner.replay.script import moment_of
+def _day_document(day: "DailyTotals") -> Mapping[str, Any]:
+    from planner.replay.script import from_microseconds
 
     return {
-        "at": moment_of(day.at_us),
+        "at": from_microseconds(day.at_us),
         "files": day.files,
         "small_files": day.small_files,
         "bytes": day.bytes,
@@ -72,15 +74,15 @@ def _day(day: "Day") -> Mapping[str, Any]:
     }
 
 
-def _toml(table: str, one: "Outcome") -> str:
+def _recommended_toml(table: str, one: "PolicyOutcome") -> str:
     """What to put into lakefold.toml for a policy that is not as configured."""
-    if not one.tried.settings:
+    if not one.variant.settings:
         return ""
-    lines = ["[[tables]]", f"match = {_quoted(table)}"]
-    return "\n".join([*lines, *(f"{key} = {_quoted(value)}" for key, value in one.tried.settings.items())])
+    lines = ["[[tables]]", f"match = {_toml_value(table)}"]
+    return "\n".join([*lines, *(f"{key} = {_toml_value(value)}" for key, value in one.variant.settings.items())])
 
 
-def _quoted(value: str) -> str:
+def _toml_value(value: str) -> str:
     """A string of TOML; a number stays one."""
     if value.isdecimal() or value in ("true", "false"):
         return value

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from lake.redaction import shown, without_password
+from lake.redaction import redact_database_url, redact_setting
 
 if TYPE_CHECKING:
     from service.config.loader import Config
     from service.config.tables import ConfiguredTable, Origin
 
 #: settings whose numbers are bytes
-_SIZES = (
+_BYTE_SETTINGS = (
     "small_file_limit",
     "target_file_max",
     "max_bytes_per_group",
@@ -27,13 +27,13 @@ _SIZES = (
 )
 
 
-def setting(key: str, value: Any, origin: str) -> dict[str, Any]:
+def setting_document(key: str, value: Any, origin: str) -> dict[str, Any]:
     """A setting in force without its secrets, and the place it came from; ``text`` is the value for people."""
-    value = shown(key, value)
-    return {"setting": key, "value": value, "text": _written(key, value), "origin": origin}
+    value = redact_setting(key, value)
+    return {"setting": key, "value": value, "text": _format_value(key, value), "origin": origin}
 
 
-def _written(key: str, value: Any) -> str:
+def _format_value(key: str, value: Any) -> str:
     """Bytes with a unit, durations as written, yes and no as TOML has them, lists with commas."""
     from lake.units import format_bytes, format_duration
 
@@ -41,10 +41,10 @@ def _written(key: str, value: Any) -> str:
         return format_duration(value)
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, int) and key in _SIZES:
+    if isinstance(value, int) and key in _BYTE_SETTINGS:
         return format_bytes(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_written(name, item)}" for name, item in value.items())
+        return ", ".join(f"{name}={_format_value(name, item)}" for name, item in value.items())
     if isinstance(value, (tuple, list, frozenset, set)):
         return ", ".join(str(item) for item in value)
     return "" if value is None else str(value)
@@ -56,23 +56,25 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
 
     def rows(section: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [
-            setting(f"{section}.{key}", value, origins.get(f"{section}.{key}", "default"))
+            setting_document(f"{section}.{key}", value, origins.get(f"{section}.{key}", "default"))
             for key, value in values.items()
         ]
 
     spark = [
-        setting(
+        setting_document(
             key,
-            shown(key, value),
+            redact_setting(key, value),
             origins.get(f"spark.{key}") or origins.get(f"spark.{key.removeprefix('spark.')}", "default"),
         )
         for key, value in config.spark.items()
     ]
     sources = [
-        setting("sources", source.model_dump(exclude_defaults=True), f"{config.file_name} [[sources]] #{number}")
+        setting_document(
+            "sources", source.model_dump(exclude_defaults=True), f"{config.file_name} [[sources]] #{number}"
+        )
         for number, source in enumerate(config.sources, 1)
     ]
-    shown_url = without_password(config.database.url.get_secret_value())
+    shown_url = redact_database_url(config.database.url.get_secret_value())
     database = rows("database", {**config.database.model_dump(), "url": shown_url})
     return [
         *database,
@@ -91,32 +93,39 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
 
 def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
     """Every policy knob, mode and lock setting of one table."""
-    from planner.policy import KNOBS, setting_name
+    from planner.policy import FIELD_PARSERS, setting_name
 
     rows = [
-        setting("mode", table.mode, _place(table.origins["mode"])),
-        setting("owner", table.owner, table.origins["owner"].place),
-        setting("concurrency", _concurrency(table), table.origins["concurrency"].place),
-        setting("access", table.access, table.origins["access"].place),
-        setting("sessions_refresh", table.ref.sessions_refresh, table.origins["sessions_refresh"].place),
-        setting("on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].place),
+        setting_document("mode", table.mode, _format_origin(table.origins["mode"])),
+        setting_document("owner", table.owner, table.origins["owner"].source),
+        setting_document("concurrency", _format_concurrency(table), table.origins["concurrency"].source),
+        setting_document("access", table.access, table.origins["access"].source),
+        setting_document("sessions_refresh", table.ref.sessions_refresh, table.origins["sessions_refresh"].source),
+        setting_document(
+            "on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].source
+        ),
     ]
-    rows += [setting(setting_name(knob), getattr(table.policy, knob), _place(table.origins[knob])) for knob in KNOBS]
-    place = table.origins["write_options"].place
-    rows += [setting(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())]
+    rows += [
+        setting_document(setting_name(knob), getattr(table.policy, knob), _format_origin(table.origins[knob]))
+        for knob in FIELD_PARSERS
+    ]
+    place = table.origins["write_options"].source
+    rows += [
+        setting_document(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())
+    ]
     return rows
 
 
-def _place(origin: "Origin") -> str:
-    return f"{origin.place} ({origin.key} = {origin.value!r})" if origin.key else origin.place
+def _format_origin(origin: "Origin") -> str:
+    return f"{origin.source} ({origin.key} = {origin.value!r})" if origin.key else origin.source
 
 
-def _concurrency(table: "ConfiguredTable") -> str:
+def _format_concurrency(table: "ConfiguredTable") -> str:
     from lake.formats import load_format
     from lake.ports import Capability
-    from service.config.tables import DEFAULT
+    from service.config.tables import DEFAULT_ORIGIN
 
     if Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities:
         return f"not needed: {table.ref.format} tables keep writers apart"
-    said = table.origins["concurrency"].place != DEFAULT
+    said = table.origins["concurrency"].source != DEFAULT_ORIGIN
     return table.ref.concurrency.value if said else "not stated (docs/writers.md)"

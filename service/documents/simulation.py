@@ -4,19 +4,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.writers.model import MOST_FILES, Change, SimulationError, Step, WrittenFile
-from planner.writers.scenario import read_scenario
+from planner.writers.model import MAX_FILES, FileChange, SimulatedFile, SimulationError, SimulationStep
+from planner.writers.scenario import parse_scenario
 from planner.writers.simulation import simulate
-from service.problems import SETTING, CommandError
-from service.text import plural, share_of, size
+from service.problems import BAD_SETTING, ProblemError
+from service.text import format_size, plural, share_of
 
 
-def simulation(scenario: Mapping[str, Any], *, most_files: int = MOST_FILES) -> dict[str, Any]:
+def simulation(scenario: Mapping[str, Any], *, most_files: int = MAX_FILES) -> dict[str, Any]:
     """What comes of a scenario's document (docs/planning.md has its keys). Raises CommandError for a wrong one."""
     try:
-        found = simulate(read_scenario(scenario), most_files)
+        found = simulate(parse_scenario(scenario), most_files)
     except SimulationError as error:
-        raise CommandError(SETTING, str(error)) from error
+        raise ProblemError(BAD_SETTING, str(error)) from error
     limit = found.small_file_limit_bytes
     return {
         "writer": found.scenario.writer,
@@ -24,12 +24,12 @@ def simulation(scenario: Mapping[str, Any], *, most_files: int = MOST_FILES) -> 
         "small_file_limit_bytes": limit,
         "target_bytes": found.target_bytes,
         "notes": list(found.notes),
-        "before": [_file(file, limit) for file in found.scenario.files],
-        "steps": [_step(step, limit) for step in found.steps],
+        "before": [_file_document(file, limit) for file in found.scenario.files],
+        "steps": [_step_document(step, limit) for step in found.steps],
     }
 
 
-def _step(step: Step, limit: int) -> dict[str, Any]:
+def _step_document(step: SimulationStep, limit: int) -> dict[str, Any]:
     small = [file for file in step.files if file.bytes < limit]
     return {
         "batch": step.number,
@@ -45,46 +45,46 @@ def _step(step: Step, limit: int) -> dict[str, Any]:
         "bytes": sum(file.bytes for file in step.files),
         "small_files": len(small),
         "small_share": share_of(len(small), len(step.files)),
-        "log_files": sum(len(file.logs) for file in step.files),
+        "log_files": sum(len(file.log_sizes) for file in step.files),
         "log_bytes": sum(file.log_bytes for file in step.files),
-        "changes": [_change(change) for change in step.changes],
-        "layout": [_file(file, limit) for file in step.files],
+        "changes": [_change_document(change) for change in step.changes],
+        "layout": [_file_document(file, limit) for file in step.files],
     }
 
 
-def _change(change: Change) -> dict[str, Any]:
+def _change_document(change: FileChange) -> dict[str, Any]:
     return {
         "action": change.action,
-        "file": change.file.name,
+        "file": change.file.number,
         "partition": change.file.partition,
         "added_rows": change.added_rows,
         "written_bytes": change.written_bytes,
-        "of_files": change.of_files,
+        "of_files": change.merged_files,
     }
 
 
-def _file(file: WrittenFile, limit: int) -> dict[str, Any]:
+def _file_document(file: SimulatedFile, limit: int) -> dict[str, Any]:
     return {
-        "file": file.name,
+        "file": file.number,
         "partition": file.partition,
         "bytes": file.bytes,
         "rows": file.rows,
-        "logs": list(file.logs),
+        "logs": list(file.log_sizes),
         "small": file.bytes < limit,
     }
 
 
-def sizes_in_words(layout: Sequence[Mapping[str, Any]], most: int = 6) -> str:
+def describe_sizes(layout: Sequence[Mapping[str, Any]], limit: int = 6) -> str:
     """The sizes of files, those alike and next to each other as one: ``110 MiB, 3 × 21 MiB + 2 logs 1.9 MiB``."""
     runs: list[tuple[str, int]] = []
     for file in layout:
-        words = size(file["bytes"])
+        words = format_size(file["bytes"])
         if file["logs"]:
-            words += f" + {plural(len(file['logs']), 'log')} {size(sum(file['logs']))}"
+            words += f" + {plural(len(file['logs']), 'log')} {format_size(sum(file['logs']))}"
         if runs and runs[-1][0] == words:
             runs[-1] = words, runs[-1][1] + 1
         else:
             runs.append((words, 1))
-    said = [words if count == 1 else f"{count:,} × {words}" for words, count in runs[:most]]
-    left = sum(count for _, count in runs[most:])
+    said = [words if count == 1 else f"{count:,} × {words}" for words, count in runs[:limit]]
+    left = sum(count for _, count in runs[limit:])
     return ", ".join(said) + (f" and {left:,} more" if left else "")

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from service.documents.objectives import budget_problems
 from service.documents.over_time import lake_points, trends
-from service.documents.processes import has_scheduler, nobody_runs_plans, process_list
-from service.documents.tables import contest_words, halted_partitions, pause_facts
-from service.documents.worth import work_document
-from service.modes import PLANNED
-from service.text import percent, plural, share_of, size
+from service.documents.processes import has_scheduler, no_executor_reason, process_list
+from service.documents.tables import describe_contention, halted_partitions, pause_fields
+from service.documents.worth import work_budget_document
+from service.modes import PLANNED_MODES
+from service.text import format_percent, format_size, plural, share_of
 
 if TYPE_CHECKING:
-    from service.documents.lake_cache import Lake
+    from service.documents.lake_cache import LakeState
     from service.store import ScanRecord, TableState
 
 
-def status(lake: "Lake") -> dict[str, Any]:
+def status(lake: "LakeState") -> dict[str, Any]:
     """Everything about "how is the lake?", as it was when the database was read, ``taken_at``.
 
     ``backlog_seconds`` goes by the speed of the last completed plans and is None without any, and where nobody runs
@@ -46,51 +46,53 @@ def status(lake: "Lake") -> dict[str, Any]:
         "files_removed": figures.files_removed,
         "bytes_rewritten": figures.bytes_rewritten,
         "tables": len(figures.tables),
-        "layout": {"compact": _layout(lake, PLANNED), "observe": _layout(lake, ("observe",))},
+        "layout": {"compact": _layout_document(lake, PLANNED_MODES), "observe": _layout_document(lake, ("observe",))},
         **{state.value: figures.count(state) for state in PlanState},
-        "proposed": figures.proposed,
+        "proposed": figures.proposal_count,
         "oldest_proposed_at": figures.oldest_proposed_at,
         "backlog_bytes": figures.backlog_bytes,
         "backlog_seconds": backlog_seconds(lake),
-        "bytes_per_second": _speed(lake),
+        "bytes_per_second": _bytes_per_second(lake),
         "oldest_requested_at": figures.oldest_requested_at,
-        "work": work_document(lake.work),
+        "work": work_budget_document(lake.work),
         "trends": trends(lake_points(lake)),
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
-        "halted": list(figures.halted),
+        "halted": list(figures.halted_tables),
         "halted_partitions": sum(len(table.halted_partitions) for table in figures.tables),
-        **pause_facts(figures.pause),
+        **pause_fields(figures.pause),
         "paused_tables": [table.name for table in figures.tables if table.paused],
         "attention": [
-            entry for table in figures.tables if (entry := _attention(lake, table, proposed[table.name])) is not None
+            entry
+            for table in figures.tables
+            if (entry := _attention_entry(lake, table, proposed[table.name])) is not None
         ],
         "source_problems": [{"problem": one.problem, "since": one.since} for one in lake.source_problems],
         "notifications_waiting": figures.notifications_waiting,
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
-        "processes": process_list(lake.processes, lake.leaders, lake.running),
+        "processes": process_list(lake.processes, lake.leaders, lake.running_plans),
         "scheduler": has_scheduler(lake.leaders),
-        "nobody_runs_plans": nobody_runs_plans(lake.processes),
+        "nobody_runs_plans": no_executor_reason(lake.processes),
     }
 
 
-def backlog_seconds(lake: "Lake") -> float | None:
+def backlog_seconds(lake: "LakeState") -> float | None:
     """How long the backlog takes at the speed of the last completed plans; None where that is anybody's guess."""
-    speed = _speed(lake)
-    lasting = nobody_runs_plans(lake.processes) is None and not lake.figures.paused
+    speed = _bytes_per_second(lake)
+    lasting = no_executor_reason(lake.processes) is None and not lake.figures.paused
     return lake.figures.backlog_bytes / speed if speed and lasting else None
 
 
-def _speed(lake: "Lake") -> float | None:
+def _bytes_per_second(lake: "LakeState") -> float | None:
     """Bytes a second of the last completed plans. That Spark had to be started before one says nothing of the next."""
     from lake.plan import Step
 
-    seconds = sum(sum(p.milliseconds.values()) - p.milliseconds.get(Step.START, 0) for p in lake.recent) / 1000
-    return sum(plan.input_bytes for plan in lake.recent) / seconds if seconds > 0 else None
+    seconds = sum(sum(p.milliseconds.values()) - p.milliseconds.get(Step.START, 0) for p in lake.recent_plans) / 1000
+    return sum(plan.input_bytes for plan in lake.recent_plans) / seconds if seconds > 0 else None
 
 
-def _layout(lake: "Lake", modes: Collection[str]) -> dict[str, Any]:
+def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any]:
     """The files of the tables in ``modes``, as the last good scan of each saw them.
 
     Of small files the reducible ones are worth a plan, now or once what they wait for is over; no plan is worth the
@@ -98,8 +100,12 @@ def _layout(lake: "Lake", modes: Collection[str]) -> dict[str, Any]:
     """
     names = [table.name for table in lake.figures.tables if table.mode in modes]
     # After an upgrade a table is not counted before its next scan, which tells reducible files from residual ones.
-    scans = [lake.good[name] for name in names if name in lake.good and lake.good[name].reducible_files is not None]
-    first = [lake.first[scan.table] for scan in scans]
+    scans = [
+        lake.last_good_scans[name]
+        for name in names
+        if name in lake.last_good_scans and lake.last_good_scans[name].reducible_files is not None
+    ]
+    first = [lake.first_scans[scan.table] for scan in scans]
     told = bool(first) and all(scan.reducible_files is not None for scan in first)
     files, reducible = _sum(scans, "files"), _sum(scans, "reducible_files")
     files_before, reducible_before = _sum(first, "files"), _sum(first, "reducible_files")
@@ -122,9 +128,13 @@ def _sum(scans: "Iterable[ScanRecord]", name: str) -> int:
     return sum(getattr(scan, name) or 0 for scan in scans)
 
 
-def _attention(lake: "Lake", table: "TableState", proposed: int) -> dict[str, Any] | None:
+def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> dict[str, Any] | None:
     """What of a table needs a person, as ``proposed`` plans of it do; None where nothing does."""
-    good, last, failed = lake.good.get(table.name), lake.last.get(table.name), lake.failed.get(table.name)
+    good, last, failed = (
+        lake.last_good_scans.get(table.name),
+        lake.last_scans.get(table.name),
+        lake.failed_plans.get(table.name),
+    )
     damaged = good.damaged if good is not None else 0
     error = last.error if last is not None and last.outcome != "ok" else None
     overlaps = good.overlaps if good is not None else 0
@@ -146,27 +156,27 @@ def _attention(lake: "Lake", table: "TableState", proposed: int) -> dict[str, An
         "failed_plan": failed and failed.plan_id,
         "failed_reason": failed and failed.error,
         "overlaps": overlaps,
-        "contested": contest and contest_words(contest),
+        "contested": contest and describe_contention(contest),
         "overlap": good and good.overlap,
         "foreign_files": foreign,
         "foreign_file": good and good.foreign_file,
         "not_planned": not_planned,
         "proposed": proposed,
         "error_budgets": budgets,
-        **pause_facts(table.pause),
+        **pause_fields(table.pause),
     }
 
 
-def reducible_words(layout: Mapping[str, Any], *, since_first: bool = True) -> str:
+def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -> str:
     """How much of the files is reducible, with what it was at first: ``61 % → 3 %, 1.2 GiB to rewrite``."""
     now, before = layout["reducible_share"], layout["reducible_share_before"] if since_first else None
     if now is None:
         return "unknown"
-    moved = percent(now) if before is None else f"{percent(before)} → {percent(now)}"
-    return f"{moved}, {size(layout['reducible_bytes'])} to rewrite" if layout["reducible_bytes"] else moved
+    moved = format_percent(now) if before is None else f"{format_percent(before)} → {format_percent(now)}"
+    return f"{moved}, {format_size(layout['reducible_bytes'])} to rewrite" if layout["reducible_bytes"] else moved
 
 
-def answer_line(status: Mapping[str, Any]) -> str:
+def summary_line(status: Mapping[str, Any]) -> str:
     """The one line that says how the lake is."""
     from lake.units import format_duration
 
@@ -174,17 +184,17 @@ def answer_line(status: Mapping[str, Any]) -> str:
     left = "" if status["backlog_seconds"] is None else f" ≈ {format_duration(status['backlog_seconds'])}"
     parts = [
         f"{plural(status['files_removed'], 'file')} removed",
-        f"{size(status['bytes_rewritten'])} rewritten",
+        f"{format_size(status['bytes_rewritten'])} rewritten",
     ]
     if compact["tables"] or not observed["tables"]:
-        parts.append(f"reducible files {reducible_words(compact)}")
+        parts.append(f"reducible files {describe_reducible(compact)}")
     if observed["tables"]:
-        words = reducible_words(observed, since_first=False)
+        words = describe_reducible(observed, since_first=False)
         parts.append(f"{plural(observed['tables'], 'observed table')}: reducible files {words}")
     parts += [
         f"{status['inflight']} running, {status['requested'] - status['proposed']} waiting",
         *([f"{status['proposed']} to approve"] if status["proposed"] else []),
-        f"backlog {size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
+        f"backlog {format_size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
         f"{len(status['halted'])} halted",
         *([f"{plural(status['halted_partitions'], 'partition')} halted"] if status["halted_partitions"] else []),
     ]

@@ -11,15 +11,15 @@ from service.text import plural
 
 if TYPE_CHECKING:
     from service.config.tables import ConfiguredTable
-    from service.store import Contest, Pause, ScanRecord, TableObjective, TableState
+    from service.store import ConflictCount, Pause, ScanRecord, TableObjective, TableState
 
 
-def paused(table: str | None, now: bool) -> dict[str, Any]:
+def pause_result(table: str | None, now: bool) -> dict[str, Any]:
     """Whether a table is paused now, or with None the whole service."""
     return {"table": table, "paused": now}
 
 
-def pause_facts(pause: "Pause | None") -> dict[str, Any]:
+def pause_fields(pause: "Pause | None") -> dict[str, Any]:
     """Who paused a table or the service, when and why; for the documents that contain it."""
     return {
         "paused": pause is not None,
@@ -29,7 +29,7 @@ def pause_facts(pause: "Pause | None") -> dict[str, Any]:
     }
 
 
-def halting_plan(reason: str | None) -> str | None:
+def halting_plan_id(reason: str | None) -> str | None:
     """The plan that halted a table, which the ``reason`` begins with."""
     found = re.match(r"plan ([0-9a-f-]{36}): ", reason or "")
     return found[1] if found else None
@@ -41,7 +41,7 @@ def halted_partitions(state: "TableState | None") -> list[dict[str, Any]]:
     return [{"partition": name, "halted_at": halt.at, "halted_reason": halt.reason} for name, halt in halts]
 
 
-def before_partition_resume(table: str, partition: str) -> list[str]:
+def commands_before_partition_resume(table: str, partition: str) -> list[str]:
     """The command that shows a halted partition's files, the one that settles it, and the one that ends the halt."""
     named = ["--partition", partition]
     return [
@@ -51,19 +51,19 @@ def before_partition_resume(table: str, partition: str) -> list[str]:
     ]
 
 
-def before_resume(table: str, reason: str | None) -> list[str]:
+def commands_before_resume(table: str, reason: str | None) -> list[str]:
     """The commands that tell what halted ``table``, and the one to end the halt with, last."""
-    plan = halting_plan(reason)
+    plan = halting_plan_id(reason)
     look = [shlex.join(["lakefold", "plans", "show", plan])] if plan else []
     return [*look, shlex.join(["lakefold", "verify", table, "--rows"]), shlex.join(["lakefold", "resume", table])]
 
 
-def contest_words(contest: "Contest") -> str:
+def describe_contention(contest: "ConflictCount") -> str:
     """That the writers of a table let few plans through."""
-    return f"writers cancelled {contest.lost} of its {contest.ended} newest plans; nothing was lost but the work"
+    return f"writers cancelled {contest.conflicts} of its {contest.ended} newest plans; nothing was lost but the work"
 
 
-def overlap_words(table: str, overlaps: int, overlap: str | None) -> str:
+def describe_overlaps(table: str, overlaps: int, overlap: str | None) -> str:
     """What others wrote of ``table`` where it is to have a single writer, and what to do about it."""
     check = shlex.join(["lakefold", "verify", table, "--rows"])
     return (
@@ -73,7 +73,7 @@ def overlap_words(table: str, overlaps: int, overlap: str | None) -> str:
     )
 
 
-def foreign_words(foreign_files: int, foreign_file: str | None) -> str:
+def describe_foreign_files(foreign_files: int, foreign_file: str | None) -> str:
     """Which files of others are among a table's data, and what to do about them."""
     return (
         f"{plural(foreign_files, 'file')} of others among its data, left alone, the first {foreign_file}; move them "
@@ -81,7 +81,7 @@ def foreign_words(foreign_files: int, foreign_file: str | None) -> str:
     )
 
 
-def table_state_word(table: "ConfiguredTable", state: "TableState | None") -> str:
+def displayed_state(table: "ConfiguredTable", state: "TableState | None") -> str:
     """``halted``, ``paused``, or else the table's mode."""
     if state is not None and state.halted:
         return "halted"
@@ -98,8 +98,8 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
         "location": table.ref.location,
         "mode": table.mode,
         "owner": table.owner,
-        "state": table_state_word(table, state),
-        **pause_facts(state.pause if state else None),
+        "state": displayed_state(table, state),
+        **pause_fields(state.pause if state else None),
         "halted_at": state.halted_at if state else None,
         "halted_reason": state.halted_reason if state else None,
         "halted_partitions": halted_partitions(state),
@@ -125,7 +125,7 @@ def table_details(
         "last_good_scan": good,
         "trends": trends,
         "facts": facts,
-        "policy": table.policy.settings(),
+        "policy": table.policy.to_settings(),
         "objectives": [objective_document(found) for found in objectives],
         "notes": table.policy.notes,
     }

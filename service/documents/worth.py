@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from service.text import percent, plural, size
+from service.text import format_percent, format_size, plural
 
 if TYPE_CHECKING:
-    from service.store import HeldPlan, PlanView, Store, WorkBudget
+    from service.store import BlockedPlan, PlanView, Store, WorkBudget
 
 #: what is predicted of a plan and is known of it once it is completed
-PREDICTED = ("cpu_seconds", "bytes", "files_saved")
+PREDICTED_FIELDS = ("cpu_seconds", "bytes", "files_saved")
 
 
-def plan_worth(plan: "PlanView") -> dict[str, Any]:
+def plan_cost(plan: "PlanView") -> dict[str, Any]:
     """``predicted`` is None of a plan from before predictions were made, ``happened`` until it is completed.
 
     ``errors`` are how far the prediction was off, as shares of what happened; empty until both are known.
@@ -34,22 +34,26 @@ def plan_worth(plan: "PlanView") -> dict[str, Any]:
             happened["cost"] = predicted["cost"] + more
     errors = {}
     if predicted is not None and happened is not None:
-        errors = {name: prediction_error(predicted[name], happened[name]) for name in PREDICTED}
+        errors = {name: prediction_error(predicted[name], happened[name]) for name in PREDICTED_FIELDS}
     return {"predicted": predicted, "happened": happened, "errors": errors}
 
 
-def held_words(held: "HeldPlan") -> str:
+def describe_hold(held: "BlockedPlan") -> str:
     """What a plan waits for besides an executor."""
-    whose = f"of {held.table} (budget_bytes_per_…, budget_cpu_hours_per_…)" if held.own else "of all tables ([work])"
+    whose = (
+        f"of {held.table} (budget_bytes_per_…, budget_cpu_hours_per_…)"
+        if held.is_table_budget
+        else "of all tables ([work])"
+    )
     if held.kind == "never":
         return f"never starts, being larger than the whole budget {whose}: raise the budget or cancel the plan"
     if held.kind == "window":
         until = "" if held.until is None else f", the next at {held.until.isoformat(timespec='minutes')}"
         return f"waits for the hours of {held.table} (run_windows){until}"
     until = "" if held.until is None else f"; some of it is free again at {held.until.isoformat(timespec='seconds')}"
-    if held.behind is None:
+    if held.blocker is None:
         return f"waits for the budget {whose}{until}"
-    plan_id, table = held.behind
+    plan_id, table = held.blocker
     return (
         f"waits for the budget {whose} behind plan {plan_id}, which waits for that of {table} (budget_bytes_per_…, "
         f"budget_cpu_hours_per_…): raise the latter or cancel that plan{until}"
@@ -58,8 +62,8 @@ def held_words(held: "HeldPlan") -> str:
 
 def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
     """The median error of what was predicted of completed ``plans``; nothing of what no plan tells."""
-    found = [plan_worth(plan)["errors"] for plan in plans]
-    told = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED}
+    found = [plan_cost(plan)["errors"] for plan in plans]
+    told = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED_FIELDS}
     return {name: median(errors) for name, errors in told.items() if errors}
 
 
@@ -68,7 +72,7 @@ def prediction_error(predicted: float, happened: float) -> float | None:
     return abs(predicted - happened) / happened if happened > 0 else None
 
 
-def worth_words(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
+def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What is known of a plan's worth, a label and a line each."""
     from lake.units import format_duration, format_elapsed
 
@@ -79,8 +83,8 @@ def worth_words(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             (
                 "predicted",
-                f"{format_elapsed(predicted['cpu_seconds'])} of CPU, {size(predicted['bytes'])} rewritten, "
-                f"{plural(predicted['files_saved'], 'file')} fewer{_money(predicted, 'cost', '; ')} ({source})",
+                f"{format_elapsed(predicted['cpu_seconds'])} of CPU, {format_size(predicted['bytes'])} rewritten, "
+                f"{plural(predicted['files_saved'], 'file')} fewer{_format_cost(predicted, 'cost', '; ')} ({source})",
             )
         )
         days = predicted["payback_days"]
@@ -88,47 +92,47 @@ def worth_words(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             (
                 "saves",
-                f"{predicted['opens_saved_a_day']:,.0f} opens, {size(round(predicted['bytes_saved_a_day']))} and "
+                f"{predicted['opens_saved_a_day']:,.0f} opens, {format_size(round(predicted['bytes_saved_a_day']))} and "
                 f"{format_elapsed(predicted['cpu_seconds_saved_a_day'])} of CPU a day"
-                f"{_money(predicted, 'saved_a_day', ', ')}; pays back {back}",
+                f"{_format_cost(predicted, 'saved_a_day', ', ')}; pays back {back}",
             )
         )
     if happened is not None:
         errors = worth["errors"]
         told = [] if happened["cpu_measured"] else ["by the time of its steps"]
         if errors.get("cpu_seconds") is not None:
-            told.append(f"off by {percent(errors['cpu_seconds'])}")
+            told.append(f"off by {format_percent(errors['cpu_seconds'])}")
         off = f" ({', '.join(told)})" if told else ""
         lines.append(
             (
                 "happened",
-                f"{format_elapsed(happened['cpu_seconds'])} of CPU{off}, {size(happened['bytes'])} written, "
-                f"{plural(happened['files_saved'], 'file')} fewer{_money(happened, 'cost', '; ', predicted)}",
+                f"{format_elapsed(happened['cpu_seconds'])} of CPU{off}, {format_size(happened['bytes'])} written, "
+                f"{plural(happened['files_saved'], 'file')} fewer{_format_cost(happened, 'cost', '; ', predicted)}",
             )
         )
     return lines
 
 
-def _money(worth: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:
+def _format_cost(worth: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:
     """An amount with its currency; '' where there are no prices."""
     amount = worth.get(name)
     return "" if amount is None else f"{before}{amount:.3g} {(named or worth)['currency']}".rstrip()
 
 
-def why_held(store: "Store", plan: "PlanView") -> str | None:
+def held_reason(store: "Store", plan: "PlanView") -> str | None:
     """What a requested plan waits for besides an executor; None where it is for nothing else."""
     if plan.state != "requested":
         return None
-    held = next((held for held in store.work_budget().held if held.plan_id == plan.plan_id), None)
-    return None if held is None else held_words(held)
+    held = next((held for held in store.work_budget().blocked_plans if held.plan_id == plan.plan_id), None)
+    return None if held is None else describe_hold(held)
 
 
-def work_document(work: "WorkBudget") -> dict[str, Any]:
+def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
     """The budget of all tables, what is used and left of it in 60 minutes and in 24 hours, and the plans held back.
 
     What has no budget is None.
     """
-    spans = (("hour", work.budget.hour, work.used.hour), ("day", work.budget.day, work.used.day))
+    spans = (("hour", work.budget.hour, work.usage.hour), ("day", work.budget.day, work.usage.day))
     return {
         "budget": {
             f"{name}_per_{span}": {
@@ -142,13 +146,13 @@ def work_document(work: "WorkBudget") -> dict[str, Any]:
         },
         "held": [
             {"plan_id": held.plan_id, "table": held.table, "kind": held.kind, "until": held.until}
-            | {"behind": held.behind[0] if held.behind else None, "why": held_words(held)}
-            for held in work.held
+            | {"behind": held.blocker[0] if held.blocker else None, "why": describe_hold(held)}
+            for held in work.blocked_plans
         ],
     }
 
 
-def work_words(work: Mapping[str, Any]) -> list[str]:
+def describe_held_work(work: Mapping[str, Any]) -> list[str]:
     """A line for each thing that plans are held back by: how many, and the first of them."""
     lines = []
     for kind, behind in (("never", False), ("window", False), ("budget", True), ("budget", False)):

@@ -27,20 +27,20 @@ from service.api import (
     tables,
 )
 from service.api.context import Context
-from service.api.problems import add_handlers
+from service.api.problems import add_exception_handlers
 from service.api.security import require
-from service.http.connections import most_connections
+from service.http.connections import connection_limit
 from service.http.guard import Guard
-from service.http.timing import Timing
-from service.http.trace import CallersTrace
+from service.http.timing import TimingMiddleware
+from service.http.trace import TraceparentMiddleware
 from service.web.app import add_pages
-from service.web.problems import on_no_route
+from service.web.problems import on_missing_route
 
 #: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router,
     tables.router,
-    tables.databases,
+    tables.databases_router,
     explain.router,
     replay.router,
     plans.router,
@@ -60,7 +60,7 @@ Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are
 `Link` header has the same. Errors are problem documents (RFC 9457).
 """
 
-_PROBLEM: dict[int | str, dict[str, Any]] = {
+_PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
     "default": {
         "description": "A problem document (RFC 9457)",
         "content": {
@@ -90,10 +90,10 @@ def _routes(serves_api: bool, metrics_token: bool) -> list[BaseRoute]:
     FastAPI works out what a route takes and answers when it is first looked at, a good part of starting an application:
     all applications of a process, and the description, share one set.
     """
-    root = APIRouter(responses=_PROBLEM)
+    root = APIRouter(responses=_PROBLEM_RESPONSES)
     root.include_router(health.health)
     root.include_router(health.explanations)
-    root.include_router(health.metrics, dependencies=[require("read", everything=True)] if metrics_token else [])
+    root.include_router(health.metrics, dependencies=[require("read", all_tables=True)] if metrics_token else [])
     if serves_api:
         for router in ROUTERS:
             root.include_router(router, prefix="/v1", dependencies=[require("read")])
@@ -103,7 +103,7 @@ def _routes(serves_api: bool, metrics_token: bool) -> list[BaseRoute]:
     return root.routes
 
 
-def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
+def create_bare_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
     """The routes of a process, without the process."""
     app = FastAPI(
         title="lakefold",
@@ -114,31 +114,31 @@ def new_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
         openapi_url=None,
         routes=_routes(serves_api, metrics_token),
     )
-    add_handlers(app)
+    add_exception_handlers(app)
     if serves_api:
         for status in (404, 405):
-            app.add_exception_handler(status, on_no_route)
+            app.add_exception_handler(status, on_missing_route)
     return app
 
 
 def create_app(context: Context) -> FastAPI:
     """The application of a process."""
-    app = new_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
+    app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
     app.state.context = context
     # A stream waits for us and never makes room: half of the connections are left for everybody else.
-    most = most_connections(context.config.http.max_connections) // 2
-    app.state.progress = progress.Progress(context.store, context.tokens, most)
-    app.add_middleware(CallersTrace)
+    most = connection_limit(context.config.http.max_connections) // 2
+    app.state.progress = progress.ProgressStreams(context.store, context.tokens, most)
+    app.add_middleware(TraceparentMiddleware)
     app.add_middleware(Guard, context=context)
     # Around the guard: what it refuses is answered, too.
-    app.add_middleware(Timing, metrics=context.metrics, routes=app.routes)
+    app.add_middleware(TimingMiddleware, metrics=context.metrics, routes=app.routes)
     return app
 
 
 @cache
-def description() -> dict[str, Any]:
+def openapi_document() -> dict[str, Any]:
     """The OpenAPI document of ``/v1``."""
-    document = new_app(serves_api=True).openapi()
+    document = create_bare_app(serves_api=True).openapi()
     schemes = document["components"]["securitySchemes"]
     schemes |= callbacks.SECURITY_SCHEMES
     return document
@@ -146,4 +146,4 @@ def description() -> dict[str, Any]:
 
 async def _openapi() -> JSONResponse:
     """This description."""
-    return JSONResponse(description())
+    return JSONResponse(openapi_document())

@@ -4,14 +4,14 @@
 import json
 from pathlib import Path
 
-from service.http.app import description
+from service.http.app import openapi_document
 
 PAGE = Path(__file__).parents[2] / "docs" / "openapi.json"
 
 
 def render() -> str:
     """The description of ``/v1`` as the file has it."""
-    return json.dumps(description(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+    return json.dumps(openapi_document(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":

@@ -16,18 +16,18 @@ from starlette.types import ASGIApp
 
 from lake.errors import Rejected
 from service.config.http import HttpSettings
-from service.http.connections import Connection, Connections, Patience, Seldom, most_connections
+from service.http.connections import BoundedConnections, ClientTimeouts, LogThrottle, ServerConnection, connection_limit
 
 logger = logging.getLogger(__name__)
-logger.addFilter(Seldom())
+logger.addFilter(LogThrottle())
 
 #: how long responses under way may take once the server is told to end; streams are cut then
 _GRACE_SECONDS = 3
 _BACKLOG = 512
 #: connections taken in one step of the server; each step may go so far beyond the most there may be
-_ACCEPTED_AT_ONCE = 4
-_PATIENCE = Patience()
-_NO_MORE_FILES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_ACCEPT_BATCH = 4
+_TIMEOUTS = ClientTimeouts()
+_OUT_OF_FILES_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 #: after so long a thread that computes, such as a refresh of the metrics, lets others go on; with Python's own 5 ms
 #: each of the many steps of a request may have to wait that long
 _SWITCH_SECONDS = 0.001
@@ -44,17 +44,17 @@ class HttpServer:
         http: HttpSettings,
         app: ASGIApp,
         on_stop: Callable[[], None] = lambda: None,
-        patience: Patience = _PATIENCE,
+        timeouts: ClientTimeouts = _TIMEOUTS,
     ) -> None:
         self._on_stop = on_stop
-        self._address, self._socket = http.address, _bound(http.address, http.port)
+        self._address, self._socket = http.address, _bind_socket(http.address, http.port)
         self.port: int = self._socket.getsockname()[1]
-        self._server = _Server(
-            Connections(most_connections(http.max_connections), patience),
+        self._server = _BoundedServer(
+            BoundedConnections(connection_limit(http.max_connections), timeouts),
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http=Connection,
+                http=ServerConnection,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -62,8 +62,8 @@ class HttpServer:
                 server_header=False,
                 proxy_headers=bool(http.trusted_proxies),
                 forwarded_allow_ips=list(http.trusted_proxies),
-                backlog=_ACCEPTED_AT_ONCE,
-                timeout_keep_alive=patience.idle_seconds,
+                backlog=_ACCEPT_BATCH,
+                timeout_keep_alive=timeouts.idle_seconds,
                 timeout_graceful_shutdown=_GRACE_SECONDS,
             ),
         )
@@ -90,12 +90,12 @@ class HttpServer:
         return f"http://{host}:{self.port}"
 
 
-class _Server(uvicorn.Server):
+class _BoundedServer(uvicorn.Server):
     """Uvicorn's server with bounded connections."""
 
-    def __init__(self, connections: Connections, config: uvicorn.Config) -> None:
+    def __init__(self, connections: BoundedConnections, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._bounded = self.server_state = connections
+        self._connections = self.server_state = connections
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
@@ -107,16 +107,16 @@ class _Server(uvicorn.Server):
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Say once a minute that no file is left for a connection; asyncio says so thousands of times a second."""
         error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in _NO_MORE_FILES:
+        if isinstance(error, OSError) and error.errno in _OUT_OF_FILES_ERRNOS:
             logger.error(
                 "no connection can be accepted: %s; %d are open (ulimit -n, LimitNOFILE= of the unit)",
-                *(error.strerror, len(self._bounded.connections)),
+                *(error.strerror, len(self._connections.connections)),
             )
         else:
             loop.default_exception_handler(context)
 
 
-def _bound(address: str, port: int) -> socket.socket:
+def _bind_socket(address: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         # With its protocol named, asyncio turns Nagle's algorithm off; else the second write of an answer, its body,

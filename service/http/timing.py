@@ -15,7 +15,7 @@ _OTHER = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
-class Timing:
+class TimingMiddleware:
     """Hands every request on and tells ``metrics`` when its answer began, with 500 where it never did.
 
     ``routes`` are the application's; a request is counted under the template of its path, such as ``/v1/plans/{plan}``.
@@ -30,23 +30,23 @@ class Timing:
         """See ASGI."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        begun, told = time.perf_counter(), False
+        begun, recorded = time.perf_counter(), False
 
-        def tell(status: int) -> None:
-            nonlocal told
-            told = True
+        def record(status: int) -> None:
+            nonlocal recorded
+            recorded = True
             method = scope["method"] if scope["method"] in _METHODS else _OTHER
             route = self._templates.get(id(scope.get("route"))) or _OTHER
-            self._metrics.answered(method, route, status, time.perf_counter() - begun)
+            self._metrics.record_response(method, route, status, time.perf_counter() - begun)
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                tell(message["status"])
+                record(message["status"])
             await send(message)
 
         try:
             await self._app(scope, receive, sending)
         except Exception:
-            if not told:
-                tell(500)
+            if not recorded:
+                record(500)
             raise

@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from lake.trace import traced
 
 
-class CallersTrace:
+class TraceparentMiddleware:
     """Takes W3C's ``traceparent`` header for the time of a request."""
 
     def __init__(self, app: ASGIApp) -> None:

@@ -10,7 +10,7 @@ import httpx
 from pydantic import SecretStr
 
 from lake.errors import one_line
-from lake.redaction import hide_address
+from lake.redaction import redact_address
 
 logger = logging.getLogger(__name__)
 
@@ -23,10 +23,10 @@ class Heartbeat:
     ``beat`` returns at once. A beat that fails is told in the log when the failing begins, not each time.
     """
 
-    def __init__(self, url: SecretStr | None, every: timedelta) -> None:
+    def __init__(self, url: SecretStr | None, interval: timedelta) -> None:
         self._url = url.get_secret_value() if url is not None else None
-        self._every = every.total_seconds()
-        self._next = 0.0
+        self._interval_seconds = interval.total_seconds()
+        self._next_due = 0.0
         self._lock = threading.Lock()
         self._sending: threading.Thread | None = None
         self._failing = False
@@ -34,9 +34,9 @@ class Heartbeat:
     def beat(self) -> None:
         """The loop has succeeded."""
         with self._lock:
-            due = self._url is not None and time.monotonic() >= self._next
+            due = self._url is not None and time.monotonic() >= self._next_due
             if due and (self._sending is None or not self._sending.is_alive()):
-                self._next = time.monotonic() + self._every
+                self._next_due = time.monotonic() + self._interval_seconds
                 self._sending = threading.Thread(target=self._send, args=(self._url,), name="heartbeat", daemon=True)
                 self._sending.start()
 
@@ -49,15 +49,15 @@ class Heartbeat:
         try:
             httpx.get(url, timeout=_TIMEOUT_SECONDS, follow_redirects=False).raise_for_status()
         except httpx.HTTPStatusError as error:
-            self._failed(url, f"answered {error.response.status_code}")
+            self._log_failure(url, f"answered {error.response.status_code}")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            self._failed(url, one_line(error))
+            self._log_failure(url, one_line(error))
         else:
             if self._failing:
                 self._failing = False
-                logger.info("heartbeat address %s answers again", hide_address(url))
+                logger.info("heartbeat address %s answers again", redact_address(url))
 
-    def _failed(self, url: str, why: str) -> None:
+    def _log_failure(self, url: str, why: str) -> None:
         if not self._failing:
             self._failing = True
-            logger.warning("heartbeat address %s: %s; going on", hide_address(url), why)
+            logger.warning("heartbeat address %s: %s; going on", redact_address(url), why)

@@ -15,16 +15,16 @@ from typing import Any
 import httpx
 
 from lake.errors import one_line
-from lake.redaction import hide_address
+from lake.redaction import redact_address
 from lake.version import __version__
 
-GONE = 410
+HTTP_GONE = 410
 #: a receiver may ask for more patience, but not for ever
-_LONGEST_RETRY_AFTER = timedelta(days=1)
+_MAX_RETRY_AFTER = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class DeliveryResult:
     """What became of an attempt: delivered where there is no ``error``.
 
     ``status`` is None where the receiver did not answer; ``retry_after`` is what it asked for.
@@ -53,27 +53,27 @@ class Webhook:
         self.close()
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """Where it leads, without what lets in whoever knows it."""
-        return hide_address(self._url)
+        return redact_address(self._url)
 
     def close(self) -> None:
         """Give up the connections."""
         self._client.close()
 
-    def send(self, body: Mapping[str, Any]) -> Answer:
+    def send(self, body: Mapping[str, Any]) -> DeliveryResult:
         """POST ``body``, whose ``id`` is the message's at every attempt. Never raises but for what ends the process."""
         payload = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
-        headers = signed(str(body["id"]), int(time.time()), payload, self._keys)
+        headers = signature_headers(str(body["id"]), int(time.time()), payload, self._keys)
         try:
             # The answer's body is never read: it may be endless.
             with self._client.stream("POST", self._url, content=payload, headers=headers) as response:
-                return _answer(response)
+                return _delivery_result(response)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            return Answer(error=one_line(error))
+            return DeliveryResult(error=one_line(error))
 
 
-def signed(message_id: str, at: int, payload: bytes, keys: Sequence[bytes]) -> dict[str, str]:
+def signature_headers(message_id: str, at: int, payload: bytes, keys: Sequence[bytes]) -> dict[str, str]:
     """The headers of a message sent ``at`` seconds since 1970: HMAC-SHA256 over id, time and payload by each key."""
     content = f"{message_id}.{at}.".encode() + payload
     signatures = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys)
@@ -84,15 +84,15 @@ def signed(message_id: str, at: int, payload: bytes, keys: Sequence[bytes]) -> d
     }
 
 
-def _answer(response: httpx.Response) -> Answer:
+def _delivery_result(response: httpx.Response) -> DeliveryResult:
     status = response.status_code
     if response.is_success:
-        return Answer(status=status)
+        return DeliveryResult(status=status)
     if response.has_redirect_location:
         error = f"answered {status}, a redirect, which is not followed; set the address it leads to"
     else:
         error = f"answered {status} {response.reason_phrase}".strip()
-    return Answer(status=status, error=error, retry_after=_retry_after(response.headers.get("retry-after", "")))
+    return DeliveryResult(status=status, error=error, retry_after=_retry_after(response.headers.get("retry-after", "")))
 
 
 def _retry_after(text: str) -> timedelta | None:
@@ -101,4 +101,4 @@ def _retry_after(text: str) -> timedelta | None:
         wanted = timedelta(seconds=int(text)) if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)
     except (ValueError, TypeError, OverflowError):
         return None
-    return min(max(wanted, timedelta(0)), _LONGEST_RETRY_AFTER)
+    return min(max(wanted, timedelta(0)), _MAX_RETRY_AFTER)

@@ -11,48 +11,48 @@ from lake.errors import one_line
 
 logger = logging.getLogger(__name__)
 
-_MOST_WAITING = 1000
-_TELL_AGAIN_SECONDS = 300.0
+_MAX_QUEUED = 1000
+_REPEAT_LOG_SECONDS = 300.0
 
 
-class Background:
+class BackgroundQueue:
     """Calls functions one after the other in a thread; what comes while ``most`` wait is dropped.
 
     Failures and drops are told in the log when they begin, and again after a while.
     """
 
-    def __init__(self, name: str, most: int = _MOST_WAITING) -> None:
+    def __init__(self, name: str, capacity: int = _MAX_QUEUED) -> None:
         self._name = name
-        self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(most)
-        self._told_at = -_TELL_AGAIN_SECONDS
+        self._queue: queue.Queue[Callable[[], None] | None] = queue.Queue(capacity)
+        self._logged_at = -_REPEAT_LOG_SECONDS
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, function: Callable[[], None]) -> None:
         """Call ``function`` soon; returns at once and never raises."""
         try:
-            self._waiting.put_nowait(function)
+            self._queue.put_nowait(function)
         except queue.Full:
-            self._tell("too slow; events are dropped")
+            self._log_problem("too slow; events are dropped")
 
     def close(self, seconds: float) -> None:
         """Work off what waits, for at most so long; nothing may be submitted afterwards."""
         deadline = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < deadline:
             try:
-                self._waiting.put(None, timeout=max(0.0, deadline - time.monotonic()))
+                self._queue.put(None, timeout=max(0.0, deadline - time.monotonic()))
             except queue.Full:
                 break
             self._thread.join(max(0.0, deadline - time.monotonic()))
 
     def _run(self) -> None:
-        while (function := self._waiting.get()) is not None:
+        while (function := self._queue.get()) is not None:
             try:
                 function()
             except Exception as error:
-                self._tell(one_line(error))
+                self._log_problem(one_line(error))
 
-    def _tell(self, what: str) -> None:
-        if time.monotonic() - self._told_at >= _TELL_AGAIN_SECONDS:
-            self._told_at = time.monotonic()
+    def _log_problem(self, what: str) -> None:
+        if time.monotonic() - self._logged_at >= _REPEAT_LOG_SECONDS:
+            self._logged_at = time.monotonic()
             logger.warning("%s: %s; plans go on", self._name, what)

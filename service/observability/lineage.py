@@ -19,23 +19,23 @@ from openlineage.client.facet_v2 import (
 from openlineage.client.transport.http import ApiKeyTokenProvider, HttpConfig, HttpTransport, TokenProvider
 
 from executors.observer import Observer
-from executors.outcome import Outcome, Result
+from executors.outcome import RunOutcome, RunResult
 from lake.plan import Claim
-from lake.redaction import hide
+from lake.redaction import redact
 from lake.version import __version__
 from service.config.telemetry import OpenLineageSettings
-from service.observability.background import Background
+from service.observability.background import BackgroundQueue
 
 _PRODUCER = f"https://github.com/lakefold/lakefold/tree/{__version__}"
 _FLUSH_SECONDS = 5.0
 #: a run whose plan goes on in another run has failed; one that somebody stopped was aborted
 _STATES = {
-    Result.COMPLETED: RunState.COMPLETE,
-    Result.FAILED: RunState.FAIL,
-    Result.REQUEUED: RunState.FAIL,
-    Result.CANCELLED: RunState.ABORT,
-    Result.LOST: RunState.ABORT,
-    Result.INFLIGHT: RunState.ABORT,
+    RunResult.COMPLETED: RunState.COMPLETE,
+    RunResult.FAILED: RunState.FAIL,
+    RunResult.REQUEUED: RunState.FAIL,
+    RunResult.CANCELLED: RunState.ABORT,
+    RunResult.LEASE_LOST: RunState.ABORT,
+    RunResult.INFLIGHT: RunState.ABORT,
 }
 
 
@@ -51,12 +51,12 @@ class LineageObserver(Observer):
         )
         self._client = OpenLineageClient(transport=HttpTransport(config))
         self._namespace = settings.namespace
-        self._background = Background("openlineage")
+        self._background = BackgroundQueue("openlineage")
 
     def run_started(self, claim: Claim) -> None:
         self._send(claim, claim.epoch, RunState.START)
 
-    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def run_ended(self, claim: Claim, outcome: RunOutcome) -> None:
         self._send(claim, claim.epoch, _STATES[outcome.result], outcome)
 
     def lease_expired(self, claim: Claim) -> None:
@@ -67,7 +67,7 @@ class LineageObserver(Observer):
         """Send what waits, for a while."""
         self._background.close(_FLUSH_SECONDS)
 
-    def _send(self, claim: Claim, epoch: int, state: RunState, outcome: Outcome | None = None) -> None:
+    def _send(self, claim: Claim, epoch: int, state: RunState, outcome: RunOutcome | None = None) -> None:
         event = _event(self._namespace, claim, epoch, state, outcome)
         self._background.submit(partial(self._client.emit, event))
 
@@ -77,7 +77,7 @@ def run_id(plan_id: str, epoch: int) -> str:
     return str(uuid.uuid5(uuid.UUID(plan_id), str(epoch)))
 
 
-def dataset_of(location: str) -> tuple[str, str]:
+def dataset_id(location: str) -> tuple[str, str]:
     """Namespace and name of a table by its place, as OpenLineage's other producers call it."""
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
@@ -86,18 +86,18 @@ def dataset_of(location: str) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}", name
 
 
-def _event(namespace: str, claim: Claim, epoch: int, state: RunState, outcome: Outcome | None) -> RunEvent:
+def _event(namespace: str, claim: Claim, epoch: int, state: RunState, outcome: RunOutcome | None) -> RunEvent:
     plan = claim.plan
-    place, name = dataset_of(plan.table.location)
+    place, name = dataset_id(plan.table.location)
     facets: dict[str, RunFacet] = {
         "processing_engine": processing_engine_run.ProcessingEngineRunFacet(version=__version__, name="lakefold")
     }
     if outcome is not None and outcome.error:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(
-            message=hide(outcome.error), programmingLanguage="python"
+            message=redact(outcome.error), programmingLanguage="python"
         )
     source, target = InputDataset(place, name), OutputDataset(place, name)
-    if outcome is not None and outcome.commit is not None and outcome.result is Result.COMPLETED:
+    if outcome is not None and outcome.commit is not None and outcome.result is RunResult.COMPLETED:
         outputs, figures = outcome.commit.outputs, outcome.figures
         target.outputFacets = {
             "outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lake.logfields import current_log_fields
-from lake.redaction import hide, shown
+from lake.redaction import redact, redact_setting
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 #: Loggers whose informational lines describe the library, not the lake.
-_CHATTY = (
+_NOISY_LOGGERS = (
     "py4j",
     "alembic",
     "sqlalchemy",
@@ -23,10 +23,10 @@ _CHATTY = (
     "uvicorn",
 )
 #: It warns whenever a tick falls out because the one before it still runs, as ticks are meant to.
-_SCHEDULER = "apscheduler"
+_SCHEDULER_LOGGER = "apscheduler"
 
 
-def _when(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -39,10 +39,10 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One record as text."""
         message = "\\n".join(record.getMessage().splitlines())
-        text = f"{_when(record)} {record.levelname} {record.name}: {message}"
+        text = f"{_timestamp(record)} {record.levelname} {record.name}: {message}"
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
-        return hide(text)
+        return redact(text)
 
 
 class JsonFormatter(logging.Formatter):
@@ -54,19 +54,19 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One record as a JSON object."""
         entry: dict[str, Any] = {
-            "time": _when(record),
+            "time": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": hide(record.getMessage()),
+            "message": redact(record.getMessage()),
             **current_log_fields(),
         }
-        entry |= {key: shown(key, value) for key, value in vars(record).items() if key not in _STANDARD}
+        entry |= {key: redact_setting(key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
         if record.exc_info:
-            entry["exception"] = hide(self.formatException(record.exc_info))
-        return json.dumps(entry, default=lambda value: hide(str(value)))
+            entry["exception"] = redact(self.formatException(record.exc_info))
+        return json.dumps(entry, default=lambda value: redact(str(value)))
 
 
-def configure(level: str = "info", style: str = "text") -> None:
+def configure_logging(level: str = "info", style: str = "text") -> None:
     """Send log lines of ``level`` and above to standard error in ``style`` (text or json).
 
     Raises ValueError for an unknown level or style.
@@ -80,6 +80,6 @@ def configure(level: str = "info", style: str = "text") -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatters[style]())
     logging.basicConfig(level=number, handlers=[handler], force=True)
-    for name in _CHATTY:
+    for name in _NOISY_LOGGERS:
         logging.getLogger(name).setLevel(max(number, logging.WARNING))
-    logging.getLogger(_SCHEDULER).setLevel(logging.ERROR)
+    logging.getLogger(_SCHEDULER_LOGGER).setLevel(logging.ERROR)

@@ -8,8 +8,8 @@ import json
 from pathlib import Path
 
 from executors.observer import Observer
-from executors.outcome import Outcome, Result
-from lake.plan import Claim, spent_on
+from executors.outcome import RunOutcome, RunResult
+from lake.plan import Claim, partition_milliseconds
 
 _EVENT = "org.apache.spark.sql.hive.execution.AutoMergeSmallFileEvent"
 
@@ -20,11 +20,11 @@ class MergeEventsObserver(Observer):
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+    def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
         """See Observer."""
-        if outcome.result is not Result.COMPLETED:
+        if outcome.result is not RunResult.COMPLETED:
             return
-        spent = spent_on(outcome.figures, outcome.milliseconds)
+        spent = partition_milliseconds(outcome.figures, outcome.milliseconds)
         lines = (
             json.dumps(
                 {

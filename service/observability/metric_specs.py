@@ -7,15 +7,15 @@ Units come last in a name and are base units. No label ever carries a partition,
 from dataclasses import dataclass
 from typing import Literal
 
-Type = Literal["counter", "gauge", "histogram", "gaugehistogram", "info"]
+MetricType = Literal["counter", "gauge", "histogram", "gaugehistogram", "info"]
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class MetricSpec:
     """One metric. ``stored`` marks those read from the database's cached rows instead of counted in the process."""
 
     name: str
-    type: Type
+    type: MetricType
     labels: tuple[str, ...]
     meaning: str
     stored: bool = False
@@ -23,140 +23,162 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class MetricSection:
     """Metrics that are read together."""
 
     title: str
-    specs: tuple[Spec, ...]
+    specs: tuple[MetricSpec, ...]
 
 
-_TABLE = ("table", "format")
-_PLAN = ("table", "format", "kind")
-_WORK = ("table", "format", "kind", "engine")
-_OBJECTIVE = ("table", "format", "objective")
+_TABLE_LABELS = ("table", "format")
+_PLAN_LABELS = ("table", "format", "kind")
+_ENGINE_LABELS = ("table", "format", "kind", "engine")
+_OBJECTIVE_LABELS = ("table", "format", "objective")
 _STEP_SECONDS = (0.01, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14400)
-_ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
+_RESPONSE_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 30)
 _WAIT_SECONDS = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 
 
-def _stored(name: str, labels: tuple[str, ...], meaning: str, type_: Type = "gauge") -> Spec:
-    return Spec(name, type_, labels, meaning, stored=True)
+def _stored_metric(name: str, labels: tuple[str, ...], meaning: str, type_: MetricType = "gauge") -> MetricSpec:
+    return MetricSpec(name, type_, labels, meaning, stored=True)
 
 
-SECTIONS: tuple[Section, ...] = (
-    Section(
+SECTIONS: tuple[MetricSection, ...] = (
+    MetricSection(
         "Layout, as the last good scan of each table saw it",
         (
-            _stored("lakefold_table_files", _TABLE, "Live base files."),
-            _stored("lakefold_table_bytes", _TABLE, "Bytes of the live base files."),
-            _stored("lakefold_table_small_files", _TABLE, "Live base files strictly below small_file_limit."),
-            _stored("lakefold_table_small_file_bytes", _TABLE, "Bytes of the small files."),
-            _stored("lakefold_table_log_files", _TABLE, "Log files of the latest slices (merge-on-read)."),
-            _stored("lakefold_table_log_bytes", _TABLE, "Bytes of those log files."),
-            _stored("lakefold_table_partitions", _TABLE, "Partitions with at least one live slice."),
-            _stored("lakefold_table_file_size_bytes", _TABLE, "Live base files by size.", "gaugehistogram"),
-            _stored("lakefold_table_damaged_slices", _TABLE, "Latest slices whose files are not what the commits say."),
-            _stored(
+            _stored_metric("lakefold_table_files", _TABLE_LABELS, "Live base files."),
+            _stored_metric("lakefold_table_bytes", _TABLE_LABELS, "Bytes of the live base files."),
+            _stored_metric(
+                "lakefold_table_small_files", _TABLE_LABELS, "Live base files strictly below small_file_limit."
+            ),
+            _stored_metric("lakefold_table_small_file_bytes", _TABLE_LABELS, "Bytes of the small files."),
+            _stored_metric(
+                "lakefold_table_log_files", _TABLE_LABELS, "Log files of the latest slices (merge-on-read)."
+            ),
+            _stored_metric("lakefold_table_log_bytes", _TABLE_LABELS, "Bytes of those log files."),
+            _stored_metric("lakefold_table_partitions", _TABLE_LABELS, "Partitions with at least one live slice."),
+            _stored_metric(
+                "lakefold_table_file_size_bytes", _TABLE_LABELS, "Live base files by size.", "gaugehistogram"
+            ),
+            _stored_metric(
+                "lakefold_table_damaged_slices",
+                _TABLE_LABELS,
+                "Latest slices whose files are not what the commits say.",
+            ),
+            _stored_metric(
                 "lakefold_table_overlapping_commits",
-                _TABLE,
+                _TABLE_LABELS,
                 "Commits of other processes in the last day that met a plan of a table with a single writer.",
             ),
-            _stored("lakefold_table_foreign_files", _TABLE, "Files of others among the data, which are left alone."),
-            _stored(
+            _stored_metric(
+                "lakefold_table_foreign_files", _TABLE_LABELS, "Files of others among the data, which are left alone."
+            ),
+            _stored_metric(
                 "lakefold_table_not_planned",
-                _TABLE,
+                _TABLE_LABELS,
                 "1 for a table in mode propose or compact of which no rule says how it is written or read, else 0.",
             ),
-            _stored(
+            _stored_metric(
                 "lakefold_table_reducible_files",
-                _TABLE,
+                _TABLE_LABELS,
                 "Small files that plans take, now or once what they wait for is over. Of tables that are only observed "
                 "those that plans would take.",
             ),
-            _stored("lakefold_table_residual_files", _TABLE, "Small files that no plan is worth."),
-            _stored(
+            _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that no plan is worth."),
+            _stored_metric(
                 "lakefold_table_reducible_bytes",
-                _TABLE,
+                _TABLE_LABELS,
                 "Bytes that plans would read for all there is to do: reducible files, and slices due for compaction.",
             ),
-            _stored(
-                "lakefold_table_snapshot_timestamp_seconds", _TABLE, "When the table was last scanned with success."
+            _stored_metric(
+                "lakefold_table_snapshot_timestamp_seconds",
+                _TABLE_LABELS,
+                "When the table was last scanned with success.",
             ),
-            _stored(
+            _stored_metric(
                 "lakefold_table_scan_failed",
-                _TABLE,
+                _TABLE_LABELS,
                 "1 where the last scan failed; the layout is of the last good one.",
             ),
-            _stored("lakefold_table_mode", (*_TABLE, "mode"), "1 for the mode that the table is in."),
-            _stored("lakefold_table_paused", _TABLE, "1 while a person has paused the table."),
-            _stored("lakefold_table_halted", _TABLE, "1 while the table is halted after an integrity error."),
-            _stored(
+            _stored_metric("lakefold_table_mode", (*_TABLE_LABELS, "mode"), "1 for the mode that the table is in."),
+            _stored_metric("lakefold_table_paused", _TABLE_LABELS, "1 while a person has paused the table."),
+            _stored_metric(
+                "lakefold_table_halted", _TABLE_LABELS, "1 while the table is halted after an integrity error."
+            ),
+            _stored_metric(
                 "lakefold_table_halted_partitions",
-                _TABLE,
+                _TABLE_LABELS,
                 "Partitions that are halted by themselves, at most 100; `lakefold status` names them.",
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Layout objectives, of the tables that are held to any",
         (
-            _stored(
-                "lakefold_table_slo_met", _OBJECTIVE, "1 where the last good scan found the objective met, else 0."
+            _stored_metric(
+                "lakefold_table_slo_met",
+                _OBJECTIVE_LABELS,
+                "1 where the last good scan found the objective met, else 0.",
             ),
-            _stored(
+            _stored_metric(
                 "lakefold_table_slo_seconds_total",
-                (*_OBJECTIVE, "outcome"),
+                (*_OBJECTIVE_LABELS, "outcome"),
                 "Seconds in which it was met or missed, a minute late; time counts as the scan before it found the "
                 "table, and after three scans are missing (an hour at least) not at all.",
                 "counter",
             ),
-            _stored("lakefold_table_slo_goal_ratio", _OBJECTIVE, "The share of the time in which it is to be met."),
-            _stored(
+            _stored_metric(
+                "lakefold_table_slo_goal_ratio", _OBJECTIVE_LABELS, "The share of the time in which it is to be met."
+            ),
+            _stored_metric(
                 "lakefold_table_slo_budget_remaining_ratio",
-                _OBJECTIVE,
+                _OBJECTIVE_LABELS,
                 "The share that is left of the time in which it may be missed within slo_window, at the last good "
                 "scan; below 0 where that is overdrawn.",
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Planner",
         (
-            Spec("lakefold_planner_runs_total", "counter", ("format", "outcome"), "Scans of a table with planning."),
-            Spec(
+            MetricSpec(
+                "lakefold_planner_runs_total", "counter", ("format", "outcome"), "Scans of a table with planning."
+            ),
+            MetricSpec(
                 "lakefold_planner_run_duration_seconds",
                 "histogram",
                 ("format",),
                 "Seconds of one scan with planning.",
                 buckets=_STEP_SECONDS,
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_planner_last_success_timestamp_seconds",
                 "gauge",
                 (),
                 "When this process last scanned a table with success or found no table to scan; 0 before. "
                 "Only the daemon that leads scans: use max().",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_planner_partitions_skipped_total",
                 "counter",
                 ("reason",),
                 "Partitions with at least one slice left alone for the reason, counted at each planning run.",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_planner_looks_total",
                 "counter",
                 ("format", "outcome"),
                 "Looks at partitions of one table that writers reported.",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_planner_look_duration_seconds",
                 "histogram",
                 ("format",),
                 "Seconds of one such look, planning included.",
                 buckets=_STEP_SECONDS,
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_planner_look_partitions_total",
                 "counter",
                 ("format",),
@@ -164,78 +186,89 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Plans",
         (
-            _stored("lakefold_plans", (*_PLAN, "state"), "Plans in the database by state."),
-            _stored(
+            _stored_metric("lakefold_plans", (*_PLAN_LABELS, "state"), "Plans in the database by state."),
+            _stored_metric(
                 "lakefold_plan_backlog_bytes",
-                _PLAN,
+                _PLAN_LABELS,
                 "Input bytes of requested and inflight plans, without those to approve.",
             ),
-            _stored("lakefold_plan_proposals", _TABLE, "Plans that wait for approval (mode propose)."),
-            _stored(
+            _stored_metric("lakefold_plan_proposals", _TABLE_LABELS, "Plans that wait for approval (mode propose)."),
+            _stored_metric(
                 "lakefold_plan_oldest_proposal_timestamp_seconds",
                 (),
                 "When the oldest plan that waits for approval was proposed; absent when none does.",
             ),
-            _stored(
+            _stored_metric(
                 "lakefold_plan_backlog_seconds",
                 (),
                 "How long that takes at the speed of the plans completed last; absent while nobody runs plans.",
             ),
-            _stored(
+            _stored_metric(
                 "lakefold_plan_oldest_requested_timestamp_seconds",
                 (),
                 "Since when the oldest requested plan may run; absent when none does but those to approve.",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_plans_finished_total",
                 "counter",
-                (*_PLAN, "outcome"),
+                (*_PLAN_LABELS, "outcome"),
                 "Plans that this process brought to an end.",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_plan_wait_seconds",
                 "histogram",
                 ("format", "kind"),
                 "Seconds from the making of a plan to its first claim.",
                 buckets=_WAIT_SECONDS,
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_plan_stage_duration_seconds",
                 "histogram",
                 ("format", "kind", "engine", "stage"),
                 "Seconds of one finished step of a plan.",
                 buckets=_STEP_SECONDS,
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_plan_retries_total",
                 "counter",
                 ("format", "reason"),
                 "Plans that went back to requested, by the error's name. SessionSpoiled: Spark's session was started "
                 "anew, and the attempt does not count.",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_plan_leases_expired_total", "counter", ("format",), "Plans taken over from a silent executor."
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_plan_commit_conflicts_total",
                 "counter",
-                _TABLE,
+                _TABLE_LABELS,
                 "Plans cancelled because a writer changed their inputs.",
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Rewriting",
         (
-            Spec("lakefold_rewrite_input_bytes_total", "counter", _WORK, "Bytes of the files that plans replaced."),
-            Spec("lakefold_rewrite_output_bytes_total", "counter", _WORK, "Bytes of the files that plans wrote."),
-            Spec("lakefold_rewrite_input_files_total", "counter", _WORK, "Files that committed plans replaced."),
-            Spec("lakefold_rewrite_output_files_total", "counter", _WORK, "Files that committed plans wrote."),
-            Spec("lakefold_executor_slots", "gauge", ("state",), "Plans this process can run at once, by state."),
-            Spec(
+            MetricSpec(
+                "lakefold_rewrite_input_bytes_total",
+                "counter",
+                _ENGINE_LABELS,
+                "Bytes of the files that plans replaced.",
+            ),
+            MetricSpec(
+                "lakefold_rewrite_output_bytes_total", "counter", _ENGINE_LABELS, "Bytes of the files that plans wrote."
+            ),
+            MetricSpec(
+                "lakefold_rewrite_input_files_total", "counter", _ENGINE_LABELS, "Files that committed plans replaced."
+            ),
+            MetricSpec(
+                "lakefold_rewrite_output_files_total", "counter", _ENGINE_LABELS, "Files that committed plans wrote."
+            ),
+            MetricSpec("lakefold_executor_slots", "gauge", ("state",), "Plans this process can run at once, by state."),
+            MetricSpec(
                 "lakefold_executor_last_heartbeat_timestamp_seconds",
                 "gauge",
                 (),
@@ -243,23 +276,25 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Predictions and budgets",
         (
-            _stored(
+            _stored_metric(
                 "lakefold_work_budget",
                 ("quantity", "window"),
                 "What plans of all tables may use in any 60 minutes (hour) or 24 hours (day), where limited: bytes, "
                 "cpu_seconds.",
             ),
-            _stored("lakefold_work_used", ("quantity", "window"), "What they were charged, where it is limited."),
-            _stored(
+            _stored_metric(
+                "lakefold_work_used", ("quantity", "window"), "What they were charged, where it is limited."
+            ),
+            _stored_metric(
                 "lakefold_plans_held",
                 ("reason",),
                 "Requested plans that are held back: by a budget, by the hours of their table (window), or for ever "
                 "since they are larger than a whole budget (never).",
             ),
-            _stored(
+            _stored_metric(
                 "lakefold_plan_prediction_error_ratio",
                 ("quantity",),
                 "How far predictions of the last 20 completed plans were off, as a share of what happened, the median: "
@@ -267,20 +302,24 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Cleaning",
         (
-            _stored("lakefold_superseded_bytes", _TABLE, "Bytes of replaced files that wait for their retention."),
-            _stored("lakefold_superseded_files", _TABLE, "Replaced files that wait for their retention."),
-            Spec("lakefold_cleaner_deleted_bytes_total", "counter", _TABLE, "Bytes of replaced files deleted."),
-            Spec("lakefold_cleaner_deleted_files_total", "counter", _TABLE, "Replaced files deleted."),
-            Spec(
+            _stored_metric(
+                "lakefold_superseded_bytes", _TABLE_LABELS, "Bytes of replaced files that wait for their retention."
+            ),
+            _stored_metric("lakefold_superseded_files", _TABLE_LABELS, "Replaced files that wait for their retention."),
+            MetricSpec(
+                "lakefold_cleaner_deleted_bytes_total", "counter", _TABLE_LABELS, "Bytes of replaced files deleted."
+            ),
+            MetricSpec("lakefold_cleaner_deleted_files_total", "counter", _TABLE_LABELS, "Replaced files deleted."),
+            MetricSpec(
                 "lakefold_cleaner_failures_total",
                 "counter",
                 ("table", "format", "reason"),
                 "Cleanings of a table that failed, by the error's name.",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_cleaner_last_success_timestamp_seconds",
                 "gauge",
                 (),
@@ -288,11 +327,13 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Notifications",
         (
-            _stored("lakefold_notifications", ("state",), "Messages to the webhook: waiting, or given up (dead)."),
-            Spec(
+            _stored_metric(
+                "lakefold_notifications", ("state",), "Messages to the webhook: waiting, or given up (dead)."
+            ),
+            MetricSpec(
                 "lakefold_notification_attempts_total",
                 "counter",
                 ("outcome",),
@@ -300,40 +341,40 @@ SECTIONS: tuple[Section, ...] = (
             ),
         ),
     ),
-    Section(
+    MetricSection(
         "Service",
         (
-            Spec("lakefold_leader", "gauge", ("role",), "1 where this process holds the leader row of the loop."),
-            _stored(
+            MetricSpec("lakefold_leader", "gauge", ("role",), "1 where this process holds the leader row of the loop."),
+            _stored_metric(
                 "lakefold_processes",
                 ("role",),
                 "Living processes that do this part: scheduler, executor or api. One that does all counts in each; an "
                 "executor whose Spark is broken does not count.",
             ),
-            _stored(
+            _stored_metric(
                 "lakefold_source_problems",
                 (),
                 "Parts of sources that the last search for tables could not read; tables found there before are not "
                 "scanned, new ones not found.",
             ),
-            _stored("lakefold_paused", (), "1 while the whole service is paused."),
-            Spec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),
-            _stored(
+            _stored_metric("lakefold_paused", (), "1 while the whole service is paused."),
+            MetricSpec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),
+            _stored_metric(
                 "lakefold_figures_timestamp_seconds",
                 (),
                 "When the figures of the database were last read; every stored gauge is as old as this.",
             ),
-            Spec(
+            MetricSpec(
                 "lakefold_http_request_duration_seconds",
                 "histogram",
                 ("method", "route", "status"),
                 "Seconds from a request to the first byte of its answer; the route is the template of its path.",
-                buckets=_ANSWER_SECONDS,
+                buckets=_RESPONSE_SECONDS,
             ),
-            Spec("lakefold_build_info", "info", ("version", "python", "role"), "What is running."),
+            MetricSpec("lakefold_build_info", "info", ("version", "python", "role"), "What is running."),
         ),
     ),
 )
 
-SPECS: dict[str, Spec] = {spec.name: spec for section in SECTIONS for spec in section.specs}
+SPECS: dict[str, MetricSpec] = {spec.name: spec for section in SECTIONS for spec in section.specs}
 """Every metric by its name."""

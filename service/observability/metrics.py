@@ -15,7 +15,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
 
 from executors.observer import Observer
-from executors.outcome import Outcome, Result
+from executors.outcome import RunOutcome, RunResult
 from lake.errors import SessionSpoiled, Transient
 from lake.formats import FORMATS
 from lake.plan import AUTO, Claim, PlanKind, Step
@@ -24,11 +24,11 @@ from planner.reasons import Reason
 from service.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
 from service.observability.metric_specs import SPECS
 from service.observability.stored_metrics import StoredFigures
-from service.observability.table_series import TableCounts, TableSeries
+from service.observability.table_series import TableCounters, TableSeries
 
 #: the results with which a plan is at its end
-OUTCOMES = (Result.COMPLETED, Result.FAILED, Result.CANCELLED)
-_LEFT_ALONE = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
+FINAL_RESULTS = (RunResult.COMPLETED, RunResult.FAILED, RunResult.CANCELLED)
+_SKIP_REASONS = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
 
 
 class Metrics(Observer):
@@ -38,12 +38,12 @@ class Metrics(Observer):
         if os.environ.get("PROMETHEUS_DISABLE_CREATED_SERIES", "true").lower() in ("true", "1", "t"):
             prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
         #: what is of no single table, and all there is
-        self.few, self.registry = CollectorRegistry(), CollectorRegistry()
-        registry = self.few
+        self.process_registry, self.registry = CollectorRegistry(), CollectorRegistry()
+        registry = self.process_registry
         self.stored = StoredFigures()
         counted = [spec for spec in SPECS.values() if not spec.stored and "table" in spec.labels]
         own = [spec for spec in SPECS.values() if not spec.stored and spec not in counted]
-        self._tables = TableCounts(counted)
+        self._tables = TableCounters(counted)
         self._counters = {
             s.name: Counter(s.name, s.meaning, s.labels, registry=registry) for s in own if s.type == "counter"
         }
@@ -59,12 +59,12 @@ class Metrics(Observer):
         )
         registry.register(self.stored)
         ProcessCollector(registry=registry)
-        self.of_tables: tuple[TableSeries, ...] = (self.stored.tables, self._tables)
-        self.registry.register(self.few)
-        for series in self.of_tables:
+        self.table_series: tuple[TableSeries, ...] = (self.stored.tables, self._tables)
+        self.registry.register(self.process_registry)
+        for series in self.table_series:
             self.registry.register(series)
         self._formats: dict[str, str] = {}
-        self._started: set[str] = set()
+        self._initialized_tables: set[str] = set()
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
@@ -73,7 +73,7 @@ class Metrics(Observer):
             self._gauge("executor_slots", state=state)
         for role in (SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE):
             self._gauge("leader", role=role)
-        for reason in _LEFT_ALONE:
+        for reason in _SKIP_REASONS:
             self._counter("planner_partitions_skipped_total", reason=reason)
         self._histogram("http_request_duration_seconds", method="GET", route="/metrics", status="200")
         for outcome in ("delivered", "failed", "dead"):
@@ -97,8 +97,8 @@ class Metrics(Observer):
         counter = self._counters[f"lakefold_{name}"]
         return counter.labels(**labels) if labels else counter
 
-    def _count(self, name: str, more: float, *, table: str, format: str, **labels: str) -> None:
-        self._tables.count(f"lakefold_{name}", more, table=table, format=format, **labels)
+    def _count(self, name: str, amount: float, *, table: str, format: str, **labels: str) -> None:
+        self._tables.increment(f"lakefold_{name}", amount, table=table, format=format, **labels)
 
     def _gauge(self, name: str, **labels: str) -> Gauge:
         gauge = self._gauges[f"lakefold_{name}"]
@@ -108,7 +108,7 @@ class Metrics(Observer):
         return self._histograms[f"lakefold_{name}"].labels(**labels)
 
     def _plans_start_at_zero(self, *, table: str, format: str, kind: str, engine: str) -> None:
-        for outcome in OUTCOMES:
+        for outcome in FINAL_RESULTS:
             self._count("plans_finished_total", 0, table=table, format=format, kind=kind, outcome=outcome)
         for name in ("input_bytes", "output_bytes", "input_files", "output_files"):
             self._count(f"rewrite_{name}_total", 0, table=table, format=format, kind=kind, engine=engine)
@@ -116,58 +116,58 @@ class Metrics(Observer):
 
     # What the loops of the daemon report.
 
-    def tables_known(self, tables: Mapping[str, str], planned: Iterable[str]) -> None:
+    def set_tables(self, tables: Mapping[str, str], planned: Iterable[str]) -> None:
         """Remember the format of each table; the counters of the ``planned`` ones start at 0."""
         self._formats = dict(tables)
-        for table in set(planned) - self._started:
-            self._started.add(table)
+        for table in set(planned) - self._initialized_tables:
+            self._initialized_tables.add(table)
             where = {"table": table, "format": tables[table]}
             self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=AUTO)
             self._count("cleaner_deleted_bytes_total", 0, **where)
             self._count("cleaner_deleted_files_total", 0, **where)
             self._count("cleaner_failures_total", 0, **where, reason=Transient.__name__)
 
-    def scanned(self, format_: str, outcome: str, seconds: float, skipped_partitions: Mapping[str, int]) -> None:
+    def record_scan(self, format_: str, outcome: str, seconds: float, skipped_partitions: Mapping[str, int]) -> None:
         """One table was scanned and planned: outcome ok or error, partitions left alone by reason."""
         self._counter("planner_runs_total", format=format_, outcome=outcome).inc()
         self._histogram("planner_run_duration_seconds", format=format_).observe(seconds)
         for reason, partitions in skipped_partitions.items():
             self._counter("planner_partitions_skipped_total", reason=reason).inc(partitions)
         if outcome == "ok":
-            self.planner_alive()
+            self.record_planner_success()
 
-    def looked(self, format_: str, outcome: str, seconds: float, partitions: int) -> None:
+    def record_written_scan(self, format_: str, outcome: str, seconds: float, partitions: int) -> None:
         """So many reported partitions of one table were looked at and planned: outcome ok or error."""
         self._counter("planner_looks_total", format=format_, outcome=outcome).inc()
         self._histogram("planner_look_duration_seconds", format=format_).observe(seconds)
         self._counter("planner_look_partitions_total", format=format_).inc(partitions)
 
-    def planner_alive(self) -> None:
+    def record_planner_success(self) -> None:
         """The scan loop works: a table was scanned, or there is none."""
         self._gauge("planner_last_success_timestamp_seconds").set_to_current_time()
 
-    def slots(self, *, busy: int, free: int) -> None:
+    def set_slots(self, *, busy: int, free: int) -> None:
         """How many plans this process runs, and how many more it could."""
         self._gauge("executor_slots", state="busy").set(busy)
         self._gauge("executor_slots", state="free").set(free)
 
-    def executor_alive(self) -> None:
+    def record_executor_heartbeat(self) -> None:
         """The executor looked for work or extended a lease."""
         self._gauge("executor_last_heartbeat_timestamp_seconds").set_to_current_time()
 
-    def leads(self, role: str, leads: bool) -> None:
+    def set_leader(self, role: str, leads: bool) -> None:
         """Whether this process holds the leader row of ``role``."""
         self._gauge("leader", role=role).set(leads)
 
-    def notified(self, outcome: str) -> None:
+    def record_notification_attempt(self, outcome: str) -> None:
         """One attempt to deliver a message to the webhook ended: delivered, failed or dead."""
         self._counter("notification_attempts_total", outcome=outcome).inc()
 
-    def database_error(self) -> None:
+    def record_database_error(self) -> None:
         """One call to the database failed."""
         self._counter("database_errors_total").inc()
 
-    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+    def record_response(self, method: str, route: str, status: int, seconds: float) -> None:
         """An answer to an HTTP request began ``seconds`` after it came; ``route`` is the template of its path."""
         self._histogram("http_request_duration_seconds", method=method, route=route, status=str(status)).observe(
             seconds
@@ -181,22 +181,22 @@ class Metrics(Observer):
         self._histogram(
             "plan_stage_duration_seconds", format=format_, kind=plan.kind, engine=plan.options.engine, stage=step
         ).observe(seconds)
-        if step is Step.ASK:
+        if step is Step.FIND_COMMIT:
             self._plans_start_at_zero(table=plan.table.name, format=format_, kind=plan.kind, engine=plan.options.engine)
-        if step is Step.ASK and claim.epoch == 1 and (made := _made_at(plan.plan_id)) is not None:
+        if step is Step.FIND_COMMIT and claim.epoch == 1 and (made := _created_at_seconds(plan.plan_id)) is not None:
             waited = max(0.0, time.time() - seconds - made)
             self._histogram("plan_wait_seconds", format=format_, kind=plan.kind).observe(waited)
 
-    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+    def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
         plan = claim.plan
         where = {"table": plan.table.name, "format": plan.table.format}
-        if outcome.result not in OUTCOMES:
+        if outcome.result not in FINAL_RESULTS:
             self._counter("plan_retries_total", format=plan.table.format, reason=outcome.reason).inc()
             return
         self._count("plans_finished_total", 1, **where, kind=plan.kind, outcome=outcome.result)
         if outcome.reason == "Conflict":
             self._count("plan_commit_conflicts_total", 1, **where)
-        if outcome.result is Result.COMPLETED:
+        if outcome.result is RunResult.COMPLETED:
             figures = outcome.figures
             work = {**where, "kind": plan.kind, "engine": plan.options.engine}
             self._count("rewrite_input_files_total", sum(f.files_before for f in figures), **work)
@@ -207,7 +207,7 @@ class Metrics(Observer):
     def lease_expired(self, claim: Claim) -> None:
         self._counter("plan_leases_expired_total", format=claim.plan.table.format).inc()
 
-    def deleted(self, table: str, files: int, bytes_: int) -> None:
+    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
         where = {"table": table, "format": self._formats.get(table, "")}
         self._count("cleaner_deleted_files_total", files, **where)
         self._count("cleaner_deleted_bytes_total", bytes_, **where)
@@ -219,7 +219,7 @@ class Metrics(Observer):
         self._gauge("cleaner_last_success_timestamp_seconds").set_to_current_time()
 
 
-def _made_at(plan_id: str) -> float | None:
+def _created_at_seconds(plan_id: str) -> float | None:
     """Seconds since the epoch inside a UUIDv7; None for another kind of id."""
     try:
         made = uuid.UUID(plan_id)

@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-from service.observability.metric_specs import SECTIONS, Spec
+from service.observability.metric_specs import SECTIONS, MetricSpec
 
 TARGET = Path("docs") / "metrics.md"
 
@@ -36,7 +36,7 @@ within the last three intervals, else 503.
 """
 
 
-def _row(spec: Spec) -> str:
+def _row(spec: MetricSpec) -> str:
     labels = ", ".join(f"`{label}`" for label in spec.labels) or "–"
     return f"| `{spec.name}` | {spec.type} | {labels} | {'stored' if spec.stored else 'process'} | {spec.meaning} |"
 

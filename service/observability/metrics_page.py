@@ -13,8 +13,8 @@ from itertools import product
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from service.observability.metric_specs import Spec
-from service.observability.table_series import Column, Table, TableSeries
+from service.observability.metric_specs import MetricSpec
+from service.observability.table_series import SampleColumn, TableKey, TableSeries
 
 #: tables whose lines are kept together
 _BLOCK = 500
@@ -28,7 +28,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 class _Block:
     """The lines of some tables in one column, and what they were made of."""
 
-    heads: Sequence[str]
+    label_prefixes: Sequence[str]
     values: Sequence[float]
     text: bytes
 
@@ -38,9 +38,9 @@ class MetricsPage:
 
     content_type = CONTENT_TYPE_LATEST
 
-    def __init__(self, few: CollectorRegistry, of_tables: Sequence[TableSeries]) -> None:
-        self._few, self._of_tables = few, of_tables
-        self._heads = _Heads()
+    def __init__(self, process_registry: CollectorRegistry, table_series: Sequence[TableSeries]) -> None:
+        self._process_registry, self._table_series = process_registry, table_series
+        self._label_prefixes = _LabelPrefixes()
         #: by the name of the sample, what its lines have besides the table, and the number of the block
         self._blocks: dict[tuple[str, tuple[str, ...], int], _Block] = {}
         self._bodies: tuple[Sequence[bytes], Sequence[bytes]] = (), ()
@@ -49,56 +49,62 @@ class MetricsPage:
     def render(self) -> None:
         """Bring the text up to now."""
         before, self._blocks = self._blocks, {}
-        parts = [generate_latest(self._few)]
-        for series in self._of_tables:
+        parts = [generate_latest(self._process_registry)]
+        for series in self._table_series:
             for spec, columns in series.families():
-                for header, chosen in _sections(spec, columns):
+                for header, chosen in _group_by_header(spec, columns):
                     parts.append(header)
                     for column in chosen:
-                        parts += self._lines(column, before)
+                        parts += self._format_blocks(column, before)
                         time.sleep(len(column.values) * _PAUSE_SECONDS)
         squeeze = zlib.compressobj(1, wbits=_GZIP)
         gzipped = [squeeze.compress(part) for part in parts]
         self._bodies = parts, [part for part in (*gzipped, squeeze.flush()) if part]
 
-    def body(self, *, gzipped: bool) -> Sequence[bytes]:
+    def body_parts(self, *, gzipped: bool) -> Sequence[bytes]:
         """The text in parts, or the same gzipped."""
         return self._bodies[gzipped]
 
-    def _lines(self, column: Column, before: "Mapping[tuple[str, tuple[str, ...], int], _Block]") -> Iterator[bytes]:
+    def _format_blocks(
+        self, column: SampleColumn, before: "Mapping[tuple[str, tuple[str, ...], int], _Block]"
+    ) -> Iterator[bytes]:
         """The lines of a column, block by block."""
-        ends = tuple("".join(f",{_label(name, value)}" for name, value in more.items()) for more in column.more)
+        ends = tuple(
+            "".join(f",{_format_label(name, value)}" for name, value in more.items()) for more in column.extra_labels
+        )
         for number, begin in enumerate(range(0, len(column.tables), _BLOCK)):
-            heads = [self._heads[table] for table in column.tables[begin : begin + _BLOCK]]
+            heads = [self._label_prefixes[table] for table in column.tables[begin : begin + _BLOCK]]
             values = column.values[begin * len(ends) : (begin + _BLOCK) * len(ends)]
             key = column.sample, ends, number
             block = before.get(key)
-            if block is None or block.heads != heads or block.values != values:
-                block = _Block(heads, values, _text(column.sample, heads, ends, values))
+            if block is None or block.label_prefixes != heads or block.values != values:
+                block = _Block(heads, values, _format_block(column.sample, heads, ends, values))
             self._blocks[key] = block
             yield block.text
 
 
-class _Heads(dict[Table, str]):
+class _LabelPrefixes(dict[TableKey, str]):
     """The labels of each table as text, made once; tables are never forgotten, nor are these."""
 
-    def __missing__(self, table: Table) -> str:
+    def __missing__(self, table: TableKey) -> str:
         name, format_ = table
-        head = self[table] = f"{_label('table', name)},{_label('format', format_)}"
+        head = self[table] = f"{_format_label('table', name)},{_format_label('format', format_)}"
         return head
 
 
-def _label(name: str, value: str) -> str:
+def _format_label(name: str, value: str) -> str:
     escaped = value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
     return f'{name}="{escaped}"'
 
 
-def _text(sample: str, heads: Sequence[str], ends: Sequence[str], values: Sequence[float]) -> bytes:
+def _format_block(sample: str, heads: Sequence[str], ends: Sequence[str], values: Sequence[float]) -> bytes:
     lines = zip(product(heads, ends), values, strict=True)
     return "".join([f"{sample}{{{head}{end}}} {value}\n" for (head, end), value in lines]).encode()
 
 
-def _sections(spec: Spec, columns: Sequence[Column]) -> Iterator[tuple[bytes, Sequence[Column]]]:
+def _group_by_header(
+    spec: MetricSpec, columns: Sequence[SampleColumn]
+) -> Iterator[tuple[bytes, Sequence[SampleColumn]]]:
     """The columns under their header; sums and counts of a distribution stand for themselves in this format."""
     names = {spec.name: "histogram" if spec.type == "gaugehistogram" else spec.type}
     names |= {f"{spec.name}{end}": "gauge" for end in ("_gcount", "_gsum") if spec.type == "gaugehistogram"}

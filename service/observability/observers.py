@@ -12,25 +12,25 @@ from service.config.loader import Config, ConfigError
 if TYPE_CHECKING:
     from service.observability.lineage import LineageObserver
     from service.observability.merge_events import MergeEventsObserver
-    from service.observability.tracing import Tracing
+    from service.observability.tracing import TracingObserver
 
 
 class Telemetry:
     """The observers of one process. Raises ConfigError where one is asked for whose extra is not installed."""
 
     def __init__(self, config: Config, process: str) -> None:
-        self._tracing: Tracing | None = None
+        self._tracing: TracingObserver | None = None
         self._lineage: LineageObserver | None = None
-        self._merges: MergeEventsObserver | None = None
+        self._merge_events: MergeEventsObserver | None = None
         try:
             if config.daemon.merge_events is not None:
                 from service.observability import merge_events
 
-                self._merges = merge_events.MergeEventsObserver(config.daemon.merge_events)
+                self._merge_events = merge_events.MergeEventsObserver(config.daemon.merge_events)
             if config.opentelemetry.traces_url is not None:
                 from service.observability import tracing
 
-                self._tracing = tracing.Tracing(config.opentelemetry, process)
+                self._tracing = tracing.TracingObserver(config.opentelemetry, process)
             if config.openlineage.url is not None:
                 from service.observability import lineage
 
@@ -39,16 +39,16 @@ class Telemetry:
             extra = "opentelemetry" if "opentelemetry" in str(error.name) else "openlineage"
             raise ConfigError(f"[{extra}] needs what is not installed: pip install 'lakefold[{extra}]'") from error
 
-    def beside(self, observer: Observer) -> Observer:
+    def combined_with(self, observer: Observer) -> Observer:
         """``observer`` and those asked for; theirs is never the plans' trouble."""
-        others = [other for other in (self._tracing, self._lineage, self._merges) if other is not None]
+        others = [other for other in (self._tracing, self._lineage, self._merge_events) if other is not None]
         return Observers(observer, *others) if others else observer
 
     @property
-    def planning(self) -> Callable[[str, str | None], AbstractContextManager[None]]:
+    def planning_trace(self) -> Callable[[str, str | None], AbstractContextManager[None]]:
         """Around the planning of a table (its name, a request's trace): what is stored inside carries the trace."""
         if self._tracing is not None:
-            return self._tracing.planning
+            return self._tracing.planning_trace
         return lambda table, traceparent: traced(traceparent)
 
     def close(self) -> None:

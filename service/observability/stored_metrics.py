@@ -11,13 +11,13 @@ from prometheus_client.registry import Collector
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LIVE_STATES, PlanKind, PlanState
-from service.documents import backlog_seconds, prediction_errors, work_document
-from service.modes import PLANNED
-from service.observability.metric_specs import SPECS, Spec
-from service.observability.table_series import Column, Table, TableSeries
+from service.documents import backlog_seconds, prediction_errors, work_budget_document
+from service.modes import PLANNED_MODES
+from service.observability.metric_specs import SPECS, MetricSpec
+from service.observability.table_series import SampleColumn, TableKey, TableSeries
 
 if TYPE_CHECKING:
-    from service.documents.lake_cache import Lake
+    from service.documents.lake_cache import LakeState
     from service.store import Figures, ScanRecord, TableObjective, TableState, WorkBudget
 
 #: Every second edge of the scans' histogram, 1 KiB to 16 GiB by fours: half the series, still telling small from good.
@@ -50,7 +50,7 @@ def _gauge(name: str, samples: Iterable[tuple[Sequence[str], float]]) -> GaugeMe
     return family
 
 
-def _doing(lake: "Lake", role: str) -> int:
+def _count_processes(lake: "LakeState", role: str) -> int:
     living = [process for process in lake.processes if process.live and process.role in (role, "all")]
     return sum(role != "executor" or process.problem is None for process in living)
 
@@ -68,12 +68,12 @@ class StoredFigures(Collector):
     """
 
     def __init__(self) -> None:
-        self._lake: Lake | None = None
+        self._lake_state: LakeState | None = None
         self.tables = StoredTables(spec for spec in SPECS.values() if spec.stored and "table" in spec.labels)
 
-    def publish(self, lake: "Lake") -> None:
+    def publish(self, lake: "LakeState") -> None:
         """Show this reading from now on."""
-        self._lake = self.tables.lake = lake
+        self._lake_state = self.tables.lake_state = lake
 
     def describe(self) -> Iterator[Metric]:
         """The stored metrics' names, so that the registry refuses a second metric of such a name."""
@@ -83,7 +83,7 @@ class StoredFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The figures as metric families."""
-        lake = self._lake
+        lake = self._lake_state
         if lake is None:
             return
         figures = lake.figures
@@ -92,80 +92,84 @@ class StoredFigures(Collector):
         yield _gauge(
             "lakefold_plan_oldest_requested_timestamp_seconds", [((), oldest.timestamp())] if oldest is not None else ()
         )
-        yield from _work(lake.work)
+        yield from _budget_metrics(lake.work)
         proposed = figures.oldest_proposed_at
         yield _gauge(
             "lakefold_plan_oldest_proposal_timestamp_seconds",
             [((), proposed.timestamp())] if proposed is not None else (),
         )
-        errors = prediction_errors(lake.recent)
+        errors = prediction_errors(lake.recent_plans)
         yield _gauge("lakefold_plan_prediction_error_ratio", (((name,), error) for name, error in errors.items()))
         messages = {"waiting": figures.notifications_waiting, "dead": figures.notifications_dead}
         yield _gauge("lakefold_notifications", (((state,), count) for state, count in messages.items()))
-        yield _gauge("lakefold_processes", (((role,), _doing(lake, role)) for role in ("scheduler", "executor", "api")))
+        yield _gauge(
+            "lakefold_processes", (((role,), _count_processes(lake, role)) for role in ("scheduler", "executor", "api"))
+        )
         yield _gauge("lakefold_source_problems", [((), len(lake.source_problems))])
         yield _gauge("lakefold_paused", [((), figures.paused)])
         yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
 
 
-def _work(work: "WorkBudget") -> Iterator[Metric]:
-    found = work_document(work)
+def _budget_metrics(work: "WorkBudget") -> Iterator[Metric]:
+    found = work_budget_document(work)
     limited = {tuple(name.split("_per_")): of for name, of in found["budget"].items() if of["budget"] is not None}
     for name, field in (("lakefold_work_budget", "budget"), ("lakefold_work_used", "used")):
         yield _gauge(name, ((labels, of[field]) for labels, of in limited.items()))
-    kinds = [held.kind for held in work.held]
+    kinds = [held.kind for held in work.blocked_plans]
     yield _gauge("lakefold_plans_held", (((kind,), kinds.count(kind)) for kind in ("budget", "window", "never")))
 
 
 class StoredTables(TableSeries):
     """The series of each table in a reading of the ``lake``; none before the first."""
 
-    lake: "Lake | None" = None
+    lake_state: "LakeState | None" = None
 
-    def families(self) -> Iterator[tuple[Spec, Sequence[Column]]]:
+    def families(self) -> Iterator[tuple[MetricSpec, Sequence[SampleColumn]]]:
         """See TableSeries."""
-        lake = self.lake
+        lake = self.lake_state
         if lake is None:
             return
         tables = lake.figures.tables
         names = [(table.name, table.format) for table in tables]
-        yield from _layout(tables, lake.good)
-        yield from _objectives(lake)
-        scanned = [(table.name, table.format) for table in tables if table.name in lake.last]
-        failed = [int(lake.last[name].outcome != "ok") for name, _ in scanned]
+        yield from _layout_families(tables, lake.last_good_scans)
+        yield from _objective_families(lake)
+        scanned = [(table.name, table.format) for table in tables if table.name in lake.last_scans]
+        failed = [int(lake.last_scans[name].outcome != "ok") for name, _ in scanned]
         yield _family("lakefold_table_scan_failed", scanned, failed)
-        yield _modes(tables)
+        yield _mode_family(tables)
         yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
         yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])
         halted = [len(table.halted_partitions) for table in tables]
         yield _family("lakefold_table_halted_partitions", names, halted)
-        yield from _plans(lake.figures)
-        asking = {_key(table): 0 for table in tables if table.mode == "propose"}
+        yield from _plan_families(lake.figures)
+        asking = {_table_key(table): 0 for table in tables if table.mode == "propose"}
         formats = dict(names)
         for entry in lake.figures.proposals:
             key = entry.table, formats[entry.table]
             asking[key] = asking.get(key, 0) + entry.plans
         yield _family("lakefold_plan_proposals", list(asking), list(asking.values()))
-        waiting: dict[Table, tuple[int, int]] = {_key(table): (0, 0) for table in tables if table.mode in PLANNED}
+        waiting: dict[TableKey, tuple[int, int]] = {
+            _table_key(table): (0, 0) for table in tables if table.mode in PLANNED_MODES
+        }
         waiting |= {(entry.table, entry.format): (entry.files, entry.bytes) for entry in lake.figures.superseded}
         whose = list(waiting)
         yield _family("lakefold_superseded_files", whose, [files for files, _ in waiting.values()])
         yield _family("lakefold_superseded_bytes", whose, [bytes_ for _, bytes_ in waiting.values()])
 
 
-_Family = tuple[Spec, Sequence[Column]]
+_Family = tuple[MetricSpec, Sequence[SampleColumn]]
 
 
-def _key(table: "TableState") -> Table:
+def _table_key(table: "TableState") -> TableKey:
     return table.name, table.format
 
 
-def _family(name: str, tables: Sequence[Table], values: Sequence[float]) -> _Family:
-    return SPECS[name], [Column(sample=name, tables=tables, values=values)]
+def _family(name: str, tables: Sequence[TableKey], values: Sequence[float]) -> _Family:
+    return SPECS[name], [SampleColumn(sample=name, tables=tables, values=values)]
 
 
-def _layout(tables: "Iterable[TableState]", found: "Mapping[str, ScanRecord]") -> Iterator[_Family]:
-    readable = [(_key(table), found[table.name]) for table in tables if table.name in found]
+def _layout_families(tables: "Iterable[TableState]", found: "Mapping[str, ScanRecord]") -> Iterator[_Family]:
+    readable = [(_table_key(table), found[table.name]) for table in tables if table.name in found]
     names, scans = [name for name, _ in readable], [scan for _, scan in readable]
     for name, value in _LAYOUT.items():
         values = [value(scan) for scan in scans]
@@ -180,19 +184,19 @@ def _layout(tables: "Iterable[TableState]", found: "Mapping[str, ScanRecord]") -
     yield (
         spec,
         [
-            Column(
+            SampleColumn(
                 sample=f"{spec.name}_bucket",
                 tables=whose,
-                more=edges,
+                extra_labels=edges,
                 values=list(itertools.chain.from_iterable(counts)),
             ),
-            Column(sample=f"{spec.name}_gcount", tables=whose, values=[sums[-1] for sums in counts]),
-            Column(sample=f"{spec.name}_gsum", tables=whose, values=[scan.bytes for _, scan in sized]),
+            SampleColumn(sample=f"{spec.name}_gcount", tables=whose, values=[sums[-1] for sums in counts]),
+            SampleColumn(sample=f"{spec.name}_gsum", tables=whose, values=[scan.bytes for _, scan in sized]),
         ],
     )
 
 
-def _objectives(lake: "Lake") -> Iterator[_Family]:
+def _objective_families(lake: "LakeState") -> Iterator[_Family]:
     """Each objective is a column, since not every table is held to each."""
     formats = {table.name: table.format for table in lake.figures.tables}
     by_objective: dict[str, list[TableObjective]] = {}
@@ -203,7 +207,7 @@ def _objectives(lake: "Lake") -> Iterator[_Family]:
     outcomes = [{"outcome": "met"}, {"outcome": "missed"}]
     values: Mapping[str, Callable[[TableObjective], Sequence[float]]] = {
         "lakefold_table_slo_met": lambda one: [int(one.met)],
-        "lakefold_table_slo_seconds_total": lambda one: one.seconds(now),
+        "lakefold_table_slo_seconds_total": lambda one: one.met_and_missed_seconds(now),
         "lakefold_table_slo_goal_ratio": lambda one: [one.goal],
         "lakefold_table_slo_budget_remaining_ratio": lambda one: [one.budget_left],
     }
@@ -212,32 +216,32 @@ def _objectives(lake: "Lake") -> Iterator[_Family]:
         yield (
             SPECS[name],
             [
-                Column(
+                SampleColumn(
                     sample=name,
                     tables=[(one.table, formats[one.table]) for one in found],
                     values=list(itertools.chain.from_iterable(map(value, found))),
-                    more=[{"objective": objective, **labels} for labels in more],
+                    extra_labels=[{"objective": objective, **labels} for labels in more],
                 )
                 for objective, found in sorted(by_objective.items())
             ],
         )
 
 
-def _modes(tables: "Iterable[TableState]") -> _Family:
-    by_mode: dict[str, list[Table]] = {}
+def _mode_family(tables: "Iterable[TableState]") -> _Family:
+    by_mode: dict[str, list[TableKey]] = {}
     for table in tables:
-        by_mode.setdefault(table.mode, []).append(_key(table))
+        by_mode.setdefault(table.mode, []).append(_table_key(table))
     name = "lakefold_table_mode"
     return SPECS[name], [
-        Column(sample=name, tables=found, more=({"mode": mode},), values=[1] * len(found))
+        SampleColumn(sample=name, tables=found, extra_labels=({"mode": mode},), values=[1] * len(found))
         for mode, found in sorted(by_mode.items())
     ]
 
 
-def _plans(figures: "Figures") -> Iterator[_Family]:
+def _plan_families(figures: "Figures") -> Iterator[_Family]:
     states = {state: place for place, state in enumerate(PlanState)}
-    compacted = {_key(table) for table in figures.tables if table.mode in PLANNED}
-    kinds: dict[PlanKind, set[Table]] = {PlanKind.CLUSTERING: compacted}
+    compacted = {_table_key(table) for table in figures.tables if table.mode in PLANNED_MODES}
+    kinds: dict[PlanKind, set[TableKey]] = {PlanKind.CLUSTERING: compacted}
     for row in figures.plans:
         kinds.setdefault(row.kind, set()).add((row.table, row.format))
     plans = {kind: {table: [0] * len(states) for table in sorted(tables)} for kind, tables in sorted(kinds.items())}
@@ -252,11 +256,11 @@ def _plans(figures: "Figures") -> Iterator[_Family]:
     yield (
         SPECS[name],
         [
-            Column(
+            SampleColumn(
                 sample=name,
                 tables=list(counts),
                 values=list(itertools.chain.from_iterable(counts.values())),
-                more=[{"kind": kind, "state": state} for state in states],
+                extra_labels=[{"kind": kind, "state": state} for state in states],
             )
             for kind, counts in plans.items()
         ],
@@ -265,7 +269,7 @@ def _plans(figures: "Figures") -> Iterator[_Family]:
     yield (
         SPECS[name],
         [
-            Column(sample=name, tables=list(sums), values=list(sums.values()), more=({"kind": kind},))
+            SampleColumn(sample=name, tables=list(sums), values=list(sums.values()), extra_labels=({"kind": kind},))
             for kind, sums in backlog.items()
         ],
     )

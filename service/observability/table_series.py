@@ -13,34 +13,34 @@ from itertools import product
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.observability.metric_specs import Spec
+from service.observability.metric_specs import MetricSpec
 
 #: name and format
-Table = tuple[str, str]
-_NO_MORE: Sequence[Mapping[str, str]] = ({},)
+TableKey = tuple[str, str]
+_NO_EXTRA_LABELS: Sequence[Mapping[str, str]] = ({},)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class SampleColumn:
     """Samples of one name: of each of ``tables`` one with each of ``more``, the labels besides table and format.
 
     ``values`` has those of the first table first.
     """
 
     sample: str
-    tables: Sequence[Table]
+    tables: Sequence[TableKey]
     values: Sequence[float]
-    more: Sequence[Mapping[str, str]] = _NO_MORE
+    extra_labels: Sequence[Mapping[str, str]] = _NO_EXTRA_LABELS
 
 
 class TableSeries(Collector):
     """A collector of columns. What it collects is made of them, and so is the page (``metrics_page.py``)."""
 
-    def __init__(self, specs: Iterable[Spec]) -> None:
+    def __init__(self, specs: Iterable[MetricSpec]) -> None:
         self.specs = tuple(specs)
 
     @abstractmethod
-    def families(self) -> Iterator[tuple[Spec, Sequence[Column]]]:
+    def families(self) -> Iterator[tuple[MetricSpec, Sequence[SampleColumn]]]:
         """Each metric with its columns, in the order of the page."""
 
     def describe(self) -> Iterator[Metric]:
@@ -53,39 +53,44 @@ class TableSeries(Collector):
         for spec, columns in self.families():
             metric = _metric(spec)
             for column in columns:
-                labelled = product(column.tables, column.more)
+                labelled = product(column.tables, column.extra_labels)
                 for ((table, format_), more), value in zip(labelled, column.values, strict=True):
                     metric.add_sample(column.sample, {"table": table, "format": format_, **more}, value)
             yield metric
 
 
-class TableCounts(TableSeries):
+class TableCounters(TableSeries):
     """Counters with a series for each table. Thread-safe."""
 
-    def __init__(self, specs: Iterable[Spec]) -> None:
+    def __init__(self, specs: Iterable[MetricSpec]) -> None:
         super().__init__(specs)
         self._lock = threading.Lock()
         #: name of the metric → labels besides table and format → counts
-        self._counts: dict[str, dict[tuple[tuple[str, str], ...], dict[Table, float]]] = {
+        self._counts: dict[str, dict[tuple[tuple[str, str], ...], dict[TableKey, float]]] = {
             spec.name: {} for spec in self.specs
         }
 
-    def count(self, name: str, more: float, *, table: str, format: str, **labels: str) -> None:
+    def increment(self, name: str, amount: float, *, table: str, format: str, **labels: str) -> None:
         """Count so many ``more``; with 0 the series appears."""
         with self._lock:
             counts = self._counts[name].setdefault(tuple(labels.items()), {})
-            counts[table, format] = counts.get((table, format), 0) + more
+            counts[table, format] = counts.get((table, format), 0) + amount
 
-    def families(self) -> Iterator[tuple[Spec, Sequence[Column]]]:
+    def families(self) -> Iterator[tuple[MetricSpec, Sequence[SampleColumn]]]:
         """See TableSeries."""
         for spec in self.specs:
             with self._lock:
                 columns = [
-                    Column(sample=spec.name, tables=list(counts), values=list(counts.values()), more=(dict(labels),))
+                    SampleColumn(
+                        sample=spec.name,
+                        tables=list(counts),
+                        values=list(counts.values()),
+                        extra_labels=(dict(labels),),
+                    )
                     for labels, counts in self._counts[spec.name].items()
                 ]
             yield spec, columns
 
 
-def _metric(spec: Spec) -> Metric:
+def _metric(spec: MetricSpec) -> Metric:
     return Metric(spec.name.removesuffix("_total") if spec.type == "counter" else spec.name, spec.meaning, spec.type)

@@ -18,9 +18,9 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from executors.observer import Observer
-from executors.outcome import Outcome, Result
+from executors.outcome import RunOutcome, RunResult
 from lake.plan import Claim, Step
-from lake.redaction import hide
+from lake.redaction import redact
 from lake.trace import traced
 from lake.version import __version__
 from service.config.telemetry import OpenTelemetrySettings
@@ -29,7 +29,7 @@ _FLUSH_MILLISECONDS = 5_000
 _W3C = TraceContextTextMapPropagator()
 
 
-class Tracing(Observer):
+class TracingObserver(Observer):
     """An ``executors.observer.Observer`` whose spans are exported, and the scheduler's span around a planning."""
 
     def __init__(self, settings: OpenTelemetrySettings, process: str) -> None:
@@ -47,11 +47,11 @@ class Tracing(Observer):
         self._provider = TracerProvider(resource=Resource.create(attributes), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter))
         self._tracer = self._provider.get_tracer("lakefold", __version__)
-        self._leases: dict[tuple[str, int], Span] = {}
+        self._run_spans: dict[tuple[str, int], Span] = {}
         self._lock = threading.Lock()
 
     @contextmanager
-    def planning(self, table: str, traceparent: str | None = None) -> Iterator[None]:
+    def planning_trace(self, table: str, traceparent: str | None = None) -> Iterator[None]:
         """A span ``plan`` around the scan and planning of ``table``; plans stored inside carry it on."""
         parent = _context_of(traceparent)
         begun = self._tracer.start_as_current_span("plan", parent, attributes={"lakefold.table": table})
@@ -75,17 +75,17 @@ class Tracing(Observer):
             },
         )
         with self._lock:
-            self._leases[plan.plan_id, claim.epoch] = span
+            self._run_spans[plan.plan_id, claim.epoch] = span
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
-        self._step(claim, step, seconds)
+        self._record_step(claim, step, seconds)
 
     def step_failed(self, claim: Claim, step: Step, seconds: float, error: str) -> None:
-        self._step(claim, step, seconds, error)
+        self._record_step(claim, step, seconds, error)
 
-    def run_ended(self, claim: Claim, outcome: Outcome) -> None:
+    def run_ended(self, claim: Claim, outcome: RunOutcome) -> None:
         with self._lock:
-            span = self._leases.pop((claim.plan.plan_id, claim.epoch), None)
+            span = self._run_spans.pop((claim.plan.plan_id, claim.epoch), None)
         if span is None:
             return
         span.set_attribute("lakefold.result", outcome.result.value)
@@ -93,8 +93,8 @@ class Tracing(Observer):
             span.set_attribute("lakefold.instant", outcome.commit.instant)
             span.set_attribute("lakefold.output.files", len(outcome.commit.outputs))
             span.set_attribute("lakefold.output.bytes", sum(file.bytes for file in outcome.commit.outputs))
-        if outcome.result is not Result.COMPLETED:
-            span.set_status(Status(StatusCode.ERROR, hide(outcome.error)))
+        if outcome.result is not RunResult.COMPLETED:
+            span.set_status(Status(StatusCode.ERROR, redact(outcome.error)))
         span.end()
 
     def close(self) -> None:
@@ -102,15 +102,15 @@ class Tracing(Observer):
         self._provider.force_flush(_FLUSH_MILLISECONDS)
         self._provider.shutdown()
 
-    def _step(self, claim: Claim, step: Step, seconds: float, error: str = "") -> None:
+    def _record_step(self, claim: Claim, step: Step, seconds: float, error: str = "") -> None:
         with self._lock:
-            lease = self._leases.get((claim.plan.plan_id, claim.epoch))
+            lease = self._run_spans.get((claim.plan.plan_id, claim.epoch))
         if lease is None:
             return
         end = time.time_ns()
         span = self._tracer.start_span(step.value, set_span_in_context(lease), start_time=end - round(seconds * 1e9))
         if error:
-            span.set_status(Status(StatusCode.ERROR, hide(error)))
+            span.set_status(Status(StatusCode.ERROR, redact(error)))
         span.end(end)
 
 

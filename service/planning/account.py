@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lake.model import Concurrency, Overlap, SizeHistogram, Snapshot, base_file_sizes
+from lake.model import Concurrency, OverlappingCommit, SizeHistogram, Snapshot, base_file_sizes
 from lake.optional import LikelyWriter
-from planner.judgement import judge
-from planner.planner import Planning
+from planner.judgement import evaluate_objectives
+from planner.planner import PlanningResult
 from planner.reasons import Reason
 from service.config.tables import ConfiguredTable
 from service.planning.writers import writer_document
@@ -23,7 +23,7 @@ from service.store.views import ScanRecord
 
 _BATCH = 10_000
 #: how long a commit that was not allowed needs a person
-_REPORTED = timedelta(days=1)
+_OVERLAP_REPORT_AGE = timedelta(days=1)
 _SUMMED = (
     "slices",
     "files",
@@ -35,11 +35,11 @@ _SUMMED = (
     "log_files",
     "log_bytes",
 )
-_KNOBS = {reason.value: reason.knob for reason in Reason}
+_SETTINGS = {reason.value: reason.setting for reason in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class DecisionLine:
     """Slices that share a reason (and a partition, unless ``partition`` is None): how many, their files and bytes.
 
     ``files`` and ``bytes`` are of base files; ``log_files`` and ``log_bytes`` of the logs on them. ``text`` is the
@@ -58,9 +58,9 @@ class Line:
     varies: bool
 
     @property
-    def knob(self) -> str:
+    def setting(self) -> str:
         """The setting that decides, or the command that changes it; '' where nothing does."""
-        return self.reason.knob
+        return self.reason.setting
 
     def document(self) -> dict[str, Any]:
         """For scripts."""
@@ -69,7 +69,7 @@ class Line:
             "reason": self.reason.value,
             "text": self.text,
             "varies": self.varies,
-            "knob": self.knob,
+            "knob": self.setting,
             "slices": self.slices,
             "files": self.files,
             "bytes": self.bytes,
@@ -78,12 +78,12 @@ class Line:
         }
 
 
-class Account:
+class DecisionSummary:
     """What one planning decided, added up once for everybody who asks."""
 
-    def __init__(self, planning: Planning) -> None:
+    def __init__(self, planning: PlanningResult) -> None:
         self.planning = planning
-        self._cells = _cells(planning)
+        self._cells = _sums_by_partition_and_reason(planning)
 
     @property
     def partition_count(self) -> int:
@@ -91,7 +91,7 @@ class Account:
         return int(pc.count_distinct(self._cells["partition"]).as_py())
 
     @cached_property
-    def by_reason(self) -> list[Line]:
+    def by_reason(self) -> list[DecisionLine]:
         """One line for each reason, sorted; together they are the whole snapshot."""
         sums = [(name, "sum") for name in _SUMMED]
         found = (
@@ -104,12 +104,12 @@ class Account:
         return self._lines(found, [None] * found.num_rows, found["partition_count"].to_pylist())
 
     @property
-    def by_partition(self) -> list[Line]:
+    def by_partition(self) -> list[DecisionLine]:
         """One line for each partition and reason, sorted; together they are the whole snapshot."""
         return self._lines(self._cells, self._cells["partition"].to_pylist(), [1] * self._cells.num_rows)
 
     @property
-    def partitions(self) -> pa.Table:
+    def partition_table(self) -> pa.Table:
         """One row a partition, in their order: the files in it, the reducible ones, and its lines of the account.
 
         The columns are those of ``service.store.PARTITION_SCHEMA``.
@@ -123,17 +123,17 @@ class Account:
             .sort_by("partition")  # grouping keeps no order
         )
         ends = np.cumsum(found["count_all"].to_numpy(), dtype=np.int32)
-        lines = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), self._structs())
+        lines = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), self._line_structs())
         return found.append_column("lines", lines).select(PARTITION_SCHEMA.names)
 
-    def _structs(self) -> pa.StructArray:
+    def _line_structs(self) -> pa.StructArray:
         """A document for each partition and reason."""
         cells = self._cells
         columns = {name: cells[name] for name in ("reason", "slices", "files", "bytes", "log_files", "log_bytes")}
         columns |= {
             "text": pa.array(self._texts(cells), pa.string()),
             "varies": pc.not_equal(cells["least"], cells["most"]),
-            "knob": pa.array([_KNOBS[reason] for reason in cells["reason"].to_pylist()], pa.string()),
+            "knob": pa.array([_SETTINGS[reason] for reason in cells["reason"].to_pylist()], pa.string()),
         }
         table = pa.table([columns[field.name] for field in LINE_FIELDS], schema=pa.schema(LINE_FIELDS))
         return table.to_struct_array().combine_chunks()
@@ -141,11 +141,11 @@ class Account:
     def _texts(self, cells: pa.Table) -> list[str]:
         return self.planning.reason_texts(cells["row"].to_pylist(), cells["least"].to_pylist())
 
-    def _lines(self, cells: pa.Table, names: Sequence[str | None], partitions: Sequence[int]) -> list[Line]:
+    def _lines(self, cells: pa.Table, names: Sequence[str | None], partitions: Sequence[int]) -> list[DecisionLine]:
         varies = pc.not_equal(cells["least"], cells["most"]).to_pylist()
         rows = zip(cells.to_pylist(), self._texts(cells), varies, names, partitions, strict=True)
         return [
-            Line(
+            DecisionLine(
                 partition=name,
                 partitions=count,
                 reason=Reason(row["reason"]),
@@ -161,7 +161,7 @@ class Account:
         ]
 
 
-def _cells(planning: Planning) -> pa.Table:
+def _sums_by_partition_and_reason(planning: PlanningResult) -> pa.Table:
     """A row for each partition and reason in it, sorted by both: sums, and the least and most of the slices' numbers.
 
     ``row`` is one of these slices in ``planning.decisions``.
@@ -203,7 +203,7 @@ def _cells(planning: Planning) -> pa.Table:
     )
 
 
-def total(lines: Iterable[Line]) -> dict[str, int]:
+def sum_lines(lines: Iterable[DecisionLine]) -> dict[str, int]:
     """The sums over all lines."""
     sums = dict.fromkeys(("slices", "files", "bytes", "log_files", "log_bytes"), 0)
     for line in lines:
@@ -212,7 +212,7 @@ def total(lines: Iterable[Line]) -> dict[str, int]:
     return sums
 
 
-def each_file(planning: Planning) -> Iterator[dict[str, Any]]:
+def slice_documents(planning: PlanningResult) -> Iterator[dict[str, Any]]:
     """One entry a slice: partition, path (null for a slice of logs), bytes, logs, reason."""
     table = planning.decisions.append_column("log_files", planning.snapshot.slices["log_files"])
     for start in range(0, table.num_rows, _BATCH):
@@ -231,12 +231,12 @@ def each_file(planning: Planning) -> Iterator[dict[str, Any]]:
             }
 
 
-def explanation(
+def explanation_document(
     table: ConfiguredTable,
-    planning: Planning,
+    planning: PlanningResult,
     *,
     files: bool,
-    part: bool = False,
+    is_partial: bool = False,
     writers: Sequence[LikelyWriter] = (),
 ) -> dict[str, Any]:
     """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each.
@@ -244,7 +244,7 @@ def explanation(
     Objectives are of a whole table, so there are none where ``part`` of it was planned. ``writers`` are the tools that
     likely write or read the table.
     """
-    account, snapshot = Account(planning), planning.snapshot
+    account, snapshot = DecisionSummary(planning), planning.snapshot
     return {
         "table": table.name,
         "mode": table.mode,
@@ -253,21 +253,21 @@ def explanation(
         "notes": table.policy.notes,
         "writers": [writer_document(writer, table) for writer in writers],
         "objectives": [
-            {"objective": one.objective, "met": one.met, "value": one.value, "bound": one.bound, "text": one.text}
-            for one in (() if part else judge(planning, table.policy))
+            {"objective": one.objective, "met": one.is_met, "value": one.value, "bound": one.bound, "text": one.text}
+            for one in (() if is_partial else evaluate_objectives(planning, table.policy))
         ],
-        "items": each_file(planning) if files else [line.document() for line in account.by_partition],
-        "total": total(account.by_reason),
+        "items": slice_documents(planning) if files else [line.document() for line in account.by_partition],
+        "total": sum_lines(account.by_reason),
     }
 
 
-def scan_record(account: Account, seconds: float) -> ScanRecord:
+def make_scan_record(summary: DecisionSummary, seconds: float) -> ScanRecord:
     """What the store remembers of a scan that took so long: layout, reasons, and what is reducible."""
-    planning, lines = account.planning, account.by_reason
+    planning, lines = summary.planning, summary.by_reason
     snapshot = planning.snapshot
     histogram = SizeHistogram.of(base_file_sizes(snapshot.slices), planning.policy.small_file_limit_bytes)
     skipped = [line for line in lines if line.reason is not Reason.CHOSEN]
-    overlaps = _not_allowed(snapshot)
+    overlaps = _forbidden_overlaps(snapshot)
     return ScanRecord(
         table=snapshot.table.name,
         taken_at=snapshot.taken_at,
@@ -277,7 +277,7 @@ def scan_record(account: Account, seconds: float) -> ScanRecord:
         bytes=histogram.bytes,
         small_files=histogram.small_files,
         small_bytes=histogram.small_bytes,
-        partitions=account.partition_count,
+        partitions=summary.partition_count,
         histogram=histogram.counts,
         log_files=sum(line.log_files for line in lines),
         log_bytes=sum(line.log_bytes for line in lines),
@@ -292,8 +292,8 @@ def scan_record(account: Account, seconds: float) -> ScanRecord:
     )
 
 
-def _not_allowed(snapshot: Snapshot) -> list[Overlap]:
+def _forbidden_overlaps(snapshot: Snapshot) -> list[OverlappingCommit]:
     """Commits of others of the last day that met a plan on a table of which nobody else was to write meanwhile."""
     if snapshot.table.concurrency is not Concurrency.SINGLE_WRITER:
         return []
-    return [overlap for overlap in snapshot.overlaps if snapshot.taken_at - overlap.completed_at < _REPORTED]
+    return [overlap for overlap in snapshot.overlaps if snapshot.taken_at - overlap.completed_at < _OVERLAP_REPORT_AGE]

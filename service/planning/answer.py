@@ -9,14 +9,14 @@ from typing import Any
 from lake.errors import one_line
 from lake.plan import Plan
 from service import problems
-from service.problems import CommandError, Problem
-from service.text import plain
+from service.problems import Problem, ProblemError
+from service.text import to_jsonable
 
-_SLUGS: Mapping[str, Problem] = {problem.slug: problem for problem in problems.PROBLEMS}
+_PROBLEMS_BY_SLUG: Mapping[str, Problem] = {problem.slug: problem for problem in problems.PROBLEMS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PlanResponse:
     """What came of scanning and planning a table, the same for ticks, requests and dry runs.
 
     ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', then with
@@ -42,43 +42,43 @@ class Answer:
 
     def document(self) -> dict[str, Any]:
         """As JSON can hold it; ``of`` reads it back."""
-        return dict(plain(asdict(self)))
+        return dict(to_jsonable(asdict(self)))
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> "Answer":
+    def from_document(cls, document: Mapping[str, Any]) -> "PlanResponse":
         """The answer that ``document`` was made from."""
         values = {**document, **{key: tuple(document[key]) for key in ("plan_ids", "plans", "reasons")}}
         taken = document["taken_at"]
         return cls(**{**values, "taken_at": datetime.fromisoformat(taken) if taken else None})
 
     @classmethod
-    def of_error(cls, table: str, error: Exception) -> "Answer":
+    def from_error(cls, table: str, error: Exception) -> "PlanResponse":
         """The answer to a request that could not be served."""
         return cls(
             table=table,
             outcome="problem",
             text=one_line(error),
             problem=problems.classify(error).slug,
-            facts=dict(plain(getattr(error, "facts", {}))),
+            facts=dict(to_jsonable(getattr(error, "facts", {}))),
         )
 
     def raise_problem(self) -> None:
         """Raise what a command would have raised, where the answer is a problem."""
         if self.problem is not None:
-            raise CommandError(_SLUGS.get(self.problem, problems.ERROR), self.text, **self.facts)
+            raise ProblemError(_PROBLEMS_BY_SLUG.get(self.problem, problems.ERROR), self.text, **self.facts)
 
 
-def describe_plan(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
+def plan_document(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
     """A plan with every group and file, as dry runs print it."""
     return {
         "plan_id": plan.plan_id,
         "kind": plan.kind.value,
-        "adopted": plan.adopted,
+        "adopted": plan.adopted_instant,
         "input_files": plan.input_files,
         "input_bytes": plan.bytes,
         "output_files": sum(group.output_files for group in plan.groups),
         "log_files": sum(len(s.log_files) for group in plan.groups for s in group.slices),
-        "estimate": dict(plain(estimate)),
+        "estimate": dict(to_jsonable(estimate)),
         "groups": [
             {
                 "partition": group.partition,

@@ -13,49 +13,49 @@ import pyarrow.compute as pc
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
 from lake.model import Snapshot
-from lake.optional import SeenThroughCatalog
+from lake.optional import CatalogOnly
 from lake.ports import Capability
-from planner.offers import not_offered
+from planner.offers import unsupported_settings
 from service import problems
 from service.config.loader import Config
-from service.config.tables import DEFAULT, ConfiguredTable
-from service.modes import PLANNED
-from service.problems import CommandError
+from service.config.tables import DEFAULT_ORIGIN, ConfiguredTable
+from service.modes import PLANNED_MODES
+from service.problems import ProblemError
 from service.store.views import TableState
 
 if TYPE_CHECKING:
     from service.store.tables import Tables
 
 #: checks wait for storage more than they compute
-_CHECKS_AT_ONCE = 16
+_CHECK_THREADS = 16
 
 
-def refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> CommandError | None:
+def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> ProblemError | None:
     """Why this table may not be planned now; None when it may."""
-    if table.mode not in PLANNED:
-        where = table.origins["mode"].place
+    if table.mode not in PLANNED_MODES:
+        where = table.origins["mode"].source
         came = "the default" if where == "default" else f"from {where}"
-        wanted = said_for_compact(table)
+        wanted = required_rule_setting(table)
         said = f"{wanted[0]} = {' or '.join(map(json.dumps, wanted[1]))} " if wanted else ""
         rule = f'[[tables]] match = "{table.name}" mode = "compact" {said}in {config.file_name}'
-        return CommandError(
+        return ProblemError(
             problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
         )
-    if (unsaid := unsaid_in_rules(config, table)) is not None:
-        return CommandError(problems.NOT_SERVED, f"{table.name}: {unsaid}", mode=table.mode)
+    if (unsaid := missing_required_rules(config, table)) is not None:
+        return ProblemError(problems.NOT_SERVED, f"{table.name}: {unsaid}", mode=table.mode)
     if state.halted:
-        return CommandError(
+        return ProblemError(
             problems.NOT_SERVED,
             f"{table.name} is halted: {state.halted_reason}; after looking into it: lakefold resume {table.name}",
             halted_at=state.halted_at,
         )
     if (pause := state.pause or store.service_pause()) is not None:
         what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
-        return CommandError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
+        return ProblemError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
     return None
 
 
-def without_halted(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
+def exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
     """``snapshot`` with the slices of ``halted`` partitions left alone, for the reason why each is halted."""
     if not halted:
         return snapshot
@@ -69,33 +69,33 @@ def without_halted(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
     return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
 
 
-def said_for_compact(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:
+def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:
     """The setting, and its values, one of which a rule has to say for a table like this that is to be planned.
 
     None where the table itself keeps everybody apart who commits.
     """
-    if _through_catalog(table) is not None:
+    if _catalog_only_format(table) is not None:
         return "access", ("catalog",)
-    return None if _keeps_apart(table) else ("concurrency", ("single_writer", "occ"))
+    return None if _has_optimistic_commits(table) else ("concurrency", ("single_writer", "occ"))
 
 
-def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
+def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None:
     """Why a table in mode propose or compact is not planned although nothing else is wrong: its use was not said.
 
     No table records it, and a guess that is wrong loses rows.
     """
-    if table.mode not in PLANNED:
+    if table.mode not in PLANNED_MODES:
         return None
     rule = f"in a rule of {config.file_name}; until then it is only scanned"
-    if (adapter := _through_catalog(table)) is not None:
+    if (adapter := _catalog_only_format(table)) is not None:
         if table.access == "catalog":
             return None
         said = "nobody has said" if table.access is None else f'access = "{table.access}" denies'
         return (
             f"mode {table.mode} is for tables of which all readers and writers go by the catalog, which {said}; "
-            f'{adapter.unseen_by_path}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
+            f'{adapter.catalog_only_reason}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
         )
-    if _keeps_apart(table) or table.origins["concurrency"].place != DEFAULT:
+    if _has_optimistic_commits(table) or table.origins["concurrency"].source != DEFAULT_ORIGIN:
         return None
     return (
         f'mode {table.mode} has to be told how writers work: concurrency = "single_writer" (nobody writes while '
@@ -103,12 +103,12 @@ def unsaid_in_rules(config: Config, table: ConfiguredTable) -> str | None:
     )
 
 
-def _through_catalog(table: ConfiguredTable) -> SeenThroughCatalog | None:
+def _catalog_only_format(table: ConfiguredTable) -> CatalogOnly | None:
     adapter = load_format(table.ref.format)
-    return adapter if isinstance(adapter, SeenThroughCatalog) else None
+    return adapter if isinstance(adapter, CatalogOnly) else None
 
 
-def _keeps_apart(table: ConfiguredTable) -> bool:
+def _has_optimistic_commits(table: ConfiguredTable) -> bool:
     return Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities
 
 
@@ -124,19 +124,19 @@ def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[
             adapter.check(table.ref)
         except (LakefoldError, OSError) as error:
             return one_line(error)
-        problem = next(not_offered(table.policy, adapter), None) or unsaid_in_rules(config, table)
+        problem = next(unsupported_settings(table.policy, adapter), None) or missing_required_rules(config, table)
         return problem and f"{table.name}: {problem}"
 
     scanned = [table for table in tables if table.mode != "off"]
-    with ThreadPoolExecutor(_CHECKS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_CHECK_THREADS) as pool:
         reasons = pool.map(refusal_of, scanned)
         return {table.name: why for table, why in zip(scanned, reasons, strict=True) if why is not None}
 
 
-def taken(table: str, holders: Mapping[str, str]) -> CommandError:
+def partitions_locked_error(table: str, plans_by_partition: Mapping[str, str]) -> ProblemError:
     """The refusal of a request all of whose partitions live plans hold; ``holders`` are partition → plan."""
-    plans = sorted(set(holders.values()))
+    plans = sorted(set(plans_by_partition.values()))
     named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
     what = "plan" if len(plans) == 1 else "plans"
     text = f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
-    return CommandError(problems.LIVE_PLAN, text, holders=dict(holders))
+    return ProblemError(problems.LIVE_PLAN, text, holders=dict(plans_by_partition))

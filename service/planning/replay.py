@@ -10,53 +10,60 @@ from typing import TYPE_CHECKING
 
 from lake.errors import Rejected
 from lake.formats import load_format
-from lake.history import Change, Check, History, go_on
+from lake.history import CancellationCheck, ChangeKind, TableHistory, no_check
 from lake.optional import KeepsHistory
 from planner.cost import Rates
 from planner.replay.advice import Advice, advise
-from planner.replay.comparison import CONFIGURED, NOBODY, Comparison, Tried, compare, replays
-from planner.replay.script import script_of
-from planner.writers.model import MOST_FILES
+from planner.replay.comparison import (
+    CONFIGURED,
+    NO_COMPACTION,
+    PolicyComparison,
+    PolicyVariant,
+    compare_policies,
+    replay_variants,
+)
+from planner.replay.script import writer_history
+from planner.writers.model import MAX_FILES
 from planner.writers.simulation import WriterKind
 from service.config.loader import Config
-from service.config.tables import ConfiguredTable, configure
-from service.planning.terms import terms_of
-from service.problems import SETTING, USAGE, CommandError
+from service.config.tables import ConfiguredTable, configure_table
+from service.planning.terms import table_cost_inputs
+from service.problems import BAD_SETTING, USAGE, ProblemError
 
 if TYPE_CHECKING:
     from service.store import Store
 
-DAYS = 30
+DEFAULT_DAYS = 30
 #: policies of one comparison, the one in use and none at all included
-MOST_POLICIES = 24
+MAX_POLICIES = 24
 #: commits of one history
-MOST_COMMITS = 100_000
-LONGEST = timedelta(days=366)
+MAX_COMMITS = 100_000
+MAX_PERIOD = timedelta(days=366)
 
 
-class TookTooLong(CommandError):
+class ReplayTimeout(ProblemError):
     """A replay, or advice, was not done in the time that whoever serves it gives it."""
 
 
-def at_most(seconds: float) -> Check:
+def deadline_check(seconds: float) -> CancellationCheck:
     """A check that raises TookTooLong from ``seconds`` from now on."""
     began = time.monotonic()
 
     def check() -> None:
         if time.monotonic() - began > seconds:
             said = f"it took longer than {seconds:g} s"
-            raise TookTooLong(SETTING, f"{said}; ask for fewer days or settings, or leave out --url")
+            raise ReplayTimeout(BAD_SETTING, f"{said}; ask for fewer days or settings, or leave out --url")
 
     return check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
+class TableReplay:
     """A table's history, and what came of it under each policy."""
 
     table: ConfiguredTable
-    history: History
-    comparison: Comparison
+    history: TableHistory
+    comparison: PolicyComparison
     rates: Rates
 
 
@@ -65,89 +72,91 @@ def replay_table(
     store: "Store",
     table: ConfiguredTable,
     *,
-    days: float = DAYS,
+    days: float = DEFAULT_DAYS,
     grid: Mapping[str, Sequence[str]],
-    check: Check = go_on,
-) -> Replay:
+    check: CancellationCheck = no_check,
+) -> TableReplay:
     """The last ``days`` of ``table`` under each combination of the settings of ``grid``. Stores nothing.
 
     Raises CommandError for too many policies or commits, and what ``check`` raises; OverrideError for a setting that is
     none; Rejected for a format whose tables do not tell their history; and what reading it raises.
     """
-    tried = _tried(config, table, grid)
-    history = history_of(store, table, days, check)
-    script = script_of(history)
-    terms, limit = terms_of(store, table), table.policy.small_file_limit_bytes
-    found = replays(script, tried, terms, small_file_limit_bytes=limit, check=check)
-    comparison = compare(script, tried, found, terms.rates)
-    return Replay(table=table, history=history, comparison=comparison, rates=terms.rates)
+    tried = _policy_variants(config, table, grid)
+    history = load_history(store, table, days, check)
+    script = writer_history(history)
+    terms, limit = table_cost_inputs(store, table), table.policy.small_file_limit_bytes
+    found = replay_variants(script, tried, terms, small_file_limit_bytes=limit, check=check)
+    comparison = compare_policies(script, tried, found, terms.rates)
+    return TableReplay(table=table, history=history, comparison=comparison, rates=terms.rates)
 
 
-def history_of(store: "Store", table: ConfiguredTable, days: float, check: Check = go_on) -> History:
+def load_history(
+    store: "Store", table: ConfiguredTable, days: float, check: CancellationCheck = no_check
+) -> TableHistory:
     """The last ``days`` of ``table``. Raises as ``replay_table`` does."""
-    if not 0 < days <= LONGEST.days:  # so that what is no number is not, either
-        raise CommandError(USAGE, f"--days {days:g} is not between 0 and {LONGEST.days}")
+    if not 0 < days <= MAX_PERIOD.days:  # so that what is no number is not, either
+        raise ProblemError(USAGE, f"--days {days:g} is not between 0 and {MAX_PERIOD.days}")
     adapter = load_format(table.ref.format)
     if not isinstance(adapter, KeepsHistory):
         raise Rejected(
             f"{table.name}: {adapter.name} tables do not tell what was done to them, nothing can be replayed"
         )
     until = datetime.now(UTC)
-    superseded = [due.version for due in store.superseded(table.ref)]
+    superseded = [due.version for due in store.awaiting_deletion(table.ref)]
     history = adapter.history(table.ref, until - timedelta(days=days), until, superseded, check)
-    if len(history.commits) > MOST_COMMITS:
+    if len(history.commits) > MAX_COMMITS:
         many = f"{table.name} had {len(history.commits):,} commits in {days:g} days"
-        raise CommandError(SETTING, f"{many}, more than the {MOST_COMMITS:,} of one replay; ask for fewer days")
-    if not any(commit.change is Change.WRITE for commit in history.commits):
+        raise ProblemError(BAD_SETTING, f"{many}, more than the {MAX_COMMITS:,} of one replay; ask for fewer days")
+    if not any(commit.change is ChangeKind.WRITE for commit in history.commits):
         raise Rejected(f"{table.name}: nothing was written in the last {days:g} days, so there is nothing to replay")
     return history
 
 
 def advise_table(
-    store: "Store", table: ConfiguredTable, *, days: float = DAYS, check: Check = go_on
-) -> tuple[History, Advice]:
+    store: "Store", table: ConfiguredTable, *, days: float = DEFAULT_DAYS, check: CancellationCheck = no_check
+) -> tuple[TableHistory, Advice]:
     """Which writes of the last ``days`` made small files, and what to change at the writer. Stores nothing.
 
     Raises as ``replay_table`` does, but for policies.
     """
-    history = history_of(store, table, days, check)
-    terms, writer = terms_of(store, table), WriterKind(history.writer)
-    return history, advise(history, writer, table.policy, terms, most_files=MOST_FILES, check=check)
+    history = load_history(store, table, days, check)
+    terms, writer = table_cost_inputs(store, table), WriterKind(history.writer_model)
+    return history, advise(history, writer, table.policy, terms, max_files=MAX_FILES, check=check)
 
 
-def grid_of(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def parse_grid(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Settings to try, from words such as ``target_file_max=256MiB,1GiB``. Raises CommandError."""
     grid: dict[str, tuple[str, ...]] = {}
     for word in words:
         key, separator, said = word.partition("=")
         values = tuple(dict.fromkeys(value.strip() for value in said.split(",")))
         if not separator or not key.strip() or not all(values):
-            raise CommandError(USAGE, f"{word!r} is not KEY=VALUE,VALUE, such as target_file_max=256MiB,1GiB")
+            raise ProblemError(USAGE, f"{word!r} is not KEY=VALUE,VALUE, such as target_file_max=256MiB,1GiB")
         grid[key.strip()] = values
     return grid
 
 
-def _tried(config: Config, table: ConfiguredTable, grid: Mapping[str, Sequence[str]]) -> list[Tried]:
+def _policy_variants(config: Config, table: ConfiguredTable, grid: Mapping[str, Sequence[str]]) -> list[PolicyVariant]:
     """No compaction, the policy as configured, and each combination of ``grid``."""
     tried = [
-        Tried(name=NOBODY, settings={}, policy=None),
-        Tried(name=CONFIGURED, settings={}, policy=table.policy),
+        PolicyVariant(name=NO_COMPACTION, settings={}, policy=None),
+        PolicyVariant(name=CONFIGURED, settings={}, policy=table.policy),
     ]
     seen = {table.policy}
-    for settings in _combinations(grid, MOST_POLICIES - len(tried)):
-        policy = configure(config, table.ref, settings).policy
+    for settings in _combinations(grid, MAX_POLICIES - len(tried)):
+        policy = configure_table(config, table.ref, settings).policy
         if policy not in seen:
             seen.add(policy)
             name = " ".join(f"{key}={value}" for key, value in settings.items())
-            tried.append(Tried(name=name, settings=settings, policy=policy))
+            tried.append(PolicyVariant(name=name, settings=settings, policy=policy))
     return tried
 
 
-def _combinations(grid: Mapping[str, Sequence[str]], most: int) -> Iterator[dict[str, str]]:
+def _combinations(grid: Mapping[str, Sequence[str]], limit: int) -> Iterator[dict[str, str]]:
     count = 1
     for values in grid.values():
         count *= len(values)
-    if count > most:
-        raise CommandError(SETTING, f"{count} combinations of settings are more than the {most} of one replay")
+    if count > limit:
+        raise ProblemError(BAD_SETTING, f"{count} combinations of settings are more than the {limit} of one replay")
     for values in itertools.product(*grid.values()) if grid else ():
         yield dict(zip(grid, values, strict=True))

@@ -9,22 +9,22 @@ from uuid_utils import uuid7
 
 from lake.errors import LakefoldError, one_line
 from lake.formats import load_format
-from lake.optional import LikelyWriter, TellsWriters
+from lake.optional import DetectsWriters, LikelyWriter
 from planner.planner import plan_table
-from planner.reasons import READY, Reason
+from planner.reasons import PLANNABLE, Reason
 from service.config.tables import ConfiguredTable
-from service.planning.account import Account, scan_record
-from service.planning.scan import listed
-from service.planning.writers import named
+from service.planning.account import DecisionSummary, make_scan_record
+from service.planning.scan import list_table
+from service.planning.writers import writer_label
 from service.store.views import ScanRecord
 
 #: listings wait for storage more than they compute
-_AT_ONCE = 8
-_NOTHING_TO_DO = (*READY, Reason.ABOVE_LIMIT, Reason.NEXT_PLAN_KIND)
+_THREADS = 8
+_NO_PROBLEM = (*PLANNABLE, Reason.ABOVE_LIMIT, Reason.NEXT_PLAN_KIND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class TableAssessment:
     """What one look at a table showed: its layout, or with ``refused`` why there is none.
 
     ``ready`` says that a plan could be made now. ``left_alone`` is the reason of most of the small files that would not
@@ -34,42 +34,44 @@ class Sight:
 
     table: ConfiguredTable
     layout: ScanRecord | None = None
-    ready: bool = False
-    left_alone: str = ""
+    is_plannable: bool = False
+    main_skip_reason: str = ""
     writers: str = ""
-    likely: tuple[LikelyWriter, ...] = ()
-    refused: str | None = None
+    likely_writers: tuple[LikelyWriter, ...] = ()
+    error: str | None = None
 
     @property
-    def refusal(self) -> str:
+    def error_text(self) -> str:
         """``refused`` with the name of the table, which most reasons begin with anyway."""
-        name, why = self.table.name, self.refused or ""
+        name, why = self.table.name, self.error or ""
         return why if why.startswith(name) else f"{name}: {why}"
 
 
-def survey(tables: Collection[ConfiguredTable]) -> list[Sight]:
+def assess_tables(tables: Collection[ConfiguredTable]) -> list[TableAssessment]:
     """Look at each of ``tables``, in their order; stores nothing and changes nothing."""
-    with ThreadPoolExecutor(_AT_ONCE, "survey") as pool:
-        return list(pool.map(_look, tables))
+    with ThreadPoolExecutor(_THREADS, "survey") as pool:
+        return list(pool.map(_assess_table, tables))
 
 
-def _look(table: ConfiguredTable) -> Sight:
+def _assess_table(table: ConfiguredTable) -> TableAssessment:
     try:
-        snapshot = listed(table)
+        snapshot = list_table(table)
         adapter = load_format(table.ref.format)
-        likely = tuple(adapter.likely_writers(snapshot)) if isinstance(adapter, TellsWriters) else None
-        writers = adapter.describe(table.ref).get("writers", "") if likely is None else "; ".join(map(named, likely))
+        likely = tuple(adapter.likely_writers(snapshot)) if isinstance(adapter, DetectsWriters) else None
+        writers = (
+            adapter.describe(table.ref).get("writers", "") if likely is None else "; ".join(map(writer_label, likely))
+        )
     except (LakefoldError, OSError) as error:
-        return Sight(table=table, refused=one_line(error))
+        return TableAssessment(table=table, error=one_line(error))
     planning = plan_table(snapshot, table.policy, now=snapshot.taken_at, plan_id=str(uuid7()))
-    account = Account(planning)
-    others = [line for line in account.by_reason if line.reason not in _NOTHING_TO_DO]
+    account = DecisionSummary(planning)
+    others = [line for line in account.by_reason if line.reason not in _NO_PROBLEM]
     most = max(others, key=lambda line: line.files + line.log_files, default=None)
-    return Sight(
+    return TableAssessment(
         table=table,
-        layout=scan_record(account, 0.0),
-        ready=planning.plan is not None,
-        left_alone="" if most is None else most.text + (" …" if most.varies else ""),
+        layout=make_scan_record(account, 0.0),
+        is_plannable=planning.plan is not None,
+        main_skip_reason="" if most is None else most.text + (" …" if most.varies else ""),
         writers=writers,
-        likely=likely or (),
+        likely_writers=likely or (),
     )

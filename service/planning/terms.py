@@ -3,18 +3,18 @@
 
 from typing import TYPE_CHECKING
 
-from planner.cost import Terms, rates
+from planner.cost import CostInputs, fit_rates
 from service.config.tables import ConfiguredTable
 
 if TYPE_CHECKING:
     from service.store import Store
 
 
-def terms_of(store: "Store", table: ConfiguredTable) -> Terms:
+def table_cost_inputs(store: "Store", table: ConfiguredTable) -> CostInputs:
     """The terms of ``table``: the history of its format and engine, the prices, its retention."""
     engine = table.policy.engine
-    return Terms(
-        rates=rates(engine, store.work_done(table.ref.format, engine)),
+    return CostInputs(
+        rates=fit_rates(engine, store.cpu_history(table.ref.format, engine)),
         prices=table.prices,
         retention=table.policy.retention,
     )

@@ -16,36 +16,36 @@ def writer_document(writer: LikelyWriter, table: ConfiguredTable) -> dict[str, A
         "consequence": writer.consequence,
         "remedy": writer.remedy or None,
         "access": table.access,
-        "text": _words(writer, table),
+        "text": _writer_text(writer, table),
     }
 
 
-def warning(writer: LikelyWriter) -> str:
+def writer_warning(writer: LikelyWriter) -> str:
     """What is to be known of a tool before ``access`` is set; '' of one that asks the catalog."""
     if writer.consequence is None:
         return ""
-    return f"{_seen(writer)}. {writer.consequence} {writer.remedy}"
+    return f"{_evidence_text(writer)}. {writer.consequence} {writer.remedy}"
 
 
-def named(writer: LikelyWriter) -> str:
+def writer_label(writer: LikelyWriter) -> str:
     """A tool, and the evidence where no warning has it."""
     return f"{writer.tool} ({', '.join(writer.evidence)})" if writer.consequence is None else writer.tool
 
 
-def _words(writer: LikelyWriter, table: ConfiguredTable) -> str:
-    if said := warning(writer):
-        return f"Warning: {said} {_setting(table)}"
-    return f"{_seen(writer)}. It asks the catalog where files are, unless a job is given a path."
+def _writer_text(writer: LikelyWriter, table: ConfiguredTable) -> str:
+    if said := writer_warning(writer):
+        return f"Warning: {said} {_access_setting_text(table)}"
+    return f"{_evidence_text(writer)}. It asks the catalog where files are, unless a job is given a path."
 
 
-def _seen(writer: LikelyWriter) -> str:
+def _evidence_text(writer: LikelyWriter) -> str:
     return f"{writer.tool} seems to write or read the table ({'; '.join(writer.evidence)})"
 
 
-def _setting(table: ConfiguredTable) -> str:
+def _access_setting_text(table: ConfiguredTable) -> str:
     if table.access is None:
         return "Setting: access, which is not set."
-    where = table.origins["access"].place
+    where = table.origins["access"].source
     return f'Setting: access = "{table.access}", from {where}' + (
         ", which says that this does not happen." if table.access == "catalog" else "."
     )

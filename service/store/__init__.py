@@ -4,59 +4,59 @@
 import copy
 
 from service.store import schema
-from service.store.audit import Audit
-from service.store.base import Known
-from service.store.bulk import Bulk
-from service.store.charges import Charges
+from service.store.audit import AuditTrail
+from service.store.base import RowCache
+from service.store.bulk import BulkActions
+from service.store.charges import BudgetLedger
 from service.store.claims import Claims
-from service.store.engine import Database, Watcher
+from service.store.engine import Database, DatabaseObserver
 from service.store.errors import (
-    Ambiguous,
+    AmbiguousId,
     ConstraintViolated,
     DatabaseUnreachable,
     IdempotencyMismatch,
     NotFound,
-    PartitionsTaken,
-    SchemaBehind,
+    PartitionsLocked,
+    SchemaMismatch,
     StoreError,
     WrongState,
 )
-from service.store.former import FormerPlaces
-from service.store.found import Found
+from service.store.former import PreviousLocations
+from service.store.found import DiscoveredRelocations
 from service.store.halts import Halts
-from service.store.holds import Holds
-from service.store.layouts import PARTITION_SCHEMA, Layouts
+from service.store.holds import PartitionLocks
+from service.store.layouts import PARTITION_SCHEMA, PartitionLayouts
 from service.store.leaders import Leaders
 from service.store.lifecycle import Lifecycle
-from service.store.listing import Listing
+from service.store.listing import PlanQueries
 from service.store.notifications import Notifications
 from service.store.objectives import Objectives
-from service.store.places import Places
-from service.store.planning import Planning
+from service.store.places import RelocationJournal
+from service.store.planning import Scheduling
 from service.store.processes import Processes
 from service.store.proposals import Proposals
 from service.store.pruning import Pruning
-from service.store.reach import EVERYTHING, Reach
+from service.store.reach import UNRESTRICTED, TableScope
 from service.store.requests import Requests
-from service.store.sources import Sources
-from service.store.staged import StagedParts
-from service.store.superseded import Superseded
-from service.store.table_list import TableLists
+from service.store.sources import SourceProblems
+from service.store.staged import StagedJournal
+from service.store.superseded import SupersededVersions
+from service.store.table_list import TableQueries
 from service.store.tables import Tables
 from service.store.tokens import Tokens
 from service.store.trends import TrendPoint, Trends
 from service.store.views import (
+    AccessChannel,
     AuditEntry,
     Bearer,
+    BlockedPlan,
     BulkAction,
-    Contest,
+    ConflictCount,
     DatabaseSum,
     DeletionDay,
-    Door,
     ErrorClass,
     Figures,
     GroupView,
-    HeldPlan,
     Leader,
     NewestPlan,
     Notification,
@@ -65,121 +65,121 @@ from service.store.views import (
     Pause,
     PlanEvent,
     PlanFigures,
-    PlanTerms,
+    PlanFilter,
     PlanView,
-    PointedScans,
     ProcessFacts,
     ProcessView,
     Proposal,
     ProposalFigures,
+    ReferenceScans,
     Request,
     ScanRecord,
     SourceProblem,
     StoreSettings,
     SupersededFigures,
+    TableFilter,
+    TableNamesPage,
     TableObjective,
     TableOrder,
-    TablePage,
     TableState,
-    TableTerms,
     Token,
     WorkBudget,
-    WrittenPartition,
+    WriteReport,
 )
-from service.store.work import Work
-from service.store.written import Written
+from service.store.work import CpuHistory
+from service.store.written import WriteReports
 
 __all__ = [
-    "EVERYTHING",
     "PARTITION_SCHEMA",
-    "Ambiguous",
+    "UNRESTRICTED",
+    "AccessChannel",
+    "AmbiguousId",
     "AuditEntry",
     "Bearer",
+    "BlockedPlan",
     "BulkAction",
+    "ConflictCount",
     "ConstraintViolated",
-    "Contest",
+    "DatabaseObserver",
     "DatabaseSum",
     "DatabaseUnreachable",
     "DeletionDay",
-    "Door",
     "ErrorClass",
     "Figures",
     "GroupView",
-    "HeldPlan",
     "IdempotencyMismatch",
-    "Known",
     "Leader",
     "NewestPlan",
     "NotFound",
     "Notification",
     "NotificationState",
     "PartitionLayout",
-    "PartitionsTaken",
+    "PartitionsLocked",
     "Pause",
     "PlanEvent",
     "PlanFigures",
-    "PlanTerms",
+    "PlanFilter",
     "PlanView",
-    "PointedScans",
     "ProcessFacts",
     "ProcessView",
     "Proposal",
     "ProposalFigures",
-    "Reach",
+    "ReferenceScans",
     "Request",
+    "RowCache",
     "ScanRecord",
-    "SchemaBehind",
+    "SchemaMismatch",
     "SourceProblem",
     "Store",
     "StoreError",
     "StoreSettings",
     "SupersededFigures",
+    "TableFilter",
+    "TableNamesPage",
     "TableObjective",
     "TableOrder",
-    "TablePage",
+    "TableScope",
     "TableState",
-    "TableTerms",
     "Token",
     "TrendPoint",
-    "Watcher",
     "WorkBudget",
-    "WrittenPartition",
+    "WriteReport",
     "WrongState",
 ]
 
 
 class Store(
     Claims,
-    Charges,
+    BudgetLedger,
     Lifecycle,
-    StagedParts,
-    Superseded,
-    Places,
-    FormerPlaces,
-    Found,
-    Planning,
+    StagedJournal,
+    SupersededVersions,
+    RelocationJournal,
+    PreviousLocations,
+    DiscoveredRelocations,
+    Scheduling,
     Proposals,
-    Holds,
+    PartitionLocks,
     Halts,
-    Listing,
+    PlanQueries,
     Requests,
-    Bulk,
-    Written,
+    BulkActions,
+    WriteReports,
     Tables,
-    TableLists,
-    Layouts,
+    TableQueries,
+    PartitionLayouts,
     Objectives,
     Leaders,
     Processes,
-    Sources,
+    SourceProblems,
     Tokens,
-    Audit,
+    AuditTrail,
     Notifications,
     Pruning,
     Trends,
-    Work,
+    CpuHistory,
 ):
-    """Implements ``lake.place_store.PlaceStore`` and everything the scheduler and the command line need. Thread-safe.
+    """Implements ``lake.place_store.RelocationStore`` and everything the scheduler and the command line need. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't
     be used. Leases, backoff, retention and leaders go by the database's clock.
@@ -192,17 +192,17 @@ class Store(
     @property
     def url(self) -> str:
         """The database's URL without anything secret."""
-        return self._database.shown
+        return self._database.display_url
 
-    def within(self, reach: Reach) -> "Store":
+    def limited_to(self, table_scope: TableScope) -> "Store":
         """The same store for whoever sees only the tables within ``reach``: all others are unknown."""
         limited = copy.copy(self)
-        limited._reach = reach
+        limited._table_scope = table_scope
         return limited
 
-    def watch(self, watcher: Watcher) -> None:
+    def set_observer(self, observer: DatabaseObserver) -> None:
         """Tell ``watcher`` from now on how every call to the database ends."""
-        self._database.watcher = watcher
+        self._database.observer = observer
 
     def check(self) -> None:
         """Raise SchemaBehind unless the schema is this lakefold's, DatabaseUnreachable where nothing answers."""

@@ -7,38 +7,38 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from service.store.base import StorePart, storable
-from service.store.clock import db_now, milliseconds, moment
+from service.store.base import StorePart, storable_text
+from service.store.clock import datetime_from_ms, db_now, timedelta_to_ms
 from service.store.models import AuditRow
-from service.store.views import AuditEntry, Door
+from service.store.views import AccessChannel, AuditEntry
 
 #: through which what is done now came in: a command of this machine unless somebody says otherwise
-door: ContextVar[Door] = ContextVar("door", default=Door.CLI)
+current_channel: ContextVar[AccessChannel] = ContextVar("door", default=AccessChannel.CLI)
 #: entries kept at most, whatever their age
-MOST_ENTRIES = 100_000
+MAX_ENTRIES = 100_000
 
 
-def audited(
+def record_audit(
     connection: Connection, actor: str, action: str, *, table: str | None = None, subject: str = "", detail: str = ""
 ) -> None:
     """Note that ``actor`` did ``action`` to ``subject`` (a plan, a request, a token) of ``table``."""
     connection.execute(
         insert(AuditRow).values(
             at_ms=db_now(),
-            actor=storable(actor),
-            door=door.get(),
+            actor=storable_text(actor),
+            door=current_channel.get(),
             action=action,
             table_name=table,
-            subject=storable(subject),
-            detail=storable(detail),
+            subject=storable_text(subject),
+            detail=storable_text(detail),
         )
     )
 
 
-class Audit(StorePart):
+class AuditTrail(StorePart):
     """Who asked for what."""
 
-    def audit(
+    def audit_entries(
         self,
         *,
         table: str | None = None,
@@ -48,7 +48,7 @@ class Audit(StorePart):
         after: int | None = None,
     ) -> list[AuditEntry]:
         """Entries newest first, at most ``limit``; those behind the one with the number ``after``."""
-        query = select(AuditRow.__table__).where(self._seen(AuditRow.table_name))
+        query = select(AuditRow.__table__).where(self._is_in_scope(AuditRow.table_name))
         for value, column in ((table, AuditRow.table_name), (actor, AuditRow.actor), (action, AuditRow.action)):
             if value is not None:
                 query = query.where(column == value)
@@ -57,12 +57,12 @@ class Audit(StorePart):
         with self._database.read() as connection:
             return [_entry(row) for row in connection.execute(query.order_by(AuditRow.id.desc()).limit(limit))]
 
-    def prune_audit(self, keep: timedelta) -> int:
-        """Forget entries older than ``keep``, 0 for none, and all but the newest ``MOST_ENTRIES``; how many."""
+    def prune_audit(self, retention: timedelta) -> int:
+        """Forget entries older than ``keep``, 0 for none, and all but the newest ``MAX_ENTRIES``; how many."""
         newest = select(func.coalesce(func.max(AuditRow.id), 0)).scalar_subquery()
-        gone = AuditRow.id <= newest - MOST_ENTRIES
-        if keep:
-            gone |= AuditRow.at_ms < db_now() - milliseconds(keep)
+        gone = AuditRow.id <= newest - MAX_ENTRIES
+        if retention:
+            gone |= AuditRow.at_ms < db_now() - timedelta_to_ms(retention)
         with self._database.write() as connection:
             return int(connection.execute(delete(AuditRow).where(gone)).rowcount)
 
@@ -70,9 +70,9 @@ class Audit(StorePart):
 def _entry(row: Any) -> AuditEntry:
     return AuditEntry(
         number=row.id,
-        at=moment(row.at_ms),
+        at=datetime_from_ms(row.at_ms),
         actor=row.actor,
-        door=Door(row.door),
+        door=AccessChannel(row.door),
         action=row.action,
         table=row.table_name,
         subject=row.subject,

@@ -24,17 +24,17 @@ from sqlalchemy.orm import DeclarativeBase
 
 from lake.errors import LeaseLost
 from lake.plan import Claim, PlanState
-from lake.redaction import hide
+from lake.redaction import redact
 from service.store.clock import db_now
 from service.store.engine import Database
 from service.store.models import EventRow, PlanRow
-from service.store.reach import EVERYTHING
+from service.store.reach import UNRESTRICTED
 from service.store.views import StoreSettings
 
 #: named in one statement, and brought over in one value; SQLite takes 32,766 of what is named at most
-_AT_ONCE = 1000
+_BATCH_SIZE = 1000
 #: an error of a JVM can be a page; the head of it names the cause
-_LONGEST_TEXT = 4000
+_MAX_TEXT_LENGTH = 4000
 _DECODER = json.JSONDecoder()
 
 
@@ -42,7 +42,7 @@ Made = TypeVar("Made")
 Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
 
 
-class Known:
+class RowCache:
     """Objects made of rows at earlier readings: a row that comes again unchanged is not converted again.
 
     For one thread at a time.
@@ -51,12 +51,12 @@ class Known:
     def __init__(self) -> None:
         self._made: dict[str, dict[tuple[Any, ...], Any]] = {}
 
-    def new(self, noun: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    def uncached_rows(self, noun: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
         """Those of ``rows`` that the last reading did not have."""
         before = self._made.get(noun, {})
         return [row for row in rows if tuple(row) not in before]
 
-    def all(self, noun: str, rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Made]) -> list[Made]:
+    def objects_of(self, noun: str, rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Made]) -> list[Made]:
         """The object of each of ``rows``, which are distinct. Objects of other rows are forgotten."""
         before, made = self._made.get(noun, {}), {}
         for row in map(tuple, rows):
@@ -69,31 +69,33 @@ class Known:
 class StorePart:
     """A part of ``Store``: methods around one noun, on one database.
 
-    ``_reach`` are the tables of which it tells and changes anything; the others are not there.
+    ``_table_scope`` are the tables of which it tells and changes anything; the others are not there.
     """
 
     def __init__(self, database: Database, settings: StoreSettings) -> None:
         self._database = database
         self._settings = settings
-        self._reach = EVERYTHING
+        self._table_scope = UNRESTRICTED
 
-    def _seen(self, table_name: Any) -> ColumnElement[bool]:
+    def _is_in_scope(self, table_name: Any) -> ColumnElement[bool]:
         """That the table whose name is in this column is within reach."""
-        return self._reach.condition(table_name, self._database.dialect)
+        return self._table_scope.sql_condition(table_name, self._database.dialect)
 
-    def _of_tables(self, connection: Connection, query: "OfTables", names: Collection[str] | None) -> list[list[Any]]:
+    def _rows_of_tables(
+        self, connection: Connection, query: "TablesQuery", names: Collection[str] | None
+    ) -> list[list[Any]]:
         """The rows of ``query`` of all tables within reach, or of those of ``names`` that are."""
         if names is None:
-            return at_once(connection, query.every.where(self._seen(query.name)))
-        return query.named.rows(connection, names=[name for name in names if self._reach.sees(name)])
+            return fetch_packed(connection, query.all_tables.where(self._is_in_scope(query.name_column)))
+        return query.named_tables.rows(connection, names=[name for name in names if self._table_scope.has_table(name)])
 
 
-def storable(text: str) -> str:
+def storable_text(text: str) -> str:
     """``text`` without secrets, cut to a sane length and without what PostgreSQL can't hold."""
-    return hide(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_LONGEST_TEXT]
+    return redact(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_MAX_TEXT_LENGTH]
 
 
-def own_key(actor: str, key: str | None) -> str | None:
+def actor_idempotency_key(actor: str, key: str | None) -> str | None:
     """An idempotency key as it is kept, unique among those of its actor, in whose name there is no line break."""
     return None if key is None else f"{actor}\n{key}"
 
@@ -125,12 +127,12 @@ def record_event(
             to_state=after,
             epoch=epoch,
             actor=actor,
-            reason=storable(reason),
+            reason=storable_text(reason),
         )
     )
 
 
-class AtOnce:
+class PackedQuery:
     """A query whose rows come in one value: numbers, texts and None, JSON as text.
 
     SQLite's driver lets other threads go first at each row. Where one of them computes, ten thousand rows would wait
@@ -139,40 +141,40 @@ class AtOnce:
 
     def __init__(self, query: Select[*tuple[Any, ...]]) -> None:
         self._query = query
-        self._packed: dict[str, Select[Any]] = {}
+        self._queries_by_dialect: dict[str, Select[Any]] = {}
 
     def rows(self, connection: Connection, **parameters: Any) -> list[list[Any]]:
         """Its rows, in no order that anybody promises."""
         dialect = connection.dialect.name
-        if dialect not in self._packed:
-            self._packed[dialect] = _packed(self._query, dialect)
-        return _rows_of(connection.execute(self._packed[dialect], parameters).scalar_one() or "[]")
+        if dialect not in self._queries_by_dialect:
+            self._queries_by_dialect[dialect] = _packed_query(self._query, dialect)
+        return _parse_rows(connection.execute(self._queries_by_dialect[dialect], parameters).scalar_one() or "[]")
 
 
-class OfTables:
+class TablesQuery:
     """A query about tables whose rows come at once: of ``every`` table, or of those ``named``.
 
     ``name`` is the column that the table's name is in; the parameter of ``named`` is ``names``.
     """
 
-    def __init__(self, every: Select[*tuple[Any, ...]], name: Any) -> None:
-        self.every, self.name = every, name
-        self.named = AtOnce(every.where(name.in_(bindparam("names", expanding=True))))
+    def __init__(self, all_tables: Select[*tuple[Any, ...]], name_column: Any) -> None:
+        self.all_tables, self.name_column = all_tables, name_column
+        self.named_tables = PackedQuery(all_tables.where(name_column.in_(bindparam("names", expanding=True))))
 
 
-def at_once(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
-    """The rows of a query that is made for this call, as ``AtOnce`` brings them over."""
-    return AtOnce(query).rows(connection)
+def fetch_packed(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
+    """The rows of a query that is made for this call, as ``PackedQuery`` brings them over."""
+    return PackedQuery(query).rows(connection)
 
 
-def _packed(query: Select[*tuple[Any, ...]], dialect: str) -> Select[Any]:
+def _packed_query(query: Select[*tuple[Any, ...]], dialect: str) -> Select[Any]:
     rows = query.subquery()
     if dialect == "postgresql":
         return select(cast(func.json_agg(func.json_build_array(*rows.c)), Text))
     return select(func.json_group_array(func.json_array(*rows.c)))
 
 
-def _rows_of(text: str) -> list[list[Any]]:
+def _parse_rows(text: str) -> list[list[Any]]:
     """An array of arrays, parsed one by one: whoever waits for this thread does not wait for ten thousand of them."""
     rows, at = [], text.find("[", 1)
     while at > 0:
@@ -182,18 +184,18 @@ def _rows_of(text: str) -> list[list[Any]]:
     return rows
 
 
-def in_batches(named: Sequence[Made]) -> Iterator[Sequence[Made]]:
+def in_batches(items: Sequence[Made]) -> Iterator[Sequence[Made]]:
     """``named`` in pieces that a statement can have; none of nothing."""
-    for begin in range(0, len(named), _AT_ONCE):
-        yield named[begin : begin + _AT_ONCE]
+    for begin in range(0, len(items), _BATCH_SIZE):
+        yield items[begin : begin + _BATCH_SIZE]
 
 
-def locked(query: Query) -> Query:
+def with_row_locks(query: Query) -> Query:
     """``query`` holding its rows until the transaction ends, where the database has row locks (SQLite needs none)."""
     return query.with_for_update(key_share=True)
 
 
-def fence(claim: Claim) -> tuple[Any, ...]:
+def claim_conditions(claim: Claim) -> tuple[Any, ...]:
     """What holds of a plan's row for as long as it is the claim's."""
     return (
         PlanRow.id == claim.plan.plan_id,
@@ -203,20 +205,20 @@ def fence(claim: Claim) -> tuple[Any, ...]:
     )
 
 
-def lost(claim: Claim) -> LeaseLost:
+def lease_lost_error(claim: Claim) -> LeaseLost:
     """What a write that touched no row raises."""
     return LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch} has passed)")
 
 
-def hold(connection: Connection, claim: Claim) -> Row[Any]:
+def lock_claimed_row(connection: Connection, claim: Claim) -> Row[Any]:
     """The plan's row, locked and still the claim's. Raises LeaseLost."""
-    row = connection.execute(locked(select(PlanRow.__table__).where(*fence(claim)))).one_or_none()
+    row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*claim_conditions(claim)))).one_or_none()
     if row is None:
-        raise lost(claim)
+        raise lease_lost_error(claim)
     return row
 
 
 def fenced_update(connection: Connection, claim: Claim, values: Mapping[str, Any]) -> None:
     """Change the plan's row while it is the claim's. Raises LeaseLost."""
-    if connection.execute(update(PlanRow).where(*fence(claim)).values(**values)).rowcount != 1:
-        raise lost(claim)
+    if connection.execute(update(PlanRow).where(*claim_conditions(claim)).values(**values)).rowcount != 1:
+        raise lease_lost_error(claim)

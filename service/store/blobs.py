@@ -9,21 +9,21 @@ import zstandard
 from lake.model import FileSlice
 
 #: bumped when the order of a slice's fields below changes
-_VERSION = 1
+_SLICES_VERSION = 1
 
 
-def pack(slices: Sequence[FileSlice]) -> bytes:
+def pack_slices(slices: Sequence[FileSlice]) -> bytes:
     """``slices``, all of one partition, without that partition."""
     rows = [[s.file_id, s.path, s.bytes, s.rows, s.log_files, s.log_bytes] for s in slices]
-    text = json.dumps({"version": _VERSION, "slices": rows}, separators=(",", ":"))
+    text = json.dumps({"version": _SLICES_VERSION, "slices": rows}, separators=(",", ":"))
     return zstandard.ZstdCompressor(level=3).compress(text.encode())
 
 
-def unpack(blob: bytes, partition: str) -> tuple[FileSlice, ...]:
+def unpack_slices(blob: bytes, partition: str) -> tuple[FileSlice, ...]:
     """What ``pack`` got, in ``partition``. Raises ValueError for a blob of a newer lakefold."""
     document = json.loads(zstandard.ZstdDecompressor().decompress(blob))
-    if document["version"] != _VERSION:
-        raise ValueError(f"this lakefold reads file lists of version {_VERSION}, not {document['version']}")
+    if document["version"] != _SLICES_VERSION:
+        raise ValueError(f"this lakefold reads file lists of version {_SLICES_VERSION}, not {document['version']}")
     return tuple(
         FileSlice(
             partition=partition,

@@ -8,13 +8,13 @@ from sqlalchemy import Connection, Row, update
 from lake.plan import PlanState
 from service.store.base import record_event
 from service.store.clock import db_now
-from service.store.holds import free
+from service.store.holds import release_plan_partitions
 from service.store.models import PlanRow
-from service.store.notifications import tell
+from service.store.notifications import enqueue_notification
 from service.store.views import StoreSettings
 
 
-def cancel_requested(
+def cancel_requested_plan(
     connection: Connection, settings: StoreSettings, row: Row[Any], *, actor: str, reason: str, **values: Any
 ) -> None:
     """Cancel the requested plan of a locked ``row``; ``values`` are what its row says of it besides."""
@@ -32,9 +32,9 @@ def cancel_requested(
             **values,
         )
     )
-    free(connection, row.id)
+    release_plan_partitions(connection, row.id)
     figures = {"input_files": row.input_files, "input_bytes": row.input_bytes, "attempts": row.attempts}
-    tell(
+    enqueue_notification(
         connection,
         settings,
         "plan.cancelled",

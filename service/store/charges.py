@@ -14,172 +14,198 @@ from typing import Any
 from sqlalchemy import Connection, case, delete, func, insert, select, text
 
 from lake.plan import PlanState
-from planner.budgets import DAY, HOUR, NOTHING, UNLIMITED, Amount, Used, Waiting, keep_back, pick
+from planner.budgets import (
+    DAY,
+    HOUR,
+    UNLIMITED,
+    ZERO,
+    BudgetUsage,
+    QueuedPlan,
+    WorkAmount,
+    blocked_by_table_budget,
+    startable_plans,
+)
 from service.store.base import StorePart
-from service.store.clock import db_now, milliseconds, moment
+from service.store.clock import datetime_from_ms, db_now, timedelta_to_ms
 from service.store.models import ChargeRow, PlanRow
-from service.store.queue import claimable
-from service.store.views import HeldPlan, Limits, StoreSettings, WorkBudget
-from service.store.work import cpu_milliseconds
+from service.store.queue import claimable_plans
+from service.store.views import BlockedPlan, StoreSettings, WorkBudget, WorkLimits
+from service.store.work import attempt_cpu_ms
 
 #: any number, the same in every lakefold: claims that are held to budgets take turns
-_TURN = 0x6C616B66
-_DAY_MS = milliseconds(DAY)
+_CLAIM_LOCK_KEY = 0x6C616B66
+_DAY_MS = timedelta_to_ms(DAY)
 
 
-def take_turns(connection: Connection) -> None:
+def serialize_claims(connection: Connection) -> None:
     """Let one claim after the other look at what is left and charge, until the transaction ends.
 
     SQLite's writers take turns anyway.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _TURN})
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CLAIM_LOCK_KEY})
 
 
-def charge(connection: Connection, plan: Waiting) -> None:
+def charge_prediction(connection: Connection, plan: QueuedPlan) -> None:
     """Charge what a plan is predicted to take, and forget what no budget counts any more; in one's turn."""
     connection.execute(delete(ChargeRow).where(ChargeRow.at_ms <= db_now() - _DAY_MS))
-    _insert(connection, plan.plan_id, plan.table, plan.cost)
+    _insert_charge(connection, plan.plan_id, plan.table, plan.cost)
 
 
-def _insert(connection: Connection, plan_id: str, table: str, amount: Amount) -> None:
+def _insert_charge(connection: Connection, plan_id: str, table: str, amount: WorkAmount) -> None:
     values = {"bytes": amount.bytes, "cpu_ms": amount.cpu_ms}
     connection.execute(insert(ChargeRow).values(plan_id=plan_id, table_name=table, at_ms=db_now(), **values))
 
 
-def predicted(row: Any) -> Amount:
+def predicted_cost(row: Any) -> WorkAmount:
     """What a plan's row says it takes; of one from before predictions were made its bytes."""
-    return Amount(bytes=row.input_bytes, cpu_ms=row.predicted_cpu_ms or 0)
+    return WorkAmount(bytes=row.input_bytes, cpu_ms=row.predicted_cpu_ms or 0)
 
 
-def settle(connection: Connection, plan_id: str, cores: float) -> None:
+def charge_excess(connection: Connection, plan_id: str, cores: float) -> None:
     """Charge what the last attempt at a plan took beyond its prediction; it has left inflight."""
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
-    completed, before = row.state == PlanState.COMPLETED, predicted(row)
+    completed, before = row.state == PlanState.COMPLETED, predicted_cost(row)
     written = row.bytes_after if completed else row.progress_bytes_done
-    used = cpu_milliseconds(row.milliseconds, row.rewrite_cpu_ms, cores, completed=completed)
-    more = Amount(bytes=max(0, written - before.bytes), cpu_ms=max(0, used - before.cpu_ms))
-    if more != NOTHING:
-        _insert(connection, row.id, row.table_name, more)
+    used = attempt_cpu_ms(row.milliseconds, row.rewrite_cpu_ms, cores, completed=completed)
+    more = WorkAmount(bytes=max(0, written - before.bytes), cpu_ms=max(0, used - before.cpu_ms))
+    if more != ZERO:
+        _insert_charge(connection, row.id, row.table_name, more)
 
 
-class Accounts:
+class BudgetState:
     """What was charged, and the limits, as one transaction sees them."""
 
-    def __init__(self, connection: Connection, limits: Limits) -> None:
+    def __init__(self, connection: Connection, limits: WorkLimits) -> None:
         self._limits = limits
         self.now_ms: int = connection.execute(select(db_now())).scalar_one()
-        self.now = moment(self.now_ms)
-        of_hour = ChargeRow.at_ms > self.now_ms - milliseconds(HOUR)
+        self.now = datetime_from_ms(self.now_ms)
+        of_hour = ChargeRow.at_ms > self.now_ms - timedelta_to_ms(HOUR)
         sums = [
-            func.sum(case((when, column), else_=0)) for when in (of_hour, ChargeRow.at_ms > 0) for column in _AMOUNT
+            func.sum(case((when, column), else_=0))
+            for when in (of_hour, ChargeRow.at_ms > 0)
+            for column in _COST_COLUMNS
         ]
         query = select(ChargeRow.table_name, *sums).where(ChargeRow.at_ms > self.now_ms - _DAY_MS)
-        self.used = {
-            table: Used(
-                hour=Amount(bytes=int(hour_bytes), cpu_ms=int(hour_cpu)),
-                day=Amount(bytes=int(day_bytes), cpu_ms=int(day_cpu)),
+        self.usage_by_table = {
+            table: BudgetUsage(
+                hour=WorkAmount(bytes=int(hour_bytes), cpu_ms=int(hour_cpu)),
+                day=WorkAmount(bytes=int(day_bytes), cpu_ms=int(day_cpu)),
             )
             for table, hour_bytes, hour_cpu, day_bytes, day_cpu in connection.execute(
                 query.group_by(ChargeRow.table_name)
             )
         }
-        self.used_in_all = sum(self.used.values(), Used())
-        self.left = limits.budget.left(self.used_in_all)
+        self.total_usage = sum(self.usage_by_table.values(), BudgetUsage())
+        self.remaining = limits.budget.remaining(self.total_usage)
 
-    def left_of(self, table: str) -> Amount:
+    def remaining_of_table(self, table: str) -> WorkAmount:
         """What is left of the budget of one table."""
-        return self._limits.of(table).budget.left(self.used.get(table, Used()))
+        return self._limits.for_table(table).budget.remaining(self.usage_by_table.get(table, BudgetUsage()))
 
-    def opens_at(self, table: str) -> datetime | None:
+    def next_open_at(self, table: str) -> datetime | None:
         """When plans of a table may start again; None where they may now."""
-        hours = self._limits.of(table).hours
-        return None if hours.are_open(self.now) else hours.open_at(self.now)
+        hours = self._limits.for_table(table).schedule
+        return None if hours.is_open(self.now) else hours.next_open_at(self.now)
 
-    def never(self, plan: Waiting) -> bool:
+    def can_never_start(self, plan: QueuedPlan) -> bool:
         """Whether a plan is larger than a whole budget, so that it is not in anybody's way either."""
-        own = self._limits.of(plan.table).budget.whole
-        return not plan.cost.fits(self._limits.budget.whole.least(own))
+        own = self._limits.for_table(plan.table).budget.largest_plan
+        return not plan.cost.is_within(self._limits.budget.largest_plan.elementwise_min(own))
 
-    def startable(self, queue: list[Waiting]) -> Iterator[Waiting]:
+    def startable(self, queue: list[QueuedPlan]) -> Iterator[QueuedPlan]:
         """Those of ``queue`` that may start."""
-        return pick(self._in_line(queue), self.left, self.left_of)
+        return startable_plans(self._waiting_for_budget(queue), self.remaining, self.remaining_of_table)
 
-    def _in_line(self, queue: list[Waiting]) -> list[Waiting]:
+    def _waiting_for_budget(self, queue: list[QueuedPlan]) -> list[QueuedPlan]:
         """Those of ``queue`` that wait for nothing but budgets."""
-        open_ = {table: self.opens_at(table) is None for table in {plan.table for plan in queue}}
-        return [plan for plan in queue if open_[plan.table] and not self.never(plan)]
+        open_ = {table: self.next_open_at(table) is None for table in {plan.table for plan in queue}}
+        return [plan for plan in queue if open_[plan.table] and not self.can_never_start(plan)]
 
-    def held(self, queue: list[Waiting], frees_at: datetime | None) -> list[HeldPlan]:
+    def blocked(self, queue: list[QueuedPlan], next_release_at: datetime | None) -> list[BlockedPlan]:
         """Those of ``queue`` that may not start, each with the reason; something is given back at ``frees_at``."""
         starting = {plan.plan_id for plan in self.startable(queue)}
-        by = keep_back(self._in_line(queue), self.left, self.left_of)
-        return [self._why(plan, by.get(plan.plan_id), frees_at) for plan in queue if plan.plan_id not in starting]
+        by = blocked_by_table_budget(self._waiting_for_budget(queue), self.remaining, self.remaining_of_table)
+        return [
+            self._blocked_plan(plan, by.get(plan.plan_id), next_release_at)
+            for plan in queue
+            if plan.plan_id not in starting
+        ]
 
-    def _why(self, plan: Waiting, by: Waiting | None, frees_at: datetime | None) -> HeldPlan:
-        held = HeldPlan(plan_id=plan.plan_id, table=plan.table, kind="budget", own=False, until=frees_at)
-        opens_at = self.opens_at(plan.table)
-        if self.never(plan):
-            own = not plan.cost.fits(self._limits.of(plan.table).budget.whole)
-            return replace(held, kind="never", own=own, until=None)
+    def _blocked_plan(
+        self, plan: QueuedPlan, blocker: QueuedPlan | None, next_release_at: datetime | None
+    ) -> BlockedPlan:
+        held = BlockedPlan(
+            plan_id=plan.plan_id, table=plan.table, kind="budget", is_table_budget=False, until=next_release_at
+        )
+        opens_at = self.next_open_at(plan.table)
+        if self.can_never_start(plan):
+            own = not plan.cost.is_within(self._limits.for_table(plan.table).budget.largest_plan)
+            return replace(held, kind="never", is_table_budget=own, until=None)
         if opens_at is not None:
-            return replace(held, kind="window", own=True, until=opens_at)
-        if by is None:
+            return replace(held, kind="window", is_table_budget=True, until=opens_at)
+        if blocker is None:
             return held
-        return replace(held, own=True) if by == plan else replace(held, behind=(by.plan_id, by.table))
+        return (
+            replace(held, is_table_budget=True)
+            if blocker == plan
+            else replace(held, blocker=(blocker.plan_id, blocker.table))
+        )
 
 
-_AMOUNT = (ChargeRow.bytes, ChargeRow.cpu_ms)
+_COST_COLUMNS = (ChargeRow.bytes, ChargeRow.cpu_ms)
 
 
-def waiting(rows: Any) -> list[Waiting]:
+def queued_plans(rows: Any) -> list[QueuedPlan]:
     """Rows of claimable plans, in their order, as what is picked from."""
-    return [Waiting(plan_id=row.id, table=row.table_name, cost=predicted(row)) for row in rows]
+    return [QueuedPlan(plan_id=row.id, table=row.table_name, cost=predicted_cost(row)) for row in rows]
 
 
-def _frees_at(connection: Connection, now_ms: int) -> datetime | None:
+def _next_release_at(connection: Connection, now_ms: int) -> datetime | None:
     """When the next charge leaves the last 60 minutes or the last 24 hours; None without any."""
     moments = []
     for span in (HOUR, DAY):
-        oldest = select(func.min(ChargeRow.at_ms)).where(ChargeRow.at_ms > now_ms - milliseconds(span))
+        oldest = select(func.min(ChargeRow.at_ms)).where(ChargeRow.at_ms > now_ms - timedelta_to_ms(span))
         at_ms = connection.execute(oldest).scalar_one()
         if at_ms is not None:
-            moments.append(moment(at_ms) + span)
+            moments.append(datetime_from_ms(at_ms) + span)
     return min(moments, default=None)
 
 
-def held_plans(connection: Connection, settings: StoreSettings) -> list[HeldPlan]:
+def blocked_plans(connection: Connection, settings: StoreSettings) -> list[BlockedPlan]:
     """The plans that are due and may not start, each with the reason."""
-    if not settings.limits.any:
+    if not settings.limits.is_limited:
         return []
-    accounts = Accounts(connection, settings.limits)
-    queue = waiting(connection.execute(claimable(settings)))
-    return accounts.held(queue, _frees_at(connection, accounts.now_ms))
+    accounts = BudgetState(connection, settings.limits)
+    queue = queued_plans(connection.execute(claimable_plans(settings)))
+    return accounts.blocked(queue, _next_release_at(connection, accounts.now_ms))
 
 
-class Charges(StorePart):
+class BudgetLedger(StorePart):
     """Budgets and hours, for whoever asks why work waits."""
 
     def work_budget(self) -> WorkBudget:
         """What was used of the budgets, and the plans that could start but for a budget or their table's hours."""
         limits = self._settings.limits
         with self._database.read() as connection:
-            used = Accounts(connection, limits).used_in_all if limits.any else Used()
-            held = held_plans(connection, self._settings)
-        return WorkBudget(budget=limits.budget, used=used, held=tuple(held)).within(self._reach)
+            used = BudgetState(connection, limits).total_usage if limits.is_limited else BudgetUsage()
+            held = blocked_plans(connection, self._settings)
+        return WorkBudget(budget=limits.budget, usage=used, blocked_plans=tuple(held)).limited_to(self._table_scope)
 
-    def room(self, table: str, without: Collection[str] = ()) -> Amount:
+    def remaining_table_budget(self, table: str, excluded: Collection[str] = ()) -> WorkAmount:
         """What may yet be planned within the budget of ``table``: what is left of it, without what waits already.
 
         Plans ``without`` which it is planned, and those that can never start, take none of it.
         """
         limits = self._settings.limits
-        if not limits.of(table).budget.is_set:
+        if not limits.for_table(table).budget.is_set:
             return UNLIMITED
         requested = select(PlanRow.id, PlanRow.table_name, PlanRow.input_bytes, PlanRow.predicted_cpu_ms).where(
             PlanRow.table_name == table, PlanRow.state == PlanState.REQUESTED
         )
         with self._database.read() as connection:
-            accounts = Accounts(connection, limits)
-            waits = [plan for plan in waiting(connection.execute(requested)) if plan.plan_id not in without]
-            return accounts.left_of(table) - sum((plan.cost for plan in waits if not accounts.never(plan)), NOTHING)
+            accounts = BudgetState(connection, limits)
+            waits = [plan for plan in queued_plans(connection.execute(requested)) if plan.plan_id not in excluded]
+            return accounts.remaining_of_table(table) - sum(
+                (plan.cost for plan in waits if not accounts.can_never_start(plan)), ZERO
+            )

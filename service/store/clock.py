@@ -36,21 +36,21 @@ def _postgresql_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
     return "(SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT))"
 
 
-def milliseconds(span: timedelta) -> int:
+def timedelta_to_ms(span: timedelta) -> int:
     """``span`` in whole milliseconds."""
     return span // timedelta(milliseconds=1)
 
 
-def to_ms(moment: datetime) -> int:
+def datetime_to_ms(moment: datetime) -> int:
     """A timezone-aware moment as the database keeps it."""
-    return milliseconds(moment - _EPOCH)
+    return timedelta_to_ms(moment - _EPOCH)
 
 
-def moment(ms: int) -> datetime:
+def datetime_from_ms(ms: int) -> datetime:
     """What the database keeps as a moment in UTC."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
-def optional_moment(ms: int | None) -> datetime | None:
+def optional_datetime_from_ms(ms: int | None) -> datetime | None:
     """``moment`` where there is one."""
-    return None if ms is None else moment(ms)
+    return None if ms is None else datetime_from_ms(ms)

@@ -14,20 +14,20 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from service.store.errors import ConstraintViolated, DatabaseUnreachable, SchemaBehind, StoreError
+from service.store.errors import ConstraintViolated, DatabaseUnreachable, SchemaMismatch, StoreError
 
 logger = logging.getLogger(__name__)
 
-SETTING = "database.url"
-UPGRADE = "run: lakefold db upgrade"
+URL_SETTING = "database.url"
+UPGRADE_HINT = "run: lakefold db upgrade"
 #: how long a writer waits for another's transaction, and any caller for a connection; all of ours are short
 LOCK_WAIT_SECONDS = 15
 #: what a stopped process loses its transaction after, before those who wait for its locks give up
-_IDLE_SECONDS = 10
+_IDLE_TRANSACTION_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ConnectionTimeouts:
     """How long PostgreSQL may take, each on its own: to connect, to run a statement, and to say anything at all.
 
     The last one is this side's: a server that is stopped, or a proxy before it, still acknowledges what it is sent.
@@ -35,15 +35,15 @@ class Limits:
 
     connect_seconds: int = 10
     statement_seconds: int = 30
-    answer_seconds: float = 35.0
+    response_seconds: float = 35.0
 
 
-ORDINARY = Limits()
+DEFAULT_TIMEOUTS = ConnectionTimeouts()
 #: what says that this process is alive: two tries of it pass before a lease of the default length has run out
-URGENT = Limits(connect_seconds=5, statement_seconds=10, answer_seconds=12.0)
+HEARTBEAT_TIMEOUTS = ConnectionTimeouts(connect_seconds=5, statement_seconds=10, response_seconds=12.0)
 #: the kernel gives up a connection whose other end is silent after so long
-_SILENT_SECONDS = 10
-_SECRETS = frozenset({"password", "passfile", "sslpassword", "sslkey"})
+_TCP_TIMEOUT_SECONDS = 10
+_SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword", "sslkey"})
 #: SQLSTATEs of a table and of a column that does not exist
 _MISSING_STATES = frozenset({"42P01", "42703"})
 _MISSING_TEXTS = ("no such table", "no such column", "has no column named")
@@ -55,31 +55,31 @@ def parse_url(text: str) -> URL:
         url = make_url(text)
     except ArgumentError as error:
         raise StoreError(
-            f"{SETTING} is not a database URL; write sqlite:////path/to/file or postgresql+psycopg://user@host/name"
+            f"{URL_SETTING} is not a database URL; write sqlite:////path/to/file or postgresql+psycopg://user@host/name"
         ) from error
     if url.get_backend_name() == "postgresql":
         return url.set(drivername="postgresql+psycopg")
     if url.get_backend_name() != "sqlite":
-        raise StoreError(f"{SETTING}: lakefold works with sqlite and postgresql, not with {url.get_backend_name()}")
+        raise StoreError(f"{URL_SETTING}: lakefold works with sqlite and postgresql, not with {url.get_backend_name()}")
     if not url.database or url.database == ":memory:":
         raise StoreError(
-            f"{SETTING}: SQLite needs a file that all threads and processes share: sqlite:////path/to/file"
+            f"{URL_SETTING}: SQLite needs a file that all threads and processes share: sqlite:////path/to/file"
         )
     return url
 
 
-def display_url(url: URL) -> str:
+def redacted_url(url: URL) -> str:
     """``url`` without anything secret."""
-    return url.difference_update_query(sorted(_SECRETS)).render_as_string()
+    return url.difference_update_query(sorted(_SECRET_PARAMETERS)).render_as_string()
 
 
-class Watcher:
+class DatabaseObserver:
     """Base of whoever is told how calls to a database end; by itself it ignores everything. Thread-safe, and quick."""
 
-    def answered(self, began: float) -> None:
+    def call_succeeded(self, began: float) -> None:
         """A transaction that began at ``began`` (seconds, monotonic) ended without an error of the database."""
 
-    def failed(self, error: StoreError) -> None:
+    def call_failed(self, error: StoreError) -> None:
         """A transaction ended in an error of the database."""
 
 
@@ -87,24 +87,26 @@ class Database:
     """Connections to one database. Thread-safe; connects at the first use."""
 
     def __init__(self, url: str) -> None:
-        self.watcher = Watcher()
+        self.observer = DatabaseObserver()
         self.url = parse_url(url)
-        self.shown = display_url(self.url)
+        self.display_url = redacted_url(self.url)
         self.dialect = self.url.get_backend_name()
-        self._engine = self._make(ORDINARY)
+        self._engine = self._create_engine(DEFAULT_TIMEOUTS)
         self._writer = self._engine.execution_options(lakefold_write=True)
         # Connections of their own, as many as ask for one: calls that hang must not keep a lease from being renewed.
-        self._lifeline = self._make(URGENT, pool_size=1, max_overflow=-1).execution_options(lakefold_write=True)
-        self._turn = threading.Lock()
+        self._urgent_writer = self._create_engine(HEARTBEAT_TIMEOUTS, pool_size=1, max_overflow=-1).execution_options(
+            lakefold_write=True
+        )
+        self._sqlite_lock = threading.Lock()
         self._reader = self._engine
         if self.dialect == "postgresql":
             self._reader = self._engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
             )  # several queries of one view see one moment, as they do on SQLite
 
-    def _make(self, limits: Limits | None, **pool: int) -> Engine:
+    def _create_engine(self, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
         make = _sqlite_engine if self.dialect == "sqlite" else _postgresql_engine
-        return make(self.url, limits, pool_timeout=LOCK_WAIT_SECONDS, **pool)
+        return make(self.url, timeouts, pool_timeout=LOCK_WAIT_SECONDS, **pool)
 
     @property
     def sqlite_file(self) -> Path | None:
@@ -119,22 +121,26 @@ class Database:
         the database's one write lock from its first line (BEGIN IMMEDIATE), so that what it reads cannot change before
         it writes. Raises DatabaseUnreachable, SchemaBehind, ConstraintViolated, StoreError.
         """
-        engine = self._lifeline if urgent else self._writer
-        with self.errors(), self._in_turn(), engine.begin() as connection:
+        engine = self._urgent_writer if urgent else self._writer
+        with self.translated_errors(), self._sqlite_write_turn(), engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def write_at_leisure(self) -> Iterator[Connection]:
+    def write_without_timeout(self) -> Iterator[Connection]:
         """``write`` for what may take as long as it likes: nothing but a silent network ends it."""
-        engine = self._make(None)
+        engine = self._create_engine(None)
         try:
-            with self.errors(), self._in_turn(), engine.execution_options(lakefold_write=True).begin() as connection:
+            with (
+                self.translated_errors(),
+                self._sqlite_write_turn(),
+                engine.execution_options(lakefold_write=True).begin() as connection,
+            ):
                 yield connection
         finally:
             engine.dispose()
 
     @contextmanager
-    def _in_turn(self) -> Iterator[None]:
+    def _sqlite_write_turn(self) -> Iterator[None]:
         """On SQLite one thread of this process at a time asks for the write lock.
 
         SQLite gives it to whoever happens to ask while it is free, and who found it taken sleeps before he asks again:
@@ -143,68 +149,73 @@ class Database:
         if self.dialect != "sqlite":
             yield
             return
-        if not self._turn.acquire(timeout=LOCK_WAIT_SECONDS):
-            raise DatabaseUnreachable(self._unreachable("database is locked"))
+        if not self._sqlite_lock.acquire(timeout=LOCK_WAIT_SECONDS):
+            raise DatabaseUnreachable(self._unreachable_text("database is locked"))
         try:
             yield
         finally:
-            self._turn.release()
+            self._sqlite_lock.release()
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one moment of the database. Raises DatabaseUnreachable, SchemaBehind, StoreError."""
-        with self.errors(), self._reader.begin() as connection:
+        with self.translated_errors(), self._reader.begin() as connection:
             yield connection
 
     @contextmanager
     def outside_transaction(self) -> Iterator[Connection]:
         """A connection that commits each statement by itself."""
-        with self.errors(), self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+        with (
+            self.translated_errors(),
+            self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection,
+        ):
             yield connection
 
     def close(self) -> None:
         """Close every idle connection."""
         self._engine.dispose()
-        self._lifeline.dispose()
+        self._urgent_writer.dispose()
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def translated_errors(self) -> Iterator[None]:
         """Turn the library's errors into the store's, and tell the watcher how it ended."""
         began = time.monotonic()
         try:
-            with self._translation():
+            with self._translating():
                 yield
         except StoreError as error:
-            self.watcher.failed(error)
+            self.observer.call_failed(error)
             raise
-        self.watcher.answered(began)
+        self.observer.call_succeeded(began)
 
     @contextmanager
-    def _translation(self) -> Iterator[None]:
+    def _translating(self) -> Iterator[None]:
         try:
             yield
         except IntegrityError as error:
             raise ConstraintViolated(f"the database refused a write: {_first_line(error)}") from error
         except DBAPIError as error:
-            translated = self._translated(error)
-            if self.dialect == "sqlite" and isinstance(translated, (DatabaseUnreachable, SchemaBehind)):
+            translated = self._translate(error)
+            if self.dialect == "sqlite" and isinstance(translated, (DatabaseUnreachable, SchemaMismatch)):
                 # A connection stays with the file that it has opened, even where that file has been replaced since.
                 self.close()
             raise translated from error
         except PoolTimeout as error:
-            raise DatabaseUnreachable(self._unreachable("no connection became free in time")) from error
+            raise DatabaseUnreachable(self._unreachable_text("no connection became free in time")) from error
 
-    def _translated(self, error: DBAPIError) -> StoreError:
+    def _translate(self, error: DBAPIError) -> StoreError:
         text = _first_line(error)
         if getattr(error.orig, "sqlstate", None) in _MISSING_STATES or any(part in text for part in _MISSING_TEXTS):
-            return SchemaBehind(f"the schema of database {self.shown} is behind this lakefold ({text}); {UPGRADE}")
+            return SchemaMismatch(
+                f"the schema of database {self.display_url} is behind this lakefold ({text}); {UPGRADE_HINT}"
+            )
         unusable = isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
         if unusable or "file is not a database" in text:
-            return DatabaseUnreachable(self._unreachable(text))
-        return StoreError(f"database {self.shown}: {text}")
+            return DatabaseUnreachable(self._unreachable_text(text))
+        return StoreError(f"database {self.display_url}: {text}")
 
-    def _unreachable(self, text: str) -> str:
-        return f"database {self.shown} can't be used: {text}; the setting is {SETTING}"
+    def _unreachable_text(self, text: str) -> str:
+        return f"database {self.display_url} can't be used: {text}; the setting is {URL_SETTING}"
 
 
 def _first_line(error: DBAPIError) -> str:
@@ -212,7 +223,7 @@ def _first_line(error: DBAPIError) -> str:
     return lines[0].strip().rstrip(".;") if lines else type(error.orig).__name__
 
 
-def _sqlite_engine(url: URL, limits: Limits | None, **pool: int) -> Engine:
+def _sqlite_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
     engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True, **pool)
 
     @event.listens_for(engine, "connect")
@@ -231,14 +242,14 @@ def _sqlite_engine(url: URL, limits: Limits | None, **pool: int) -> Engine:
     return engine
 
 
-def _postgresql_engine(url: URL, limits: Limits | None, **pool: int) -> Engine:
+def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
     defaults = {
-        "connect_timeout": (limits or ORDINARY).connect_seconds,
+        "connect_timeout": (timeouts or DEFAULT_TIMEOUTS).connect_seconds,
         "application_name": "lakefold",
         # A server that vanished without a word is noticed in seconds, not after the kernel's quarter of an hour.
-        "tcp_user_timeout": _SILENT_SECONDS * 1000,
-        "keepalives_idle": _SILENT_SECONDS // 2,
-        "keepalives_interval": _SILENT_SECONDS // 2,
+        "tcp_user_timeout": _TCP_TIMEOUT_SECONDS * 1000,
+        "keepalives_idle": _TCP_TIMEOUT_SECONDS // 2,
+        "keepalives_interval": _TCP_TIMEOUT_SECONDS // 2,
         "keepalives_count": 2,
     }
     engine = create_engine(
@@ -252,27 +263,27 @@ def _postgresql_engine(url: URL, limits: Limits | None, **pool: int) -> Engine:
 
     @event.listens_for(engine, "do_connect")
     def _open(dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
-        return _bounded(limits).connect(*arguments, **options)
+        return _connection_class(timeouts).connect(*arguments, **options)
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         # A process stopped in the middle of a transaction loses it before those who wait for its locks give up.
-        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'")
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TRANSACTION_SECONDS}s'")
         connection.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
-        if limits is not None:
-            connection.execute(f"SET statement_timeout = '{limits.statement_seconds}s'")
+        if timeouts is not None:
+            connection.execute(f"SET statement_timeout = '{timeouts.statement_seconds}s'")
         connection.commit()
 
     return engine
 
 
-def _bounded(limits: Limits | None) -> Any:
+def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
     """The driver's connection; with ``limits`` it does not wait longer than that for the server to say anything."""
     import psycopg
 
-    if limits is None:
+    if timeouts is None:
         return psycopg.Connection
-    longest = limits.answer_seconds
+    longest = timeouts.response_seconds
 
     class Bounded(psycopg.Connection[Any]):
         def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:

@@ -18,7 +18,7 @@ class DatabaseUnreachable(StoreError):
     problem = problems.DATABASE
 
 
-class SchemaBehind(StoreError):
+class SchemaMismatch(StoreError):
     """The database has not the schema this lakefold works with."""
 
     problem = problems.DATABASE
@@ -34,7 +34,7 @@ class NotFound(StoreError):
     problem = problems.NOT_FOUND
 
 
-class Ambiguous(StoreError):
+class AmbiguousId(StoreError):
     """Several ids have a word as their part; ``candidates`` are some of them."""
 
     problem = problems.USAGE
@@ -44,10 +44,10 @@ class Ambiguous(StoreError):
         super().__init__(text)
 
 
-class WrongCursor(StoreError):
+class InvalidCursor(StoreError):
     """What a list is to go on behind is nothing that the list has given."""
 
-    problem = problems.INVALID
+    problem = problems.INVALID_FIELD
 
 
 class WrongState(StoreError):
@@ -59,18 +59,18 @@ class WrongState(StoreError):
 class IdempotencyMismatch(StoreError):
     """An idempotency key came again with a different request."""
 
-    problem = problems.SETTING
+    problem = problems.BAD_SETTING
 
 
-class PartitionsTaken(StoreError):
+class PartitionsLocked(StoreError):
     """Partitions are held: ``holders`` maps each to the plan that holds it, ``keepers`` to the cleaner or the sweep."""
 
     problem = problems.LIVE_PLAN
 
-    def __init__(self, holders: Mapping[str, str], keepers: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.holders, self.keepers = dict(holders), dict(keepers)
-        self.facts = {"holders": self.holders}
-        taken = {partition: f"plan {plan_id}" for partition, plan_id in holders.items()} | self.keepers
+    def __init__(self, locking_plans: Mapping[str, str], lock_owners: Mapping[str, str] = MappingProxyType({})) -> None:
+        self.locking_plans, self.lock_owners = dict(locking_plans), dict(lock_owners)
+        self.facts = {"holders": self.locking_plans}
+        taken = {partition: f"plan {plan_id}" for partition, plan_id in locking_plans.items()} | self.lock_owners
         named = ", ".join(f"{partition or 'the whole table'} by {by}" for partition, by in sorted(taken.items())[:3])
         more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
         super().__init__(f"a partition belongs to one live plan at a time; taken: {named}{more}")

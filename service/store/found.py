@@ -12,38 +12,38 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from lake.model import FileSlice, TableRef
-from lake.moved import Carried, FoundMoves
-from lake.optional import ANEW
+from lake.moved import FoundRelocations, UnrecordedLateCopy
+from lake.optional import RECREATED
 from lake.plan import (
     LIVE_STATES,
     ClusteringGroup,
     Commit,
-    PlacedFile,
+    LocatedFile,
     PlanKind,
     PlanState,
     RewriteOptions,
     milliseconds_of,
 )
-from service.store.audit import audited
-from service.store.base import StorePart, insert_if_absent, locked, record_event
-from service.store.blobs import pack
+from service.store.audit import record_audit
+from service.store.base import StorePart, insert_if_absent, record_event, with_row_locks
+from service.store.blobs import pack_slices
 from service.store.clock import db_now
-from service.store.models import CarryRow, GroupRow, PlaceMoveRow, PlanRow, StagedRow, SupersededRow, TableRow
-from service.store.places import is_moved_by, record_moves_late, supersede
+from service.store.models import GroupRow, LateCopyRow, PlanRow, RelocationRow, StagedRow, SupersededRow, TableRow
+from service.store.places import has_relocation_of, record_unrecorded_relocations, supersede
 from service.store.rows import options_document
 from service.store.tables import table_values
 
 
-class Found(StorePart):
-    """See ``lake.place_store.PlaceStore``."""
+class DiscoveredRelocations(StorePart):
+    """See ``lake.place_store.RelocationStore``."""
 
-    def known_moves(self, table: TableRef) -> Collection[str]:
+    def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
         """The tokens of all moves of the table that are known under its name."""
-        tokens = select(PlaceMoveRow.token).where(PlaceMoveRow.table_name == table.name).distinct()
+        tokens = select(RelocationRow.token).where(RelocationRow.table_name == table.name).distinct()
         with self._database.read() as connection:
             return frozenset(connection.execute(tokens).scalars())
 
-    def add_found(self, table: TableRef, found: Sequence[FoundMoves]) -> int:
+    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
         """Record moves that the table tells of, oldest first; of how many commits.
 
         Those of a plan of this name are left to its executor and to the sweep, which record them. So are those of a
@@ -53,12 +53,12 @@ class Found(StorePart):
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             for one in found:
-                if one.is_known:
-                    _insert_carried(connection, table, one, one.carried)
+                if one.is_recorded:
+                    _insert_late_copies(connection, table, one, one.late_copies)
                     continue
-                row = connection.execute(locked(_plan(one.commit.plan_id))).one_or_none()
+                row = connection.execute(with_row_locks(_plan_query(one.commit.plan_id))).one_or_none()
                 if row is None:
-                    _insert_plan(connection, table, one.commit)
+                    _insert_discovered_plan(connection, table, one.commit)
                 elif row.table_name == table.name:
                     # What the sweep moved after a plan is recorded by nothing else.
                     is_back = row.state == PlanState.COMPLETED and one.commit.epoch is None
@@ -67,18 +67,18 @@ class Found(StorePart):
                 elif row.state in LIVE_STATES and not row.is_silent:
                     continue
                 elif row.state not in LIVE_STATES:
-                    _bring(connection, table, row.id, row.table_name)
+                    _transfer_plan_records(connection, table, row.id, row.table_name)
                     told[row.table_name] += 1
-                if not is_moved_by(connection, table.name, one.commit):
-                    _insert_moves(connection, table, one)
+                if not has_relocation_of(connection, table.name, one.commit):
+                    _insert_relocations(connection, table, one)
                     told[""] += row is None
                 recorded += 1
             for name, count in sorted(told.items()):
                 if name:
-                    _bring_halts(connection, table, name)
+                    _copy_halts(connection, table, name)
                 if count:
                     what = f"that were recorded of {name}" if name else "that this database had no memory of"
-                    audited(
+                    record_audit(
                         connection,
                         "sweep",
                         "moves found",
@@ -88,44 +88,46 @@ class Found(StorePart):
         return recorded
 
 
-def _plan(plan_id: str) -> Any:
+def _plan_query(plan_id: str) -> Any:
     is_silent = (func.coalesce(PlanRow.lease_until_ms, 0) < db_now()).label("is_silent")
     return select(PlanRow.id, PlanRow.table_name, PlanRow.state, is_silent).where(PlanRow.id == plan_id)
 
 
-def _bring(connection: Connection, table: TableRef, plan_id: str, name: str) -> None:
+def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str, other_name: str) -> None:
     """Bring what is known of a plan, and of the partitions that it moved, from another name of the table."""
-    moves = select(PlaceMoveRow.partition_path).where(PlaceMoveRow.table_name == name, PlaceMoveRow.plan_id == plan_id)
+    moves = select(RelocationRow.partition_path).where(
+        RelocationRow.table_name == other_name, RelocationRow.plan_id == plan_id
+    )
     partitions = sorted(set(connection.execute(moves).scalars()))
     # A cleaner that met another table under that name may have ended their wait.
     ended = (
-        SupersededRow.table_name == name,
+        SupersededRow.table_name == other_name,
         SupersededRow.plan_id == plan_id,
-        SupersededRow.closed_reason.contains(ANEW),
+        SupersededRow.closed_reason.contains(RECREATED),
     )
     connection.execute(update(SupersededRow).where(*ended).values(deleted_at_ms=None, closed_reason=None))
-    for row in (SupersededRow, StagedRow, PlaceMoveRow):
-        these = row.table_name == name, row.plan_id == plan_id
+    for row in (SupersededRow, StagedRow, RelocationRow):
+        these = row.table_name == other_name, row.plan_id == plan_id
         connection.execute(update(row).where(*these).values(table_name=table.name))
     this = {"table_name": table.name, "identity": table.identity, "location": table.location}
     connection.execute(update(PlanRow).where(PlanRow.id == plan_id).values(this))
     for partition in partitions:
         # Another table may have the name by now, and its own carries: these are told from ours by its own moves.
-        others = select(PlaceMoveRow.id).where(
-            PlaceMoveRow.table_name == name, PlaceMoveRow.partition_path == partition
+        others = select(RelocationRow.id).where(
+            RelocationRow.table_name == other_name, RelocationRow.partition_path == partition
         )
         if connection.execute(others.limit(1)).one_or_none() is None:
-            carries = CarryRow.table_name == name, CarryRow.partition_path == partition
-            connection.execute(update(CarryRow).where(*carries).values(table_name=table.name))
+            carries = LateCopyRow.table_name == other_name, LateCopyRow.partition_path == partition
+            connection.execute(update(LateCopyRow).where(*carries).values(table_name=table.name))
 
 
-def _bring_halts(connection: Connection, table: TableRef, name: str) -> None:
+def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> None:
     """Halt under this name what is halted under another name of the table: a rename is not a person's word.
 
     The other name keeps its halts: another table may have it by now.
     """
     columns = TableRow.halted_at_ms, TableRow.halted_reason, TableRow.halted_partitions
-    other = connection.execute(select(*columns).where(TableRow.name == name)).one_or_none()
+    other = connection.execute(select(*columns).where(TableRow.name == other_name)).one_or_none()
     if other is None:
         return
     mine = TableRow.name == table.name
@@ -133,14 +135,14 @@ def _bring_halts(connection: Connection, table: TableRef, name: str) -> None:
         values = {"halted_at_ms": other.halted_at_ms, "halted_reason": other.halted_reason}
         connection.execute(update(TableRow).where(mine, TableRow.halted_at_ms.is_(None)).values(values))
     if other.halted_partitions:
-        here = connection.execute(locked(select(TableRow.halted_partitions).where(mine))).scalar_one()
+        here = connection.execute(with_row_locks(select(TableRow.halted_partitions).where(mine))).scalar_one()
         partitions = {**other.halted_partitions, **here}
         connection.execute(update(TableRow).where(mine).values(halted_partitions=partitions))
 
 
-def _insert_plan(connection: Connection, table: TableRef, commit: Commit) -> None:
+def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Commit) -> None:
     """A completed plan as far as its commit tells: what it replaced waits for its deletion under it."""
-    groups = _groups(commit)
+    groups = _groups_of_commit(commit)
     before, after = sum(one.bytes for one in groups), sum(one.bytes for one in commit.outputs)
     files = sum(len(one.slices) for one in groups)
     connection.execute(
@@ -185,7 +187,7 @@ def _insert_plan(connection: Connection, table: TableRef, commit: Commit) -> Non
             "input_files": len(group.slices),
             "input_bytes": group.bytes,
             "output_files": group.output_files,
-            "files": pack(group.slices),
+            "files": pack_slices(group.slices),
         }
         for number, group in enumerate(groups)
     ]
@@ -197,7 +199,7 @@ def _insert_plan(connection: Connection, table: TableRef, commit: Commit) -> Non
     )
 
 
-def _groups(commit: Commit) -> Sequence[ClusteringGroup]:
+def _groups_of_commit(commit: Commit) -> Sequence[ClusteringGroup]:
     by_partition: dict[str, list[FileSlice]] = defaultdict(list)
     for one in commit.superseded:
         item = FileSlice(partition=one.partition, file_id=one.path, path=one.path, bytes=one.bytes)
@@ -211,29 +213,31 @@ def _groups(commit: Commit) -> Sequence[ClusteringGroup]:
     ]
 
 
-def _insert_moves(connection: Connection, table: TableRef, found: FoundMoves) -> None:
+def _insert_relocations(connection: Connection, table: TableRef, found: FoundRelocations) -> None:
     commit = found.commit
-    others = record_moves_late(connection, table.name, commit)
-    by_partition: dict[tuple[str, str], list[PlacedFile]] = defaultdict(list)
+    others = record_unrecorded_relocations(connection, table.name, commit)
+    by_partition: dict[tuple[str, str], list[LocatedFile]] = defaultdict(list)
     for one in commit.superseded:
         if one.partition not in others:
             at = 0 if one.modified_at is None else milliseconds_of(one.modified_at)
-            by_partition[one.partition, one.instant].append(PlacedFile(path=one.path, bytes=one.bytes, modified_ms=at))
+            by_partition[one.partition, one.instant].append(LocatedFile(path=one.path, bytes=one.bytes, modified_ms=at))
     for (partition, token), files in by_partition.items():
         supersede(connection, table.name, partition, commit.plan_id, token, files)
-    _insert_carried(connection, table, found, [one for one in found.carried if one.partition not in others])
-    if found.deleted:
+    _insert_late_copies(connection, table, found, [one for one in found.late_copies if one.partition not in others])
+    if found.deleted_paths:
         row = SupersededRow
-        these = row.table_name == table.name, row.plan_id == commit.plan_id, row.path.in_(sorted(found.deleted))
+        these = row.table_name == table.name, row.plan_id == commit.plan_id, row.path.in_(sorted(found.deleted_paths))
         connection.execute(update(row).where(*these).values(deleting_at_ms=db_now(), deleted_at_ms=db_now()))
 
 
-def _insert_carried(connection: Connection, table: TableRef, found: FoundMoves, carried: Sequence[Carried]) -> None:
+def _insert_late_copies(
+    connection: Connection, table: TableRef, found: FoundRelocations, carried: Sequence[UnrecordedLateCopy]
+) -> None:
     """What was brought in of places that a commit left; what is known of that stays as it is."""
     for one in carried:
         is_new = insert_if_absent(
             connection,
-            CarryRow,
+            LateCopyRow,
             table_name=table.name,
             partition_path=one.partition,
             source=one.source.path,

@@ -11,21 +11,21 @@ from datetime import timedelta
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from lake.model import TableRef
-from lake.plan import Claim, Keeper, KeeperKind, PlanState
-from service.store.base import StorePart, hold, insert_if_absent
-from service.store.clock import db_now, milliseconds
+from lake.plan import Claim, LockOwner, LockOwnerKind, PlanState
+from service.store.base import StorePart, insert_if_absent, lock_claimed_row
+from service.store.clock import db_now, timedelta_to_ms
 from service.store.models import LivePartitionRow, PlanRow, TableRow
 from service.store.tables import table_values
 
 #: how long a keeper that gives no sign of life any more holds its partitions; a call to a catalog takes less
-_KEPT_FOR = {KeeperKind.CLEANER: timedelta(minutes=10), KeeperKind.SWEEP: timedelta(minutes=2)}
+_LOCK_TTL = {LockOwnerKind.CLEANER: timedelta(minutes=10), LockOwnerKind.SWEEP: timedelta(minutes=2)}
 
 
-class Holds(StorePart):
+class PartitionLocks(StorePart):
     """Partitions held for a while."""
 
-    def keep(
-        self, table: TableRef, partitions: Collection[str], keeper: Keeper, *, beside_plans: bool = False
+    def lock_partitions(
+        self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
         """Hold ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
 
@@ -34,44 +34,42 @@ class Holds(StorePart):
         whoever has looked at anything under it goes on with ``renew``.
         """
         row = LivePartitionRow
-        mine = row.keeper == keeper.name
+        mine = row.keeper == owner.name
         these = row.table_name == table.name, row.partition_path.in_(partitions)
-        until = db_now() + milliseconds(_KEPT_FOR[keeper.kind])
+        until = db_now() + timedelta_to_ms(_LOCK_TTL[owner.kind])
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
-            forget_expired(connection, table.name)
+            delete_expired_locks(connection, table.name)
             # Sorted, so that two that want the same partitions never wait for each other in a circle.
             for partition in sorted(partitions):
                 key = {"table_name": table.name, "partition_path": partition}
-                insert_if_absent(
-                    connection, row, **key, holder_kind=keeper.kind, keeper=keeper.name, expires_at_ms=until
-                )
+                insert_if_absent(connection, row, **key, holder_kind=owner.kind, keeper=owner.name, expires_at_ms=until)
             connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
-            if beside_plans:
-                beside = update(row).where(*these, row.plan_id.is_not(None), _open_to(keeper.name))
-                if keeper.kind is KeeperKind.CLEANER:
+            if alongside_plans:
+                beside = update(row).where(*these, row.plan_id.is_not(None), _is_open_to(owner.name))
+                if owner.kind is LockOwnerKind.CLEANER:
                     waiting = select(PlanRow.id).where(PlanRow.state == PlanState.REQUESTED)
-                    beside = beside.where(row.plan_id.in_(waiting) | (row.guest == keeper.name))
-                connection.execute(beside.values(guest=keeper.name, guest_until_ms=until))
-            held = select(row.partition_path).where(*these, mine | (row.guest == keeper.name))
+                    beside = beside.where(row.plan_id.in_(waiting) | (row.guest == owner.name))
+                connection.execute(beside.values(guest=owner.name, guest_until_ms=until))
+            held = select(row.partition_path).where(*these, mine | (row.guest == owner.name))
             return frozenset(connection.execute(held).scalars())
 
-    def renew(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+    def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
         """Go on holding ``partitions`` for some minutes; those that ``keeper`` has held without a break until now."""
         with self._database.write() as connection:
-            return renewed(connection, table.name, partitions, keeper)
+            return renew_locks(connection, table.name, partitions, owner)
 
     def clock(self) -> float:
         """The database's clock, in seconds since 1970."""
         with self._database.outside_transaction() as connection:
             return float(connection.execute(select(db_now())).scalar_one()) / 1000
 
-    def release(self, keeper: Keeper) -> None:
+    def release_partitions(self, owner: LockOwner) -> None:
         """Give up all that ``keeper`` holds."""
         row = LivePartitionRow
         with self._database.write() as connection:
-            connection.execute(delete(row).where(row.keeper == keeper.name))
-            beside = update(row).where(row.guest == keeper.name)
+            connection.execute(delete(row).where(row.keeper == owner.name))
+            beside = update(row).where(row.guest == owner.name)
             connection.execute(beside.values(guest=None, guest_until_ms=None))
 
     def begin_commit(self, claim: Claim) -> Collection[str]:
@@ -81,52 +79,57 @@ class Holds(StorePart):
         """
         row, plan_id = LivePartitionRow, claim.plan.plan_id
         with self._database.write() as connection:
-            hold(connection, claim)
-            own = update(row).where(row.plan_id == plan_id, _open_to(plan_id))
+            lock_claimed_row(connection, claim)
+            own = update(row).where(row.plan_id == plan_id, _is_open_to(plan_id))
             connection.execute(own.values(guest=plan_id, guest_until_ms=None))
             others = select(row.partition_path).where(row.plan_id == plan_id, row.guest != plan_id)
             taken = frozenset(connection.execute(others).scalars())
             if taken:
-                open_again(connection, plan_id)
+                end_exclusive_commit(connection, plan_id)
             return taken
 
 
-def renewed(connection: Connection, table: str, partitions: Collection[str], keeper: Keeper) -> frozenset[str]:
+def renew_locks(connection: Connection, table: str, partitions: Collection[str], keeper: LockOwner) -> frozenset[str]:
     """Those of ``partitions`` that a keeper has held until now; nobody else has them before this transaction ends."""
     row = LivePartitionRow
     these = row.table_name == table, row.partition_path.in_(partitions)
     mine = (row.keeper == keeper.name) & (row.expires_at_ms > db_now())
     beside = (row.guest == keeper.name) & (row.guest_until_ms > db_now())
-    until = db_now() + milliseconds(_KEPT_FOR[keeper.kind])
+    until = db_now() + timedelta_to_ms(_LOCK_TTL[keeper.kind])
     connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
     connection.execute(update(row).where(*these, beside).values(guest_until_ms=until))
     return frozenset(connection.execute(select(row.partition_path).where(*these, mine | beside)).scalars())
 
 
-def open_again(connection: Connection, plan_id: str) -> None:
+def end_exclusive_commit(connection: Connection, plan_id: str) -> None:
     """Let keepers into the partitions of a plan that is not at its commit any more."""
     row = LivePartitionRow
     own = update(row).where(row.plan_id == plan_id, row.guest == plan_id)
     connection.execute(own.values(guest=None, guest_until_ms=None))
 
 
-def free(connection: Connection, plan_id: str) -> None:
+def release_plan_partitions(connection: Connection, plan_id: str) -> None:
     """Give up the partitions of a plan that has ended; those with a keeper in them are held by that one."""
     row = LivePartitionRow
     # Of a guest its name alone is known, by which it holds. Mostly it is the sweep.
-    kept = {"holder_kind": KeeperKind.SWEEP, "plan_id": None, "keeper": row.guest, "expires_at_ms": row.guest_until_ms}
+    kept = {
+        "holder_kind": LockOwnerKind.SWEEP,
+        "plan_id": None,
+        "keeper": row.guest,
+        "expires_at_ms": row.guest_until_ms,
+    }
     busy = update(row).where(row.plan_id == plan_id, row.guest_until_ms > db_now())
     connection.execute(busy.values(**kept, guest=None, guest_until_ms=None))
     connection.execute(delete(row).where(row.plan_id == plan_id))
 
 
-def forget_expired(connection: Connection, table: str) -> None:
+def delete_expired_locks(connection: Connection, table: str) -> None:
     """Delete what keepers that died left; the time is compared in the same statement."""
     expired = LivePartitionRow.table_name == table, LivePartitionRow.expires_at_ms <= db_now()
     connection.execute(delete(LivePartitionRow).where(*expired))
 
 
-def _open_to(guest: str) -> ColumnElement[bool]:
+def _is_open_to(co_owner: str) -> ColumnElement[bool]:
     """Whether nobody else is in a plan's partition."""
     row = LivePartitionRow
-    return row.guest.is_(None) | (row.guest == guest) | (row.guest_until_ms <= db_now())
+    return row.guest.is_(None) | (row.guest == co_owner) | (row.guest_until_ms <= db_now())

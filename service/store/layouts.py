@@ -7,11 +7,11 @@ import pyarrow as pa
 from sqlalchemy import Connection, select, update
 
 from service.store.base import StorePart, insert_if_absent
-from service.store.clock import moment, to_ms
+from service.store.clock import datetime_from_ms, datetime_to_ms
 from service.store.models import PartitionLayoutRow
 from service.store.views import PartitionLayout, ScanRecord
 
-_COUNTS = (
+_COUNT_COLUMNS = (
     "files",
     "bytes",
     "small_files",
@@ -34,13 +34,13 @@ LINE_FIELDS = [
 PARTITION_SCHEMA = pa.schema(
     [
         pa.field("partition", pa.string()),
-        *(pa.field(name, pa.int64()) for name in _COUNTS),
+        *(pa.field(name, pa.int64()) for name in _COUNT_COLUMNS),
         pa.field("lines", pa.list_(pa.struct(LINE_FIELDS))),
     ]
 )
 
 
-class Layouts(StorePart):
+class PartitionLayouts(StorePart):
     """Layouts of partitions, written by ``record_scan``."""
 
     def partition_layout(self, table: str) -> PartitionLayout | None:
@@ -51,16 +51,18 @@ class Layouts(StorePart):
         if row is None:
             return None
         with pa.ipc.open_stream(row.partitions) as stream:
-            return PartitionLayout(table=table, taken_at=moment(row.taken_at_ms), partitions=stream.read_all())
+            return PartitionLayout(
+                table=table, taken_at=datetime_from_ms(row.taken_at_ms), partitions=stream.read_all()
+            )
 
 
-def keep_layout(connection: Connection, scan: ScanRecord, partitions: pa.Table) -> None:
+def store_partition_layout(connection: Connection, scan: ScanRecord, partitions: pa.Table) -> None:
     """Put the partitions that ``scan`` found in the place of those of the scan before."""
     sink = pa.BufferOutputStream()
     rows = partitions.select(PARTITION_SCHEMA.names).cast(PARTITION_SCHEMA)
     with pa.ipc.new_stream(sink, PARTITION_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
         stream.write_table(rows)
-    values: dict[str, Any] = {"taken_at_ms": to_ms(scan.taken_at), "partitions": sink.getvalue().to_pybytes()}
+    values: dict[str, Any] = {"taken_at_ms": datetime_to_ms(scan.taken_at), "partitions": sink.getvalue().to_pybytes()}
     if not insert_if_absent(connection, PartitionLayoutRow, table_name=scan.table, **values):
         connection.execute(
             update(PartitionLayoutRow).where(PartitionLayoutRow.table_name == scan.table).values(**values)

@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import delete, select, update
 
 from service.store.base import StorePart, insert_if_absent
-from service.store.clock import db_now, milliseconds, moment
+from service.store.clock import datetime_from_ms, db_now, timedelta_to_ms
 from service.store.models import LeaderRow
 from service.store.views import Leader
 
@@ -16,7 +16,7 @@ class Leaders(StorePart):
 
     def acquire_leader(self, role: str, holder: str, ttl: timedelta) -> bool:
         """Take or renew ``role`` for ``ttl``; False while somebody else's hold has not expired."""
-        expires = db_now() + milliseconds(ttl)
+        expires = db_now() + timedelta_to_ms(ttl)
         with self._database.write(urgent=True) as connection:
             this_role = update(LeaderRow).where(LeaderRow.role == role)
             if connection.execute(this_role.where(LeaderRow.holder == holder).values(expires_at_ms=expires)).rowcount:
@@ -43,8 +43,8 @@ class Leaders(StorePart):
                 Leader(
                     role=row.role,
                     holder=row.holder,
-                    acquired_at=moment(row.acquired_at_ms),
-                    expires_at=moment(row.expires_at_ms),
+                    acquired_at=datetime_from_ms(row.acquired_at_ms),
+                    expires_at=datetime_from_ms(row.expires_at_ms),
                     live=bool(row.live),
                 )
                 for row in connection.execute(query.order_by(LeaderRow.role))

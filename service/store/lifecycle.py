@@ -11,20 +11,20 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, insert, select, update
 
 from lake.model import TableRef
-from lake.plan import Claim, Commit, LeftOut, PartitionFigures, Plan, PlanState, Step, SupersededVersion
-from service.store.base import StorePart, fenced_update, hold, locked, record_event, storable
-from service.store.charges import settle
-from service.store.clock import db_now, milliseconds, to_ms
-from service.store.halts import halt, halt_partition
-from service.store.holds import free, open_again
+from lake.plan import Claim, Commit, PartitionFigures, Plan, PlanState, SkippedGroup, Step, SupersededVersion
+from service.store.base import StorePart, fenced_update, lock_claimed_row, record_event, storable_text, with_row_locks
+from service.store.charges import charge_excess
+from service.store.clock import datetime_to_ms, db_now, timedelta_to_ms
+from service.store.halts import record_partition_halt, record_table_halt
+from service.store.holds import end_exclusive_commit, release_plan_partitions
 from service.store.models import GroupRow, PlanRow, SupersededRow, TableRow
-from service.store.notifications import tell
-from service.store.places import is_moved_by, record_moves, record_moves_late
+from service.store.notifications import enqueue_notification
+from service.store.places import has_relocation_of, record_relocations, record_unrecorded_relocations
 from service.store.rows import load_plan
 from service.store.staged import clear_committed
-from service.store.views import ErrorClass, Failure
-from service.store.work import cpu_milliseconds, with_time
-from service.store.written import scan_after_work
+from service.store.views import ErrorClass, FailureKind
+from service.store.work import add_step_time, attempt_cpu_ms
+from service.store.written import schedule_rescan
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
@@ -33,29 +33,29 @@ _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 class Lifecycle(StorePart):
     """What the holder of a claim records of its plan, and the sweep of one that ended."""
 
-    def step(
+    def record_step(
         self,
         claim: Claim,
         step: Step,
         *,
         milliseconds: int = 0,
         cpu_milliseconds: int | None = None,
-        ended: bool = True,
+        succeeded: bool = True,
     ) -> None:
         """Record that ``step`` ended or failed, and what it used where that was measured. Raises LeaseLost."""
         with self._database.write() as connection:
-            row = hold(connection, claim)
+            row = lock_claimed_row(connection, claim)
             values: dict[str, Any] = {
-                "milliseconds": with_time(row.milliseconds, step, milliseconds),
+                "milliseconds": add_step_time(row.milliseconds, step, milliseconds),
                 "step_at_ms": db_now(),
             }
-            if ended:
+            if succeeded:
                 values["step"] = step.value
             if step is Step.REWRITE:
                 values["rewrite_cpu_ms"] = cpu_milliseconds
             fenced_update(connection, claim, values)
 
-    def note(self, claim: Claim, text: str) -> None:
+    def add_note(self, claim: Claim, text: str) -> None:
         """Add a line to the plan's history. Raises LeaseLost."""
         with self._database.write() as connection:
             fenced_update(connection, claim, {"heartbeat_at_ms": db_now()})
@@ -64,10 +64,10 @@ class Lifecycle(StorePart):
                 connection, claim.plan.plan_id, inflight, inflight, epoch=claim.epoch, actor=claim.executor, reason=text
             )
 
-    def stay(self, claim: Claim, error: str) -> None:
+    def record_inflight_error(self, claim: Claim, error: str) -> None:
         """Record why a plan stays inflight; the first cause of an attempt is the one that is kept. Raises LeaseLost."""
         with self._database.write() as connection:
-            first = func.coalesce(PlanRow.error, storable(error))
+            first = func.coalesce(PlanRow.error, storable_text(error))
             fenced_update(connection, claim, {"error": first, "error_class": ErrorClass.COMMIT_UNKNOWN})
             inflight = PlanState.INFLIGHT
             record_event(
@@ -80,23 +80,23 @@ class Lifecycle(StorePart):
                 reason=f"stays inflight: {error}",
             )
 
-    def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
+    def record_skipped_groups(self, claim: Claim, skipped: Sequence[SkippedGroup]) -> None:
         """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
         with self._database.write() as connection:
-            row = hold(connection, claim)
-            for group in left_out:
+            row = lock_claimed_row(connection, claim)
+            for group in skipped:
                 connection.execute(
                     update(GroupRow)
                     .where(GroupRow.plan_id == row.id, GroupRow.number == group.group)
-                    .values(left_out=storable(group.reason))
+                    .values(left_out=storable_text(group.reason))
                 )
-            unreadable = {path: storable(group.reason) for group in left_out for path in group.quarantine}
+            unreadable = {path: storable_text(group.reason) for group in skipped for path in group.quarantine}
             if unreadable:
                 this_table = TableRow.name == row.table_name
                 slices = (one for group in claim.plan.groups for one in group.slices)
                 sizes = {one.path: one.bytes for one in slices if one.path in unreadable}
                 columns = select(TableRow.quarantined, TableRow.quarantined_bytes)
-                known = connection.execute(locked(columns.where(this_table))).one()
+                known = connection.execute(with_row_locks(columns.where(this_table))).one()
                 both = {"quarantined": {**known[0], **unreadable}, "quarantined_bytes": {**known[1], **sizes}}
                 connection.execute(update(TableRow).where(this_table).values(both))
             fenced_update(connection, claim, {"heartbeat_at_ms": db_now()})
@@ -116,18 +116,18 @@ class Lifecycle(StorePart):
             )
             if connection.execute(done).one_or_none() is not None:
                 return
-            row = hold(connection, claim)
+            row = lock_claimed_row(connection, claim)
             spent = {**row.milliseconds, **milliseconds}
-            used = cpu_milliseconds(spent, row.rewrite_cpu_ms, self._settings.cores_per_plan)
-            values = {**_completed(commit, figures), "milliseconds": spent, "used_cpu_ms": used}
+            used = attempt_cpu_ms(spent, row.rewrite_cpu_ms, self._settings.cores_per_plan)
+            values = {**_completion_values(commit, figures), "milliseconds": spent, "used_cpu_ms": used}
             by = "" if commit.epoch in (None, claim.epoch) else f" by epoch {commit.epoch}"
             late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
             reason = f"committed as {commit.instant}{by}{late}"
             self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
-            self._superseded_by(connection, row, commit)
-            scan_after_work(connection, claim.plan.table.name)
+            self._record_superseded(connection, row, commit)
+            schedule_rescan(connection, claim.plan.table.name)
 
-    def uncommitted(self, table: TableRef) -> Collection[str]:
+    def ended_without_commit(self, table: TableRef) -> Collection[str]:
         """Plans of the table that somebody claimed once and that ended cancelled or failed."""
         ended = select(PlanRow.id).where(
             PlanRow.table_name == table.name, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT), PlanRow.epoch > 0
@@ -135,18 +135,18 @@ class Lifecycle(StorePart):
         with self._database.read() as connection:
             return frozenset(connection.execute(ended).scalars())
 
-    def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
+    def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
         """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other.
 
         Its partitions are no longer its own and stay with whoever has them now.
         """
         this_plan = (PlanRow.id == commit.plan_id, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT))
         with self._database.write() as connection:
-            row = connection.execute(locked(select(PlanRow.__table__).where(*this_plan))).one_or_none()
+            row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*this_plan))).one_or_none()
             if row is None:
                 return False
             plan, reason = load_plan(connection, row), f"the table holds its commit {commit.instant}: put right"
-            values = _completed(commit, figures(plan))
+            values = _completion_values(commit, figures(plan))
             connection.execute(
                 update(PlanRow).where(*this_plan).values(state=PlanState.COMPLETED, finalized_at_ms=db_now(), **values)
             )
@@ -159,59 +159,63 @@ class Lifecycle(StorePart):
                 actor="sweep",
                 reason=reason,
             )
-            self._superseded_by(connection, row, commit, is_late=True)
-            self._tell_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
-            scan_after_work(connection, plan.table.name)
+            self._record_superseded(connection, row, commit, is_late=True)
+            self._notify_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
+            schedule_rescan(connection, plan.table.name)
             return True
 
-    def add_moves(self, table: TableRef, commit: Commit) -> bool:
+    def add_relocations(self, table: TableRef, commit: Commit) -> bool:
         """Record the moves of a commit of a plan that completed as another one; False for any other, or a known one."""
         other = select(PlanRow.__table__).where(
             PlanRow.id == commit.plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant != commit.instant
         )
         with self._database.write() as connection:
-            row = connection.execute(locked(other)).one_or_none()
-            if row is None or is_moved_by(connection, table.name, commit):
+            row = connection.execute(with_row_locks(other)).one_or_none()
+            if row is None or has_relocation_of(connection, table.name, commit):
                 return False
-            self._superseded_by(connection, row, commit, is_late=True)
+            self._record_superseded(connection, row, commit, is_late=True)
             return True
 
-    def requeue(self, claim: Claim, error: str, *, counts: bool = True) -> bool:
+    def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
 
         Where the attempt does not count (``counts``) the plan has as many left as before it.
         A plan that somebody asked to cancel meanwhile is cancelled instead (False too). Raises LeaseLost.
         """
         with self._database.write() as connection:
-            row = hold(connection, claim)
+            row = lock_claimed_row(connection, claim)
             if row.cancel_requested_at_ms is not None:
-                values = {"error": storable(error), "error_class": None}
+                values = {"error": storable_text(error), "error_class": None}
                 reason = row.cancel_reason or "cancel requested"
                 self._leave_inflight(connection, claim, PlanState.CANCELLED, values, row.cancel_requested_by, reason)
                 return False
-            if counts and row.attempts >= self._settings.max_attempts:
+            if counts_as_attempt and row.attempts >= self._settings.max_attempts:
                 reason = f"attempt {row.attempts} of {self._settings.max_attempts} (max_attempts): {error}"
                 self._leave_inflight(
                     connection,
                     claim,
                     PlanState.FAILED,
-                    {"error": storable(error), "error_class": ErrorClass.TRANSIENT, "failure": Failure.ATTEMPTS},
+                    {
+                        "error": storable_text(error),
+                        "error_class": ErrorClass.TRANSIENT,
+                        "failure": FailureKind.ATTEMPTS,
+                    },
                     claim.executor,
                     reason,
                 )
                 return False
             wait_ms = self._backoff_ms(row.attempts)
-            attempt = f"attempt {row.attempts}{'' if counts else ', not counted'}"
+            attempt = f"attempt {row.attempts}{'' if counts_as_attempt else ', not counted'}"
             self._leave_inflight(
                 connection,
                 claim,
                 PlanState.REQUESTED,
                 {
-                    "error": storable(error),
+                    "error": storable_text(error),
                     "error_class": ErrorClass.TRANSIENT,
                     "not_before_ms": db_now() + wait_ms,
                     "step": None,
-                    "attempts": row.attempts - (not counts),
+                    "attempts": row.attempts - (not counts_as_attempt),
                 },
                 claim.executor,
                 f"{attempt}, again in {wait_ms / 1000:g} s: {error}",
@@ -224,9 +228,9 @@ class Lifecycle(StorePart):
         With ``halt`` the table is halted, or only ``partitions`` where these are what is the matter.
         """
         with self._database.write() as connection:
-            row = hold(connection, claim)
+            row = lock_claimed_row(connection, claim)
             kind = ErrorClass.INTEGRITY if halt else ErrorClass.REJECTED
-            values = {"error": storable(error), "error_class": kind, "failure": Failure.REJECTED}
+            values = {"error": storable_text(error), "error_class": kind, "failure": FailureKind.REJECTED}
             self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
             if halt:
                 self._halt(connection, row, error, partitions)
@@ -234,11 +238,13 @@ class Lifecycle(StorePart):
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
         with self._database.write() as connection:
-            asked = hold(connection, claim).cancel_requested_at_ms is not None
-            values = {"error": storable(reason), "error_class": None if asked else ErrorClass.CONFLICT}
+            asked = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
+            values = {"error": storable_text(reason), "error_class": None if asked else ErrorClass.CONFLICT}
             self._leave_inflight(connection, claim, PlanState.CANCELLED, values, actor, reason)
 
-    def _superseded_by(self, connection: Connection, row: Row[Any], commit: Commit, *, is_late: bool = False) -> None:
+    def _record_superseded(
+        self, connection: Connection, row: Row[Any], commit: Commit, *, is_late: bool = False
+    ) -> None:
         """What the commit of the plan ``row`` replaced, and no longer leaves over. ``is_late``: others came since.
 
         The table is halted where an attempt made it that this database has no memory of: then it was set back, which
@@ -246,10 +252,10 @@ class Lifecycle(StorePart):
         """
         others = frozenset[str]()
         if is_late:
-            others = record_moves_late(connection, row.table_name, commit)
+            others = record_unrecorded_relocations(connection, row.table_name, commit)
         else:
-            record_moves(connection, row.table_name, commit)
-        _supersede(
+            record_relocations(connection, row.table_name, commit)
+        _insert_superseded(
             connection, row.table_name, commit, [one for one in commit.superseded if one.partition not in others]
         )
         clear_committed(connection, commit, row.epoch)
@@ -266,30 +272,38 @@ class Lifecycle(StorePart):
         """Halt ``partitions`` of the plan ``row``, or its table where none are named."""
         why, told = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
         if not partitions:
-            halt(connection, self._settings, row.table_name, why, **told)
+            record_table_halt(connection, self._settings, row.table_name, why, **told)
         for partition in partitions:
-            halt_partition(connection, self._settings, row.table_name, partition, why, **told)
+            record_partition_halt(connection, self._settings, row.table_name, partition, why, **told)
 
     def _leave_inflight(
-        self, connection: Connection, claim: Claim, to: PlanState, values: Mapping[str, Any], actor: str, reason: str
+        self,
+        connection: Connection,
+        claim: Claim,
+        new_state: PlanState,
+        values: Mapping[str, Any],
+        actor: str,
+        reason: str,
     ) -> None:
         """One of the four ways out of inflight, with its event; the partitions are freed unless the plan stays live."""
-        final, plan = to is not PlanState.REQUESTED, claim.plan
+        final, plan = new_state is not PlanState.REQUESTED, claim.plan
         fenced_update(
             connection,
             claim,
-            {**values, "state": to, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
+            {**values, "state": new_state, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
         )
-        if self._settings.limits.any:
-            settle(connection, plan.plan_id, self._settings.cores_per_plan)
-        record_event(connection, plan.plan_id, PlanState.INFLIGHT, to, epoch=claim.epoch, actor=actor, reason=reason)
+        if self._settings.limits.is_limited:
+            charge_excess(connection, plan.plan_id, self._settings.cores_per_plan)
+        record_event(
+            connection, plan.plan_id, PlanState.INFLIGHT, new_state, epoch=claim.epoch, actor=actor, reason=reason
+        )
         if not final:
-            open_again(connection, plan.plan_id)
+            end_exclusive_commit(connection, plan.plan_id)
         else:
-            free(connection, plan.plan_id)
-            self._tell_end(connection, plan, to, claim.epoch, claim.attempt, values, reason)
+            release_plan_partitions(connection, plan.plan_id)
+            self._notify_end(connection, plan, new_state, claim.epoch, claim.attempt, values, reason)
 
-    def _tell_end(
+    def _notify_end(
         self,
         connection: Connection,
         plan: Plan,
@@ -301,7 +315,7 @@ class Lifecycle(StorePart):
     ) -> None:
         figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": attempts}
         figures |= {key: values[key] for key in _FIGURES if key in values}
-        tell(
+        enqueue_notification(
             connection,
             self._settings,
             f"plan.{state}",
@@ -314,11 +328,11 @@ class Lifecycle(StorePart):
 
     def _backoff_ms(self, attempts: int) -> int:
         # The exponent is capped as well: 2 ** 10,000 would not fit the column before min() sees it.
-        doubled = milliseconds(self._settings.backoff) << min(max(attempts - 1, 0), 32)
-        return min(doubled, milliseconds(self._settings.backoff_max))
+        doubled = timedelta_to_ms(self._settings.backoff) << min(max(attempts - 1, 0), 32)
+        return min(doubled, timedelta_to_ms(self._settings.backoff_max))
 
 
-def _completed(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
+def _completion_values(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
     """What a plan's row says of its commit. Neither an earlier attempt's error nor a late cancel is left of it."""
     return {
         "instant": commit.instant,
@@ -333,7 +347,9 @@ def _completed(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str,
     }
 
 
-def _supersede(connection: Connection, table: str, commit: Commit, replaced: Sequence[SupersededVersion]) -> None:
+def _insert_superseded(
+    connection: Connection, table: str, commit: Commit, superseded: Sequence[SupersededVersion]
+) -> None:
     """What ``commit`` replaced waits for its deletion from now on."""
     now = connection.execute(select(db_now())).scalar_one()
     versions = [
@@ -345,9 +361,9 @@ def _supersede(connection: Connection, table: str, commit: Commit, replaced: Seq
             "bytes": v.bytes,
             "instant": v.instant,
             "superseded_at_ms": now,
-            "modified_at_ms": None if v.modified_at is None else to_ms(v.modified_at),
+            "modified_at_ms": None if v.modified_at is None else datetime_to_ms(v.modified_at),
         }
-        for v in replaced
+        for v in superseded
     ]
     if not versions:
         return

@@ -8,22 +8,22 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from uuid_utils import uuid7
 
-from service.store.audit import audited
-from service.store.base import StorePart, storable
-from service.store.clock import db_now, milliseconds, moment, optional_moment
+from service.store.audit import record_audit
+from service.store.base import StorePart, storable_text
+from service.store.clock import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
 from service.store.errors import NotFound, WrongState
 from service.store.models import NotificationRow
 from service.store.views import Notification, NotificationState, StoreSettings
 
-_WAITS = (NotificationRow.delivered_at_ms.is_(None), NotificationRow.dead_at_ms.is_(None))
-_STATES: Mapping[NotificationState, Any] = {
-    NotificationState.WAITING: _WAITS,
+_IS_WAITING = (NotificationRow.delivered_at_ms.is_(None), NotificationRow.dead_at_ms.is_(None))
+_STATE_CONDITIONS: Mapping[NotificationState, Any] = {
+    NotificationState.WAITING: _IS_WAITING,
     NotificationState.DELIVERED: (NotificationRow.delivered_at_ms.is_not(None),),
     NotificationState.DEAD: (NotificationRow.dead_at_ms.is_not(None),),
 }
 
 
-def tell(
+def enqueue_notification(
     connection: Connection,
     settings: StoreSettings,
     event: str,
@@ -45,22 +45,22 @@ def tell(
     body = {
         "id": str(uuid7()),
         "event": event,
-        "at": moment(now).isoformat(),
+        "at": datetime_from_ms(now).isoformat(),
         "table": table,
         **({} if partition is None else {"partition": partition}),
         "plan": plan,
         "epoch": epoch,
-        "reason": storable(reason),
+        "reason": storable_text(reason),
         "figures": dict(figures or {}),
     }
     connection.execute(insert(NotificationRow).values(event=event, body=body, created_at_ms=now, not_before_ms=now))
 
 
-def counted(connection: Connection) -> dict[str, int]:
+def notification_counts(connection: Connection) -> dict[str, int]:
     """How many messages wait and how many were given up, as fields of ``Figures``."""
     return {
         f"notifications_{state}": connection.execute(
-            select(func.count()).select_from(NotificationRow).where(*_STATES[state])
+            select(func.count()).select_from(NotificationRow).where(*_STATE_CONDITIONS[state])
         ).scalar_one()
         for state in (NotificationState.WAITING, NotificationState.DEAD)
     }
@@ -73,29 +73,29 @@ class Notifications(StorePart):
         """Write a message about something that is no row of the database."""
         if event in self._settings.notify_events:
             with self._database.write() as connection:
-                tell(connection, self._settings, event, table=table, reason=reason)
+                enqueue_notification(connection, self._settings, event, table=table, reason=reason)
 
     def due_notifications(self, limit: int) -> list[Notification]:
         """Waiting messages whose time has come, oldest first."""
-        due = select(NotificationRow.__table__).where(*_WAITS, NotificationRow.not_before_ms <= db_now())
+        due = select(NotificationRow.__table__).where(*_IS_WAITING, NotificationRow.not_before_ms <= db_now())
         with self._database.read() as connection:
             rows = connection.execute(due.order_by(NotificationRow.not_before_ms, NotificationRow.id).limit(limit))
             return [_notification(row) for row in rows]
 
-    def notification_delivered(self, number: int) -> None:
+    def mark_notification_delivered(self, number: int) -> None:
         """The receiver has accepted a message."""
-        self._attempted(number, delivered_at_ms=db_now(), error=None)
+        self._record_attempt(number, delivered_at_ms=db_now(), error=None)
 
-    def notification_failed(self, number: int, error: str, again: timedelta | None) -> None:
+    def mark_notification_failed(self, number: int, error: str, retry_in: timedelta | None) -> None:
         """An attempt failed: try again after that time, or with None never."""
-        end = {"dead_at_ms": db_now()} if again is None else {"not_before_ms": db_now() + milliseconds(again)}
-        self._attempted(number, error=storable(error), **end)
+        end = {"dead_at_ms": db_now()} if retry_in is None else {"not_before_ms": db_now() + timedelta_to_ms(retry_in)}
+        self._record_attempt(number, error=storable_text(error), **end)
 
     def notifications(
         self, state: NotificationState | None = None, limit: int = 50, after: int | None = None
     ) -> list[Notification]:
         """Messages newest first, at most ``limit``; those behind the message with the number ``after``."""
-        query = select(NotificationRow.__table__).where(*(_STATES[state] if state else ()))
+        query = select(NotificationRow.__table__).where(*(_STATE_CONDITIONS[state] if state else ()))
         if after is not None:
             query = query.where(NotificationRow.id < after)
         with self._database.read() as connection:
@@ -108,12 +108,12 @@ class Notifications(StorePart):
         All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that was delivered.
         """
         values = {"dead_at_ms": None, "attempts": 0, "not_before_ms": db_now()}
-        return self._of_dead(
+        return self._change_dead(
             update(NotificationRow).values(**values),
             numbers,
             "sent again",
             actor=actor,
-            passed_over=(NotificationState.WAITING,),
+            skipped_states=(NotificationState.WAITING,),
         )
 
     def drop_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
@@ -121,29 +121,29 @@ class Notifications(StorePart):
 
         All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that is not dead.
         """
-        return self._of_dead(delete(NotificationRow), numbers, "dropped", actor=actor)
+        return self._change_dead(delete(NotificationRow), numbers, "dropped", actor=actor)
 
     def prune_notifications(self, *, delivered: timedelta, dead: timedelta) -> int:
         """Delete messages delivered or given up longer ago than that; how many."""
         with self._database.write() as connection:
             return sum(
-                connection.execute(delete(NotificationRow).where(ended < db_now() - milliseconds(kept))).rowcount
+                connection.execute(delete(NotificationRow).where(ended < db_now() - timedelta_to_ms(kept))).rowcount
                 for ended, kept in ((NotificationRow.delivered_at_ms, delivered), (NotificationRow.dead_at_ms, dead))
             )
 
-    def _attempted(self, number: int, **values: Any) -> None:
-        this = update(NotificationRow).where(NotificationRow.id == number, *_WAITS)
+    def _record_attempt(self, number: int, **values: Any) -> None:
+        this = update(NotificationRow).where(NotificationRow.id == number, *_IS_WAITING)
         with self._database.write() as connection:
             connection.execute(this.values(attempts=NotificationRow.attempts + 1, **values))
 
-    def _of_dead(
+    def _change_dead(
         self,
         change: Any,
         numbers: Collection[int] | None,
         what: str,
         *,
         actor: str,
-        passed_over: Collection[NotificationState] = (),
+        skipped_states: Collection[NotificationState] = (),
     ) -> int:
         dead = change.where(NotificationRow.dead_at_ms.is_not(None))
         with self._database.write() as connection:
@@ -151,22 +151,23 @@ class Notifications(StorePart):
                 changed = int(connection.execute(dead).rowcount)
             else:
                 changed = sum(
-                    self._one_of_dead(connection, dead, number, what, passed_over) for number in sorted(set(numbers))
+                    self._change_one_dead(connection, dead, number, what, skipped_states)
+                    for number in sorted(set(numbers))
                 )
             subject = "all" if numbers is None else ", ".join(map(str, sorted(set(numbers))))
-            audited(connection, actor, f"notifications {what}", subject=subject, detail=f"{changed} changed")
+            record_audit(connection, actor, f"notifications {what}", subject=subject, detail=f"{changed} changed")
         return changed
 
     @staticmethod
-    def _one_of_dead(
-        connection: Connection, dead: Any, number: int, what: str, passed_over: Collection[NotificationState]
+    def _change_one_dead(
+        connection: Connection, dead: Any, number: int, what: str, skipped_states: Collection[NotificationState]
     ) -> bool:
         if connection.execute(dead.where(NotificationRow.id == number)).rowcount:
             return True
         row = connection.execute(select(NotificationRow.__table__).where(NotificationRow.id == number)).one_or_none()
         if row is None:
             raise NotFound(f"no notification {number}")
-        if (state := _notification(row).state) not in passed_over:
+        if (state := _notification(row).state) not in skipped_states:
             raise WrongState(f"notification {number} is {state}; only dead ones can be {what}")
         return False
 
@@ -176,10 +177,10 @@ def _notification(row: Row[Any]) -> Notification:
         number=row.id,
         event=row.event,
         body=row.body,
-        created_at=moment(row.created_at_ms),
+        created_at=datetime_from_ms(row.created_at_ms),
         attempts=row.attempts,
-        not_before=moment(row.not_before_ms),
-        delivered_at=optional_moment(row.delivered_at_ms),
-        dead_at=optional_moment(row.dead_at_ms),
+        not_before=datetime_from_ms(row.not_before_ms),
+        delivered_at=optional_datetime_from_ms(row.delivered_at_ms),
+        dead_at=optional_datetime_from_ms(row.dead_at_ms),
         error=row.error,
     )

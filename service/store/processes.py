@@ -5,19 +5,19 @@ from datetime import timedelta
 
 from sqlalchemy import delete, select, update
 
-from service.store.base import StorePart, insert_if_absent, storable
-from service.store.clock import db_now, milliseconds, moment
+from service.store.base import StorePart, insert_if_absent, storable_text
+from service.store.clock import datetime_from_ms, db_now, timedelta_to_ms
 from service.store.models import ProcessRow
 from service.store.views import ProcessFacts, ProcessView
 
 #: how long one that fell silent without taking leave is shown
-_REMEMBERED = timedelta(days=1)
+_SILENT_REMEMBERED = timedelta(days=1)
 
 
 class Processes(StorePart):
     """Who is there."""
 
-    def beat(self, process: ProcessFacts, ttl: timedelta) -> None:
+    def register_process(self, process: ProcessFacts, ttl: timedelta) -> None:
         """Say that ``process`` lives, for ``ttl``, and what it is like; forget those silent for long."""
         facts = {
             "role": process.role,
@@ -26,18 +26,18 @@ class Processes(StorePart):
             "slots": process.slots,
             "spark": process.spark,
             "spark_ui": process.spark_ui,
-            "problem": None if process.problem is None else storable(process.problem),
+            "problem": None if process.problem is None else storable_text(process.problem),
             "seen_at_ms": db_now(),
-            "expires_at_ms": db_now() + milliseconds(ttl),
+            "expires_at_ms": db_now() + timedelta_to_ms(ttl),
         }
         with self._database.write(urgent=True) as connection:
             known = update(ProcessRow).where(ProcessRow.name == process.name).values(**facts)
             if not connection.execute(known).rowcount:
                 insert_if_absent(connection, ProcessRow, name=process.name, started_at_ms=db_now(), **facts)
-                old = ProcessRow.expires_at_ms < db_now() - milliseconds(_REMEMBERED)
+                old = ProcessRow.expires_at_ms < db_now() - timedelta_to_ms(_SILENT_REMEMBERED)
                 connection.execute(delete(ProcessRow).where(old))
 
-    def farewell(self, name: str) -> None:
+    def unregister_process(self, name: str) -> None:
         """The process ``name`` ends."""
         with self._database.write(urgent=True) as connection:
             connection.execute(delete(ProcessRow).where(ProcessRow.name == name))
@@ -45,7 +45,7 @@ class Processes(StorePart):
     def processes(self) -> list[ProcessView]:
         """Every process that lives, and those that fell silent in the last day, by name."""
         query = select(ProcessRow.__table__, (ProcessRow.expires_at_ms > db_now()).label("live"))
-        old = ProcessRow.expires_at_ms < db_now() - milliseconds(_REMEMBERED)
+        old = ProcessRow.expires_at_ms < db_now() - timedelta_to_ms(_SILENT_REMEMBERED)
         with self._database.read() as connection:
             return [
                 ProcessView(
@@ -57,8 +57,8 @@ class Processes(StorePart):
                     spark=row.spark,
                     spark_ui=row.spark_ui,
                     problem=row.problem,
-                    started_at=moment(row.started_at_ms),
-                    seen_at=moment(row.seen_at_ms),
+                    started_at=datetime_from_ms(row.started_at_ms),
+                    seen_at=datetime_from_ms(row.seen_at_ms),
                     live=bool(row.live),
                 )
                 for row in connection.execute(query.where(~old).order_by(ProcessRow.name))

@@ -7,13 +7,13 @@ from sqlalchemy import func, select
 
 from lake.plan import PlanState
 from service.store.clock import db_now
-from service.store.consent import may_run
+from service.store.consent import is_approved_or_exempt
 from service.store.models import PlanRow
-from service.store.tables import served
+from service.store.tables import is_served
 from service.store.views import StoreSettings
 
 
-def waiting_plans(settings: StoreSettings) -> Any:
+def runnable_plans(settings: StoreSettings) -> Any:
     """Requested plans that wait for no yes, due or not, of tables that may have one more inflight, in their order."""
     busy = (
         select(PlanRow.table_name)
@@ -25,14 +25,14 @@ def waiting_plans(settings: StoreSettings) -> Any:
         select(PlanRow.id, PlanRow.table_name, PlanRow.input_bytes, PlanRow.predicted_cpu_ms)
         .where(
             PlanRow.state == PlanState.REQUESTED,
-            may_run(),
-            served(PlanRow.table_name),
+            is_approved_or_exempt(),
+            is_served(PlanRow.table_name),
             PlanRow.table_name.not_in(busy),
         )
         .order_by(PlanRow.rank_ms, PlanRow.id)
     )
 
 
-def claimable(settings: StoreSettings) -> Any:
+def claimable_plans(settings: StoreSettings) -> Any:
     """Those of them that are due."""
-    return waiting_plans(settings).where(PlanRow.not_before_ms <= db_now())
+    return runnable_plans(settings).where(PlanRow.not_before_ms <= db_now())

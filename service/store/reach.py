@@ -9,11 +9,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, false, or_, true
 
 #: what a pattern may not have, since SQLite, PostgreSQL and shells take it differently
-_UNCLEAR = re.compile(r"[\[\]\x00]")
+_UNPORTABLE = re.compile(r"[\[\]\x00]")
 
 
 @dataclass(frozen=True)
-class Reach:
+class TableScope:
     """Names that match one of ``patterns``, in which ``*`` stands for anything and ``?`` for one character.
 
     All tables where ``patterns`` is None.
@@ -23,31 +23,31 @@ class Reach:
 
     def __post_init__(self) -> None:
         for pattern in self.patterns or ():
-            if not pattern or _UNCLEAR.search(pattern):
+            if not pattern or _UNPORTABLE.search(pattern):
                 raise ValueError(f"{pattern!r} is not a pattern for table names; use letters of names, * and ?")
 
     @property
-    def everything(self) -> bool:
+    def is_unrestricted(self) -> bool:
         """Whether that is every table, and what is of no table."""
         return self.patterns is None
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """The tables, for a sentence."""
         return "all tables" if self.patterns is None else ", ".join(self.patterns)
 
-    def sees(self, name: str | None) -> bool:
+    def has_table(self, name: str | None) -> bool:
         """Whether the table ``name`` is among them; what is of no table, None, only where all tables are."""
         if self.patterns is None:
             return True
         return name is not None and self._expression.fullmatch(name) is not None
 
-    def condition(self, column: Any, dialect: str) -> ColumnElement[bool]:
+    def sql_condition(self, column: Any, dialect: str) -> ColumnElement[bool]:
         """``sees`` of a name in ``column``, for a query."""
         if self.patterns is None:
             return true()
         if dialect == "postgresql":
-            return or_(false(), *(column.like(_like(pattern), escape="\\") for pattern in self.patterns))
+            return or_(false(), *(column.like(_like_pattern(pattern), escape="\\") for pattern in self.patterns))
         return or_(false(), *(column.op("GLOB")(pattern) for pattern in self.patterns))
 
     @cached_property
@@ -57,9 +57,9 @@ class Reach:
 
 
 #: of whoever may see all
-EVERYTHING = Reach()
+UNRESTRICTED = TableScope()
 
 
-def _like(pattern: str) -> str:
+def _like_pattern(pattern: str) -> str:
     kept = re.sub(r"([\\%_])", r"\\\1", pattern)
     return kept.replace("*", "%").replace("?", "_")

@@ -10,11 +10,11 @@ from uuid_utils import uuid7
 
 from lake.plan import PlanKind
 from lake.trace import current_traceparent
-from service.store.audit import audited
-from service.store.base import StorePart, insert_if_absent, own_key
-from service.store.clock import db_now, moment
+from service.store.audit import record_audit
+from service.store.base import StorePart, actor_idempotency_key, insert_if_absent
+from service.store.clock import datetime_from_ms, db_now
 from service.store.errors import IdempotencyMismatch, NotFound
-from service.store.listing import id_of
+from service.store.listing import resolve_id
 from service.store.models import RequestRow
 from service.store.views import Request
 
@@ -45,7 +45,7 @@ class Requests(StorePart):
             "dry_run": dry_run,
             "kind": kind,
         }
-        request_id, key = str(uuid7()), own_key(actor, idempotency_key)
+        request_id, key = str(uuid7()), actor_idempotency_key(actor, idempotency_key)
         with self._database.write() as connection:
             if insert_if_absent(
                 connection,
@@ -58,7 +58,7 @@ class Requests(StorePart):
                 **body,
             ):
                 asked = "dry run requested" if dry_run else "plans requested"
-                audited(connection, actor, asked, table=table, subject=request_id)
+                record_audit(connection, actor, asked, table=table, subject=request_id)
                 return request_id
             first = connection.execute(select(RequestRow.__table__).where(RequestRow.idempotency_key == key)).one()
         if any(getattr(first, column) != value for column, value in json.loads(json.dumps(body)).items()):
@@ -70,7 +70,7 @@ class Requests(StorePart):
 
     def has_request(self, idempotency_key: str, actor: str) -> bool:
         """Whether a request of ``actor`` has come under this key."""
-        known = select(RequestRow.id).where(RequestRow.idempotency_key == own_key(actor, idempotency_key))
+        known = select(RequestRow.id).where(RequestRow.idempotency_key == actor_idempotency_key(actor, idempotency_key))
         with self._database.read() as connection:
             return connection.execute(known).one_or_none() is not None
 
@@ -97,7 +97,9 @@ class Requests(StorePart):
     def request(self, request_id: str) -> Request:
         """One request; the unique part of an id will do. Raises NotFound, Ambiguous."""
         with self._database.read() as connection:
-            request_id = id_of(connection, RequestRow.id, request_id, "request", self._seen(RequestRow.table_name))
+            request_id = resolve_id(
+                connection, RequestRow.id, request_id, "request", self._is_in_scope(RequestRow.table_name)
+            )
             return _request(connection.execute(select(RequestRow.__table__).where(RequestRow.id == request_id)).one())
 
 
@@ -112,7 +114,7 @@ def _request(row: Row[Any]) -> Request:
         traceparent=row.traceparent,
         idempotency_key=row.idempotency_key and row.idempotency_key.removeprefix(f"{row.actor}\n"),
         actor=row.actor,
-        created_at=moment(row.created_at_ms),
+        created_at=datetime_from_ms(row.created_at_ms),
         plan_ids=tuple(row.plan_ids),
         answer=row.answer,
     )

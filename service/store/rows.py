@@ -11,17 +11,17 @@ from sqlalchemy import Connection, Row, select
 from lake.model import CatalogRef, Concurrency, OnConflict, TableRef
 from lake.plan import (
     ClusteringGroup,
-    Decision,
     PartitionFigures,
     Plan,
     PlanKind,
     PlanState,
-    ReceiptLevel,
+    ProposalDecision,
     RewriteOptions,
+    VerificationLevel,
 )
-from service.modes import PLANNED
-from service.store.blobs import unpack
-from service.store.clock import moment, optional_moment
+from service.modes import PLANNED_MODES
+from service.store.blobs import unpack_slices
+from service.store.clock import datetime_from_ms, optional_datetime_from_ms
 from service.store.models import GroupRow, TableRow
 from service.store.models.columns import Json
 from service.store.views import ErrorClass, GroupView, Halt, Pause, PlanView, TableState
@@ -35,18 +35,18 @@ def options_document(options: RewriteOptions) -> dict[str, Any]:
         "compression": options.compression,
         "sort_columns": list(options.sort_columns),
         "layout": options.layout,
-        "receipt": options.receipt.value,
+        "receipt": options.verification.value,
     }
 
 
-def _options(document: dict[str, Any]) -> RewriteOptions:
+def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
     return RewriteOptions(
         target_file_max_bytes=document["target_file_max_bytes"],
         engine=document["engine"],
         compression=document["compression"],
         sort_columns=tuple(document["sort_columns"]),
         layout=document["layout"],
-        receipt=ReceiptLevel(document["receipt"]),
+        verification=VerificationLevel(document["receipt"]),
     )
 
 
@@ -79,23 +79,23 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
         groups=tuple(
             ClusteringGroup(
                 partition=group.partition_path,
-                slices=unpack(group.files, group.partition_path),
+                slices=unpack_slices(group.files, group.partition_path),
                 output_files=group.output_files,
             )
             for group in groups
         ),
-        options=_options(row.options),
+        options=_options_from_document(row.options),
         snapshot_instant=row.snapshot_instant,
-        adopted=row.adopted,
+        adopted_instant=row.adopted,
     )
 
 
-def obsolete(connection: Connection, row: Row[Any]) -> str | None:
+def obsolete_reason(connection: Connection, row: Row[Any]) -> str | None:
     """Why the plan of a row of ``plan`` is not to be run as its table is registered today; None where it is."""
     today = _registration(connection, row)
     if (today.format, today.location) != (row.format, row.location):
         return f"it was planned for {row.location}, {row.table_name} is at {today.location} now"
-    if today.mode not in PLANNED:
+    if today.mode not in PLANNED_MODES:
         return f"{row.table_name} is in mode {today.mode} now"
     return None
 
@@ -116,7 +116,7 @@ def pause_of(row: Any) -> Pause | None:
     """The pause of a row of ``table_state``; None without one."""
     if row.paused_at_ms is None:
         return None
-    return Pause(by=row.paused_by, at=moment(row.paused_at_ms), reason=row.paused_reason or "")
+    return Pause(by=row.paused_by, at=datetime_from_ms(row.paused_at_ms), reason=row.paused_reason or "")
 
 
 def table_state(row: Any) -> TableState:
@@ -135,12 +135,12 @@ def table_state(row: Any) -> TableState:
         mode=row.mode,
         pause=pause_of(row),
         halted_reason=row.halted_reason,
-        halted_at=optional_moment(row.halted_at_ms),
+        halted_at=optional_datetime_from_ms(row.halted_at_ms),
         quarantined=row.quarantined,
         quarantined_bytes=row.quarantined_bytes,
         freed_bytes=row.freed_bytes,
         halted_partitions={
-            partition: Halt(reason=one["reason"], at=moment(one["at_ms"]))
+            partition: Halt(reason=one["reason"], at=datetime_from_ms(one["at_ms"]))
             for partition, one in row.halted_partitions.items()
         },
     )
@@ -154,7 +154,7 @@ TABLE_COLUMNS = tuple(
 )
 
 
-def table_of_texts(values: Sequence[Any]) -> TableState:
+def table_state_from_texts(values: Sequence[Any]) -> TableState:
     """The ``TABLE_COLUMNS`` of a row of ``table_state`` as ``at_once`` brings them over, documents as texts."""
     document = {
         column.name: json.loads(value) if isinstance(column.type, Json) and value is not None else value
@@ -201,9 +201,9 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
         epoch=row.epoch,
         attempts=row.attempts,
         executor=row.executor,
-        lease_until=optional_moment(row.lease_until_ms),
-        heartbeat_at=optional_moment(row.heartbeat_at_ms),
-        not_before=moment(row.not_before_ms),
+        lease_until=optional_datetime_from_ms(row.lease_until_ms),
+        heartbeat_at=optional_datetime_from_ms(row.heartbeat_at_ms),
+        not_before=datetime_from_ms(row.not_before_ms),
         step=row.step,
         progress_bytes_done=row.progress_bytes_done,
         progress_bytes_total=row.progress_bytes_total,
@@ -213,13 +213,13 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
         cancel_reason=row.cancel_reason,
         error=row.error,
         error_class=None if row.error_class is None else ErrorClass(row.error_class),
-        proposed_at=optional_moment(row.proposed_at_ms),
-        decision=None if row.decision is None else Decision(row.decision),
+        proposed_at=optional_datetime_from_ms(row.proposed_at_ms),
+        decision=None if row.decision is None else ProposalDecision(row.decision),
         decided_by=row.decided_by,
-        decided_at=optional_moment(row.decided_at_ms),
-        created_at=moment(row.created_at_ms),
-        claimed_at=optional_moment(row.claimed_at_ms),
-        finalized_at=optional_moment(row.finalized_at_ms),
+        decided_at=optional_datetime_from_ms(row.decided_at_ms),
+        created_at=datetime_from_ms(row.created_at_ms),
+        claimed_at=optional_datetime_from_ms(row.claimed_at_ms),
+        finalized_at=optional_datetime_from_ms(row.finalized_at_ms),
         instant=row.instant,
         instants=(
             *(token for token in tokens if token != row.instant),

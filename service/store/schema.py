@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, inspect, text
 
-from service.store.engine import SETTING, UPGRADE, Database
-from service.store.errors import DatabaseUnreachable, SchemaBehind
+from service.store.engine import UPGRADE_HINT, URL_SETTING, Database
+from service.store.errors import DatabaseUnreachable, SchemaMismatch
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 #: the revision this lakefold works with, the last file of ``migrations/versions``; revisions are counted up
-HEAD = "0032"
+HEAD_REVISION = "0032"
 #: any number, the same in every lakefold: two processes that upgrade one PostgreSQL at once take turns
 _ADVISORY_LOCK = 0x6C616B65
 
@@ -35,13 +35,15 @@ def alembic_config() -> "Config":
 def check(database: Database) -> None:
     """Raise SchemaBehind unless the schema is exactly this lakefold's, DatabaseUnreachable without a database."""
     if database.sqlite_file is not None and not database.sqlite_file.exists():
-        raise SchemaBehind(f"there is no database {database.shown} yet (setting {SETTING}); {UPGRADE}")
+        raise SchemaMismatch(f"there is no database {database.display_url} yet (setting {URL_SETTING}); {UPGRADE_HINT}")
     with database.read() as connection:
         found = _revision(database, connection)
     if found is None:
-        raise SchemaBehind(f"database {database.shown} has no lakefold schema; {UPGRADE}")
-    if found != HEAD:
-        raise SchemaBehind(f"the schema of database {database.shown} is at revision {found}, behind {HEAD}; {UPGRADE}")
+        raise SchemaMismatch(f"database {database.display_url} has no lakefold schema; {UPGRADE_HINT}")
+    if found != HEAD_REVISION:
+        raise SchemaMismatch(
+            f"the schema of database {database.display_url} is at revision {found}, behind {HEAD_REVISION}; {UPGRADE_HINT}"
+        )
 
 
 def upgrade(database: Database) -> None:
@@ -52,12 +54,12 @@ def upgrade(database: Database) -> None:
     from alembic import command
 
     if database.sqlite_file is not None:
-        _prepare_file(database)
+        _prepare_sqlite_file(database)
     config = alembic_config()
-    with database.write_at_leisure() as connection:
+    with database.write_without_timeout() as connection:
         if database.dialect == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
-        if _revision(database, connection) != HEAD:
+        if _revision(database, connection) != HEAD_REVISION:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
@@ -67,23 +69,23 @@ def _revision(database: Database, connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
-    if found is not None and found > HEAD:
-        raise SchemaBehind(
-            f"the schema of database {database.shown} is at revision {found}, which this lakefold ({HEAD}) does not"
-            f" know; install the lakefold that made it, then {UPGRADE}"
+    if found is not None and found > HEAD_REVISION:
+        raise SchemaMismatch(
+            f"the schema of database {database.display_url} is at revision {found}, which this lakefold ({HEAD_REVISION}) does not"
+            f" know; install the lakefold that made it, then {UPGRADE_HINT}"
         )
     return found
 
 
-def _prepare_file(database: Database) -> None:
+def _prepare_sqlite_file(database: Database) -> None:
     """The directory, and write-ahead logging, which the file remembers: readers then never wait for a writer."""
     assert database.sqlite_file is not None
     try:
         database.sqlite_file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise DatabaseUnreachable(
-            f"database {database.shown} can't be used: {error.strerror} ({database.sqlite_file.parent});"
-            f" the setting is {SETTING}"
+            f"database {database.display_url} can't be used: {error.strerror} ({database.sqlite_file.parent});"
+            f" the setting is {URL_SETTING}"
         ) from error
     # Changing the journal's mode needs the file alone and does not wait for it as other statements do.
     for attempt in range(50):

@@ -5,16 +5,16 @@ from collections.abc import Sequence
 
 from sqlalchemy import delete, insert, select
 
-from service.store.base import StorePart, storable
-from service.store.clock import db_now, moment
+from service.store.base import StorePart, storable_text
+from service.store.clock import datetime_from_ms, db_now
 from service.store.models import SourceProblemRow
 from service.store.views import SourceProblem
 
 #: a file system that became unreadable has a problem for each of its directories
-_MOST_PROBLEMS = 100
+_MAX_PROBLEMS = 100
 
 
-class Sources(StorePart):
+class SourceProblems(StorePart):
     """Problems of sources, in the order in which the search met them."""
 
     def record_source_problems(self, problems: Sequence[str]) -> None:
@@ -22,7 +22,7 @@ class Sources(StorePart):
 
         Of more than a hundred the last line says how many there are.
         """
-        lines = [storable(problem) for problem in problems[:_MOST_PROBLEMS]]
+        lines = [storable_text(problem) for problem in problems[:_MAX_PROBLEMS]]
         if (more := len(problems) - len(lines)) > 0:
             lines.append(f"{more} more parts of sources could not be searched; the log names each")
         with self._database.write() as connection:
@@ -38,8 +38,11 @@ class Sources(StorePart):
 
     def source_problems(self) -> list[SourceProblem]:
         """What the last search could not read; nothing for those who see some tables only."""
-        if not self._reach.everything:
+        if not self._table_scope.is_unrestricted:
             return []
         query = select(SourceProblemRow.__table__).order_by(SourceProblemRow.position)
         with self._database.read() as connection:
-            return [SourceProblem(problem=row.problem, since=moment(row.since_ms)) for row in connection.execute(query)]
+            return [
+                SourceProblem(problem=row.problem, since=datetime_from_ms(row.since_ms))
+                for row in connection.execute(query)
+            ]

@@ -12,29 +12,38 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, select, upda
 
 from lake.model import TableRef, median_bytes
 from lake.plan import LIVE_STATES
-from planner.objectives import Judgement
-from service.modes import PLANNED
-from service.store.audit import audited
-from service.store.base import AtOnce, Known, OfTables, StorePart, in_batches, insert_if_absent, locked, storable
-from service.store.clock import db_now, moment, to_ms
+from planner.objectives import ObjectiveEvaluation
+from service.modes import PLANNED_MODES
+from service.store.audit import record_audit
+from service.store.base import (
+    PackedQuery,
+    RowCache,
+    StorePart,
+    TablesQuery,
+    in_batches,
+    insert_if_absent,
+    storable_text,
+    with_row_locks,
+)
+from service.store.clock import datetime_from_ms, datetime_to_ms, db_now
 from service.store.errors import NotFound
-from service.store.layouts import keep_layout
+from service.store.layouts import store_partition_layout
 from service.store.models import ALL_TABLES, PlanRow, ScanRow, SupersededRow, TableRow
-from service.store.notifications import tell
-from service.store.objectives import keep_objectives
-from service.store.rows import TABLE_COLUMNS, pause_of, table_of_texts, table_state
-from service.store.views import Pause, PointedScans, ScanRecord, TableState
+from service.store.notifications import enqueue_notification
+from service.store.objectives import record_objectives
+from service.store.rows import TABLE_COLUMNS, pause_of, table_state, table_state_from_texts
+from service.store.views import Pause, ReferenceScans, ScanRecord, TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
-_STATES = OfTables(select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES), TableRow.name)
-_POINTERS = OfTables(
+_STATES_QUERY = TablesQuery(select(*TABLE_COLUMNS).where(TableRow.name != ALL_TABLES), TableRow.name)
+_SCAN_IDS_QUERY = TablesQuery(
     select(TableRow.name, TableRow.last_scan_id, TableRow.last_ok_scan_id, TableRow.first_ok_scan_id), TableRow.name
 )
-_SCANS = AtOnce(
+_SCANS_QUERY = PackedQuery(
     select(ScanRow.id, ScanRow.record, ScanRow.taken_at_ms).where(ScanRow.id.in_(bindparam("ids", expanding=True)))
 )
 
@@ -58,7 +67,7 @@ def table_values(table: TableRef, mode: str) -> dict[str, Any]:
 class Tables(StorePart):
     """Registered tables and their scans."""
 
-    def register(self, table: TableRef, mode: str, owner: str | None = None) -> None:
+    def register_table(self, table: TableRef, mode: str, owner: str | None = None) -> None:
         """Make ``table`` known, or bring all that the configuration says of it up to date.
 
         Whoever opens the table from then on, an executor with a plan of last week too, goes by it. Pause, halt and
@@ -71,33 +80,33 @@ class Tables(StorePart):
                 changed = {key: value for key, value in values.items() if key not in kept}
                 connection.execute(update(TableRow).where(TableRow.name == table.name).values(**changed))
 
-    def tables(self, names: Collection[str] | None = None) -> list[TableState]:
+    def table_states(self, names: Collection[str] | None = None) -> list[TableState]:
         """Every registered table by name, or those of ``names`` that are registered."""
         with self._database.read() as connection:
-            rows = self._of_tables(connection, _STATES, names)
-        return [table_of_texts(row) for row in sorted(rows)]
+            rows = self._rows_of_tables(connection, _STATES_QUERY, names)
+        return [table_state_from_texts(row) for row in sorted(rows)]
 
-    def formats_at_work(self) -> Collection[str]:
+    def formats_in_use(self) -> Collection[str]:
         """Formats of tables that are to be rewritten, have a live plan, or files that wait for their deletion."""
         waiting = select(SupersededRow.table_name).where(SupersededRow.deleted_at_ms.is_(None))
-        planned = TableRow.mode.in_(PLANNED) | TableRow.name.in_(waiting)
+        planned = TableRow.mode.in_(PLANNED_MODES) | TableRow.name.in_(waiting)
         with self._database.read() as connection:
             of_tables = connection.execute(
                 select(TableRow.format).where(TableRow.name != ALL_TABLES, planned).distinct()
             )
-            return frozenset(of_tables.scalars()) | _of_live_plans(connection)
+            return frozenset(of_tables.scalars()) | _formats_of_live_plans(connection)
 
-    def formats_of_plans(self) -> Collection[str]:
+    def formats_of_live_plans(self) -> Collection[str]:
         """Formats of the tables that have a live plan. Cheap."""
         with self._database.read() as connection:
-            return _of_live_plans(connection)
+            return _formats_of_live_plans(connection)
 
     def table_state(self, name: str) -> TableState:
         """The registered table ``name``. Raises NotFound."""
         with self._database.read() as connection:
             row = connection.execute(
                 select(TableRow.__table__).where(
-                    TableRow.name == name, TableRow.name != ALL_TABLES, self._seen(TableRow.name)
+                    TableRow.name == name, TableRow.name != ALL_TABLES, self._is_in_scope(TableRow.name)
                 )
             ).one_or_none()
         if row is None:
@@ -106,16 +115,18 @@ class Tables(StorePart):
 
     def pause(self, name: str | None, actor: str, reason: str = "") -> None:
         """Claim no plan of table ``name``, or of any table with None, until ``resume``. Raises NotFound."""
-        reason = storable(" ".join(reason.split()))
+        reason = storable_text(" ".join(reason.split()))
         with self._database.write() as connection:
             if name is None:
                 everything = TableRef(name=ALL_TABLES, format="", location="")
                 insert_if_absent(connection, TableRow, **table_values(everything, "observe"))
             why = f"by {actor}: {reason}" if reason else f"by {actor}"
-            self._tell_change(connection, "table.paused", name, why, TableRow.paused_at_ms.is_(None))
-            self._change(connection, name, paused_at_ms=db_now(), paused_by=actor, paused_reason=reason or None)
-            audited(connection, actor, "paused", table=name, detail=reason)
-        _log("paused", name, why)
+            self._notify_change(connection, "table.paused", name, why, TableRow.paused_at_ms.is_(None))
+            self._update_registered(
+                connection, name, paused_at_ms=db_now(), paused_by=actor, paused_reason=reason or None
+            )
+            record_audit(connection, actor, "paused", table=name, detail=reason)
+        _log_change("paused", name, why)
 
     def resume(self, name: str | None, actor: str) -> None:
         """End the pause of table ``name``, its halts and its quarantine; what failed may be planned again.
@@ -126,12 +137,12 @@ class Tables(StorePart):
         with self._database.write() as connection:
             halted = TableRow.halted_at_ms.is_not(None) | (TableRow.halted_partitions != {})
             held = TableRow.paused_at_ms.is_not(None) | halted
-            self._tell_change(connection, "table.resumed", name, f"by {actor}", held)
+            self._notify_change(connection, "table.resumed", name, f"by {actor}", held)
             nobody = {"paused_at_ms": None, "paused_by": None, "paused_reason": None}
-            if name is None and self._reach.everything:
-                self._set(connection, ALL_TABLES, **nobody)
+            if name is None and self._table_scope.is_unrestricted:
+                self._update(connection, ALL_TABLES, **nobody)
             else:
-                self._change(
+                self._update_registered(
                     connection,
                     name,
                     **nobody,
@@ -143,15 +154,15 @@ class Tables(StorePart):
                 )
                 failed = update(PlanRow).where(PlanRow.table_name == name, PlanRow.failure.is_not(None))
                 connection.execute(failed.values(failure=None))
-            audited(connection, actor, "resumed", table=name)
-        _log("resumed", name, f"by {actor}")
+            record_audit(connection, actor, "resumed", table=name)
+        _log_change("resumed", name, f"by {actor}")
 
     def end_quarantine(self, name: str, replaced: Mapping[str, int]) -> None:
         """Quarantine these paths of the table ``name`` no more, unless the file there has another size by now."""
         this_table = TableRow.name == name
         columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
         with self._database.write() as connection:
-            known, sizes = connection.execute(locked(columns)).one()
+            known, sizes = connection.execute(with_row_locks(columns)).one()
             ended = {path for path, size in replaced.items() if sizes.get(path) == size}
             both = {
                 "quarantined": {path: reason for path, reason in known.items() if path not in ended},
@@ -165,7 +176,7 @@ class Tables(StorePart):
             return service_pause(connection)
 
     def record_scan(
-        self, scan: ScanRecord, partitions: "pa.Table | None" = None, objectives: Sequence[Judgement] = ()
+        self, scan: ScanRecord, partitions: "pa.Table | None" = None, evaluations: Sequence[ObjectiveEvaluation] = ()
     ) -> None:
         """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table.
 
@@ -174,7 +185,7 @@ class Tables(StorePart):
         """
         document = {field.name: getattr(scan, field.name) for field in fields(scan) if field.name != "taken_at"}
         document |= {"skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)}
-        error = storable(scan.error or "unknown error") if scan.outcome == "error" else None
+        error = storable_text(scan.error or "unknown error") if scan.outcome == "error" else None
         with self._database.write() as connection:
             known = connection.execute(select(TableRow.name).where(TableRow.name == scan.table)).one_or_none()
             if known is None:
@@ -183,7 +194,7 @@ class Tables(StorePart):
                 insert(ScanRow)
                 .values(
                     table_name=scan.table,
-                    taken_at_ms=to_ms(scan.taken_at),
+                    taken_at_ms=datetime_to_ms(scan.taken_at),
                     outcome=scan.outcome,
                     error=error,
                     record=document | {"error": error},
@@ -192,16 +203,16 @@ class Tables(StorePart):
             ).scalar_one()
             pointers: dict[str, Any] = {"last_scan_id": added}
             if scan.outcome == "ok":
-                pointers |= _found(scan) | {
+                pointers |= _scan_columns(scan) | {
                     "last_ok_scan_id": added,
                     "first_ok_scan_id": func.coalesce(TableRow.first_ok_scan_id, added),
                 }
-            self._tell_scan(connection, scan, error)
-            self._set(connection, scan.table, **pointers)
+            self._notify_scan_outcome(connection, scan, error)
+            self._update(connection, scan.table, **pointers)
             if partitions is not None:
-                keep_layout(connection, scan, partitions)
+                store_partition_layout(connection, scan, partitions)
             if scan.outcome == "ok":
-                keep_objectives(connection, scan.table, objectives)
+                record_objectives(connection, scan.table, evaluations)
             oldest_kept = (
                 select(ScanRow.id)
                 .where(ScanRow.table_name == scan.table)
@@ -228,40 +239,40 @@ class Tables(StorePart):
         """The oldest scan of a table that succeeded, which is never forgotten; None without one."""
         return self._scans_at(TableRow.first_ok_scan_id, TableRow.name == name).get(name)
 
-    def pointed_scans(self, known: Known | None = None, *, names: Collection[str] | None = None) -> PointedScans:
+    def reference_scans(self, cache: RowCache | None = None, *, names: Collection[str] | None = None) -> ReferenceScans:
         """``last_scan``, the last that succeeded and ``first_scan`` of every table, or of each of ``names``.
 
         A scan that is several of them is read once, and one that is ``known`` is not.
         """
-        known = known or Known()
+        cache = cache or RowCache()
         with self._database.read() as connection:
-            pointed = sorted(self._of_tables(connection, _POINTERS, names))
+            pointed = sorted(self._rows_of_tables(connection, _SCAN_IDS_QUERY, names))
             # A scan never changes, and one that is pointed to is never forgotten.
             keys = list(dict.fromkeys((id_, name) for name, *ids in pointed for id_ in ids if id_ is not None))
             records = {
                 id_: (record, at)
-                for batch in in_batches([id_ for id_, _ in known.new("scan", keys)])
-                for id_, record, at in _SCANS.rows(connection, ids=batch)
+                for batch in in_batches([id_ for id_, _ in cache.uncached_rows("scan", keys)])
+                for id_, record, at in _SCANS_QUERY.rows(connection, ids=batch)
             }
         # Those of all tables would push out those of a page.
-        make = _scan_of if names is None else _kept_scan_of
-        scans = known.all("scan", keys, lambda key: make(*records[key[0]]))
+        make = _scan_from_json if names is None else _cached_scan_from_json
+        scans = cache.objects_of("scan", keys, lambda key: make(*records[key[0]]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
         last, good, first = (
             {row[0]: by_id[row[place]] for row in pointed if row[place] is not None} for place in (1, 2, 3)
         )
-        return PointedScans(last=last, good=good, first=first)
+        return ReferenceScans(latest=last, latest_ok=good, first_ok=first)
 
     def scans(self, name: str, limit: int = 288) -> list[ScanRecord]:
         """The newest scans of a table, newest first."""
         with self._database.read() as connection:
             rows = connection.execute(
                 select(ScanRow.record, ScanRow.taken_at_ms)
-                .where(ScanRow.table_name == name, self._seen(ScanRow.table_name))
+                .where(ScanRow.table_name == name, self._is_in_scope(ScanRow.table_name))
                 .order_by(ScanRow.id.desc())
                 .limit(limit)
             )
-            return [_scan(row.record, row.taken_at_ms) for row in rows]
+            return [_scan_from_document(row.record, row.taken_at_ms) for row in rows]
 
     def _last_scans(self, ok: bool, *conditions: Any) -> dict[str, ScanRecord]:
         return self._scans_at(TableRow.last_ok_scan_id if ok else TableRow.last_scan_id, *conditions)
@@ -271,35 +282,39 @@ class Tables(StorePart):
             rows = connection.execute(
                 select(ScanRow.table_name, ScanRow.record, ScanRow.taken_at_ms)
                 .join(TableRow, pointer == ScanRow.id)
-                .where(self._seen(TableRow.name), *conditions)
+                .where(self._is_in_scope(TableRow.name), *conditions)
                 .order_by(ScanRow.table_name)
             )
-            return {row.table_name: _scan(row.record, row.taken_at_ms) for row in rows}
+            return {row.table_name: _scan_from_document(row.record, row.taken_at_ms) for row in rows}
 
-    def _change(self, connection: Any, name: str | None, **values: Any) -> None:
-        if name == ALL_TABLES or not self._reach.sees(name) or self._set(connection, name or ALL_TABLES, **values) != 1:
+    def _update_registered(self, connection: Any, name: str | None, **values: Any) -> None:
+        if (
+            name == ALL_TABLES
+            or not self._table_scope.has_table(name)
+            or self._update(connection, name or ALL_TABLES, **values) != 1
+        ):
             raise NotFound(f"no table {name!r} is registered")
 
-    def _tell_change(self, connection: Any, event: str, name: str | None, reason: str, changes: Any) -> None:
+    def _notify_change(self, connection: Any, event: str, name: str | None, reason: str, condition: Any) -> None:
         """Tell the webhook of a table, None for the service, that a person is about to change."""
-        here = select(TableRow.name).where(TableRow.name == (name or ALL_TABLES), changes)
+        here = select(TableRow.name).where(TableRow.name == (name or ALL_TABLES), condition)
         if connection.execute(here).one_or_none() is not None:
-            tell(connection, self._settings, event, table=name, reason=reason)
+            enqueue_notification(connection, self._settings, event, table=name, reason=reason)
 
-    def _tell_scan(self, connection: Any, scan: ScanRecord, error: str | None) -> None:
+    def _notify_scan_outcome(self, connection: Any, scan: ScanRecord, error: str | None) -> None:
         """Tell the webhook where a scan fails after one that did not, or the other way round."""
         last = select(ScanRow.outcome).join(TableRow, TableRow.last_scan_id == ScanRow.id)
         before = connection.execute(last.where(TableRow.name == scan.table)).scalar_one_or_none() or "ok"
         if before != scan.outcome:
             event = "scan.recovered" if error is None else "scan.failing"
-            tell(connection, self._settings, event, table=scan.table, reason=error or "")
+            enqueue_notification(connection, self._settings, event, table=scan.table, reason=error or "")
 
     @staticmethod
-    def _set(connection: Any, name: str, **values: Any) -> int:
+    def _update(connection: Any, name: str, **values: Any) -> int:
         return int(connection.execute(update(TableRow).where(TableRow.name == name).values(**values)).rowcount)
 
 
-def _log(what: str, name: str | None, why: str) -> None:
+def _log_change(what: str, name: str | None, why: str) -> None:
     if name is None:
         logger.info("everything %s %s", what, why)
     else:
@@ -313,17 +328,17 @@ def service_pause(connection: Any) -> Pause | None:
     return None if row is None else pause_of(row)
 
 
-def served(table_name: Any) -> Any:
+def is_served(table_name: Any) -> Any:
     """The table of the column ``table_name`` is neither paused nor halted, and the service is not paused."""
     held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
     everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
     return table_name.not_in(held_back) & ~everything.exists()
 
 
-def _found(scan: ScanRecord) -> dict[str, Any]:
+def _scan_columns(scan: ScanRecord) -> dict[str, Any]:
     """What of a good scan its table's row has as well."""
     return {
-        "good_scanned_at_ms": to_ms(scan.taken_at),
+        "good_scanned_at_ms": datetime_to_ms(scan.taken_at),
         "good_files": scan.files,
         "good_bytes": scan.bytes,
         "good_small_files": scan.small_files,
@@ -333,20 +348,20 @@ def _found(scan: ScanRecord) -> dict[str, Any]:
     }
 
 
-def _scan_of(record: str, taken_at_ms: int) -> ScanRecord:
-    return _scan(json.loads(record), taken_at_ms)
+def _scan_from_json(record: str, taken_at_ms: int) -> ScanRecord:
+    return _scan_from_document(json.loads(record), taken_at_ms)
 
 
 #: those of the tables on a page, which is looked at again
-_kept_scan_of = lru_cache(maxsize=1024)(_scan_of)
+_cached_scan_from_json = lru_cache(maxsize=1024)(_scan_from_json)
 
 
-def _scan(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:
+def _scan_from_document(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:
     return ScanRecord(
-        **{**document, "histogram": tuple(document["histogram"]), "taken_at": moment(taken_at_ms)},
+        **{**document, "histogram": tuple(document["histogram"]), "taken_at": datetime_from_ms(taken_at_ms)},
     )
 
 
-def _of_live_plans(connection: Connection) -> frozenset[str]:
+def _formats_of_live_plans(connection: Connection) -> frozenset[str]:
     live = select(PlanRow.format).where(PlanRow.state.in_(LIVE_STATES)).distinct()
     return frozenset(connection.execute(live).scalars())

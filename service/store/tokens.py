@@ -7,12 +7,12 @@ from typing import Any
 
 from sqlalchemy import and_, delete, insert, not_, or_, select, update
 
-from service.store.audit import audited
+from service.store.audit import record_audit
 from service.store.base import StorePart
-from service.store.clock import db_now, milliseconds, moment, optional_moment
+from service.store.clock import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
 from service.store.errors import NotFound, WrongState
 from service.store.models import TokenRow
-from service.store.reach import EVERYTHING, Reach
+from service.store.reach import UNRESTRICTED, TableScope
 from service.store.views import Bearer, Token
 
 _IN_FORCE = (TokenRow.revoked_at_ms.is_(None), or_(TokenRow.expires_at_ms.is_(None), TokenRow.expires_at_ms > db_now()))
@@ -29,7 +29,7 @@ class Tokens(StorePart):
         scope: str,
         expires_in: timedelta | None,
         actor: str,
-        reach: Reach = EVERYTHING,
+        table_scope: TableScope = UNRESTRICTED,
         person: str | None = None,
     ) -> None:
         """Keep a token by the hexadecimal SHA-256 of it, for the tables within ``reach``.
@@ -46,9 +46,9 @@ class Tokens(StorePart):
                 "person": person,
                 "created_at_ms": now,
                 "created_by": actor,
-                "tables": None if reach.patterns is None else list(reach.patterns),
+                "tables": None if table_scope.patterns is None else list(table_scope.patterns),
                 "revoked_at_ms": None,
-                "expires_at_ms": None if expires_in is None else now + milliseconds(expires_in),
+                "expires_at_ms": None if expires_in is None else now + timedelta_to_ms(expires_in),
                 "last_used_at_ms": None,
             }
             known = select(TokenRow.name).where(TokenRow.name == name)
@@ -61,7 +61,7 @@ class Tokens(StorePart):
             else:
                 connection.execute(insert(TokenRow).values(name=name, **values))
             action = "token added" if person is None else "signed in"
-            audited(connection, actor, action, subject=name, detail=f"scope {scope}, {reach.words}")
+            record_audit(connection, actor, action, subject=name, detail=f"scope {scope}, {table_scope.text}")
 
     def revoke_token(self, name: str, *, actor: str) -> None:
         """End a token; one that was revoked before keeps its time. Raises NotFound."""
@@ -70,7 +70,7 @@ class Tokens(StorePart):
                 raise NotFound(f"no token {name!r}")
             revoked = update(TokenRow).where(TokenRow.name == name, TokenRow.revoked_at_ms.is_(None))
             if connection.execute(revoked.values(revoked_at_ms=db_now())).rowcount:
-                audited(connection, actor, "token revoked", subject=name)
+                record_audit(connection, actor, "token revoked", subject=name)
 
     def tokens(self) -> list[Token]:
         """Every token by name, those revoked or expired included."""
@@ -85,11 +85,11 @@ class Tokens(StorePart):
                     tables=None if row.tables is None else tuple(row.tables),
                     person=row.person,
                     in_force=row.name in live,
-                    created_at=moment(row.created_at_ms),
+                    created_at=datetime_from_ms(row.created_at_ms),
                     created_by=row.created_by,
-                    expires_at=optional_moment(row.expires_at_ms),
-                    revoked_at=optional_moment(row.revoked_at_ms),
-                    last_used_at=optional_moment(row.last_used_at_ms),
+                    expires_at=optional_datetime_from_ms(row.expires_at_ms),
+                    revoked_at=optional_datetime_from_ms(row.revoked_at_ms),
+                    last_used_at=optional_datetime_from_ms(row.last_used_at_ms),
                 )
                 for row in rows
             ]
@@ -102,7 +102,7 @@ class Tokens(StorePart):
                 row.digest: Bearer(
                     name=row.name,
                     scope=row.scope,
-                    reach=EVERYTHING if row.tables is None else Reach(tuple(row.tables)),
+                    table_scope=UNRESTRICTED if row.tables is None else TableScope(tuple(row.tables)),
                     person=row.person,
                 )
                 for row in connection.execute(query.where(*_IN_FORCE))
@@ -114,7 +114,7 @@ class Tokens(StorePart):
         with self._database.write() as connection:
             return int(connection.execute(delete(TokenRow).where(TokenRow.name.in_(ended))).rowcount)
 
-    def tokens_used(self, names: Collection[str]) -> None:
+    def record_token_use(self, names: Collection[str]) -> None:
         """Note that these tokens were used now."""
         with self._database.write() as connection:
             connection.execute(update(TokenRow).where(TokenRow.name.in_(names)).values(last_used_at_ms=db_now()))

@@ -8,17 +8,17 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, literal, select
 
 from lake.plan import PlanState
-from service.modes import PLANNED
+from service.modes import PLANNED_MODES
 from service.store.base import StorePart
-from service.store.clock import db_now, milliseconds, moment
+from service.store.clock import datetime_from_ms, db_now, timedelta_to_ms
 from service.store.errors import NotFound
 from service.store.models import ALL_TABLES, PlanRow, PlanTotalRow, TableRow, TrendRow
 
-#: a point in each such time, counted from midnight UTC, of the last ``_FINE``; then one a day, until ``_KEPT`` is over
-_STEP, _FINE, _KEPT = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
-_DAY_MS = milliseconds(timedelta(days=1))
-_FOUND = ("files", "bytes", "small_files", "reducible_files")
-_FIGURES = (*_FOUND, "rewritten_bytes", "freed_bytes")
+#: a point in each such time, counted from midnight UTC, of the last ``_FINE_PERIOD``; then one a day, until ``_KEPT`` is over
+_FINE_STEP, _FINE_PERIOD, _RETENTION = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
+_DAY_MS = timedelta_to_ms(timedelta(days=1))
+_SCAN_FIGURES = ("files", "bytes", "small_files", "reducible_files")
+_FIGURES = (*_SCAN_FIGURES, "rewritten_bytes", "freed_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class TrendPoint:
 class Trends(StorePart):
     """A few points of the last 30 days for each table, and for the lake."""
 
-    def keep_trends(self) -> bool:
+    def record_trends(self) -> bool:
         """Keep what the last good scan of each table found, unless this stretch of time has its point; whether it did.
 
         Forgets points with their age, so that there are never more than 67 of a table.
@@ -46,19 +46,19 @@ class Trends(StorePart):
             now = int(connection.execute(select(db_now())).scalar_one())
             newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
             last = connection.execute(newest).scalar_one()
-            if last is None and not _all_scanned(connection):
+            if last is None and not _is_every_table_scanned(connection):
                 return False  # a history that began with half a lake would tell of growth
-            if last is not None and last >= now - now % milliseconds(_STEP):
+            if last is not None and last >= now - now % timedelta_to_ms(_FINE_STEP):
                 return False
             columns = ("table_name", "at_ms", *_FIGURES)
-            connection.execute(insert(TrendRow).from_select(columns, _tables(now)))
-            connection.execute(insert(TrendRow).from_select(columns, _lake(now)))
-            _thin(connection, now)
+            connection.execute(insert(TrendRow).from_select(columns, _table_points(now)))
+            connection.execute(insert(TrendRow).from_select(columns, _lake_point(now)))
+            _prune_points(connection, now)
             return True
 
     def trend(self, name: str | None) -> list[TrendPoint]:
         """The points of table ``name``, or with None of all in modes propose and compact together, oldest first."""
-        if not (self._reach.everything if name is None else self._reach.sees(name)):
+        if not (self._table_scope.is_unrestricted if name is None else self._table_scope.has_table(name)):
             return []
         query = (
             select(TrendRow.__table__)
@@ -67,21 +67,21 @@ class Trends(StorePart):
         )
         with self._database.read() as connection:
             return [
-                TrendPoint(at=moment(row.at_ms), **{figure: getattr(row, figure) for figure in _FIGURES})
+                TrendPoint(at=datetime_from_ms(row.at_ms), **{figure: getattr(row, figure) for figure in _FIGURES})
                 for row in connection.execute(query)
             ]
 
-    def totals(self, name: str) -> tuple[int, int]:
+    def byte_totals(self, name: str) -> tuple[int, int]:
         """The bytes that plans of table ``name`` wrote, and those that the cleaner freed. Raises NotFound."""
         with self._database.read() as connection:
             query = select(_rewritten(TableRow.name), TableRow.freed_bytes).where(TableRow.name == name)
-            row = connection.execute(query.where(self._seen(TableRow.name))).one_or_none()
+            row = connection.execute(query.where(self._is_in_scope(TableRow.name))).one_or_none()
         if row is None:
             raise NotFound(f"no table {name!r} is registered")
         return int(row[0]), row.freed_bytes
 
 
-def _all_scanned(connection: Connection) -> bool:
+def _is_every_table_scanned(connection: Connection) -> bool:
     """Whether there are tables, and each that is to be scanned was."""
     scanned = select(TableRow.last_scan_id.is_not(None)).where(TableRow.name != ALL_TABLES, TableRow.mode != "off")
     found = list(connection.execute(scanned).scalars())
@@ -100,30 +100,32 @@ def _rewritten(table_name: Any) -> Any:
     return stored + pruned
 
 
-def _tables(now: int) -> Any:
+def _table_points(now: int) -> Any:
     """The point of each table; none before a scan that tells reducible files from residual ones."""
-    found = (getattr(TableRow, f"good_{name}") for name in _FOUND)
+    found = (getattr(TableRow, f"good_{name}") for name in _SCAN_FIGURES)
     totals = _rewritten(TableRow.name), TableRow.freed_bytes
     return select(TableRow.name, literal(now), *found, *totals).where(
         TableRow.mode != "off", TableRow.good_reducible_files.is_not(None)
     )
 
 
-def _lake(now: int) -> Any:
+def _lake_point(now: int) -> Any:
     """The point of the lake: what those of the tables that are planned add up to."""
     sums = (func.coalesce(func.sum(getattr(TrendRow, figure)), 0) for figure in _FIGURES)
     return (
         select(literal(ALL_TABLES), literal(now), *sums)
         .join(TableRow, TrendRow.table_name == TableRow.name)
-        .where(TrendRow.at_ms == now, TableRow.mode.in_(PLANNED))
+        .where(TrendRow.at_ms == now, TableRow.mode.in_(PLANNED_MODES))
     )
 
 
-def _thin(connection: Connection, now: int) -> None:
+def _prune_points(connection: Connection, now: int) -> None:
     """Forget what is past its time, and of the days that are past the fine part all but the first point."""
-    connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - milliseconds(_KEPT)))
+    connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - timedelta_to_ms(_RETENTION)))
     first_of_day = (
         select(func.min(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES).group_by(TrendRow.at_ms // _DAY_MS)
     )
     kept = list(connection.execute(first_of_day).scalars())
-    connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - milliseconds(_FINE), TrendRow.at_ms.not_in(kept)))
+    connection.execute(
+        delete(TrendRow).where(TrendRow.at_ms < now - timedelta_to_ms(_FINE_PERIOD), TrendRow.at_ms.not_in(kept))
+    )

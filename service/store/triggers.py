@@ -8,10 +8,10 @@ TRANSITIONS changes.
 
 from lake.plan import TRANSITIONS, PlanState
 
-_NAMES = ("plan_begins_requested", "plan_transition", "plan_epoch")
+_TRIGGER_NAMES = ("plan_begins_requested", "plan_transition", "plan_epoch")
 
 
-def _rules() -> list[tuple[str, str, str, str]]:
+def _trigger_rules() -> list[tuple[str, str, str, str]]:
     """Name, event, when it is broken, and what to say."""
     legal = ", ".join(
         f"'{before}>{after}'" for before, afters in sorted(TRANSITIONS.items()) for after in sorted(afters)
@@ -34,15 +34,15 @@ def _rules() -> list[tuple[str, str, str, str]]:
     ]
 
 
-def create(dialect: str) -> list[str]:
+def create_trigger_statements(dialect: str) -> list[str]:
     """Statements that create the triggers on ``dialect`` ('sqlite' or 'postgresql')."""
     if dialect == "sqlite":
         return [
             f"CREATE TRIGGER {name} BEFORE {event} ON plan WHEN {broken} BEGIN SELECT RAISE(ABORT, '{text}'); END"
-            for name, event, broken, text in _rules()
+            for name, event, broken, text in _trigger_rules()
         ]
     statements = []
-    for name, event, broken, text in _rules():
+    for name, event, broken, text in _trigger_rules():
         statements += [
             f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
             f" RAISE EXCEPTION '{text}' USING ERRCODE = 'check_violation'; END $$",
@@ -51,8 +51,8 @@ def create(dialect: str) -> list[str]:
     return statements
 
 
-def drop(dialect: str) -> list[str]:
+def drop_trigger_statements(dialect: str) -> list[str]:
     """Statements that remove what ``create`` made."""
     if dialect == "sqlite":
-        return [f"DROP TRIGGER {name}" for name in _NAMES]
-    return [statement for n in _NAMES for statement in (f"DROP TRIGGER {n} ON plan", f"DROP FUNCTION {n}()")]
+        return [f"DROP TRIGGER {name}" for name in _TRIGGER_NAMES]
+    return [statement for n in _TRIGGER_NAMES for statement in (f"DROP TRIGGER {n} ON plan", f"DROP FUNCTION {n}()")]

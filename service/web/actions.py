@@ -13,145 +13,147 @@ from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
 from service.api.bodies import MOST_PARTITIONS, PartitionPath, Reason, RowNumber
-from service.api.changes import changes_the_lake
-from service.api.context import Here
+from service.api.changes import invalidates_lake_cache
+from service.api.context import ContextDep
 from service.api.security import Caller, require
-from service.api.table_lookup import named
+from service.api.table_lookup import find_table
 from service.config.tables import OverrideError
 from service.planning import bulk, requests
 from service.planning.plan_request import PlanRequest
-from service.web.overrides import MOST_OVERRIDES, checked_overrides, form_path
-from service.web.plan_list import list_path
-from service.web.plan_terms import AddressTerms, query_of
+from service.web.overrides import MAX_OVERRIDES, checked_overrides, request_form_path
+from service.web.plan_list import plan_list_path
+from service.web.plan_terms import AddressPlanFilter, plan_filter_query
 from service.web.problems import PageRoute
-from service.web.rendering import own_path, table_path
+from service.web.rendering import safe_local_path, table_path
 
-router = APIRouter(include_in_schema=False, route_class=PageRoute, dependencies=[changes_the_lake])
+router = APIRouter(include_in_schema=False, route_class=PageRoute, dependencies=[invalidates_lake_cache])
 
 Writer = Annotated[Caller, require("write")]
-WriterOfAll = Annotated[Caller, require("write", everything=True)]
-Words = Annotated[list[str] | None, Form(max_length=MOST_OVERRIDES)]
+WriterOfAll = Annotated[Caller, require("write", all_tables=True)]
+SettingFields = Annotated[list[str] | None, Form(max_length=MAX_OVERRIDES)]
 
 
-def _to(path: str) -> Response:
+def _redirect(path: str) -> Response:
     return RedirectResponse(path, status_code=303)
 
 
 @router.post("/tables/{name:path}/request")
 def request_plans(
-    here: Here,
+    context: ContextDep,
     caller: Writer,
     name: str,
     partition: Annotated[list[PartitionPath] | None, Form(max_length=MOST_PARTITIONS)] = None,
     kind: Annotated[PlanKind | Literal[""], Form()] = "",
-    key: Words = None,
-    value: Words = None,
+    key: SettingFields = None,
+    value: SettingFields = None,
     dry_run: Annotated[bool, Form()] = False,
 ) -> Response:
     """Ask for plans of a table; the page of the request shows the answer, the form again what is wrong with a setting.
 
     ``key`` and ``value`` are the settings for this request only, one each.
     """
-    table = named(here, name)
+    table = find_table(context, name)
     partitions = [part for part in partition or () if part] or None
     try:
-        overrides = checked_overrides(here.config, table, key or (), value or ())
+        overrides = checked_overrides(context.config, table, key or (), value or ())
     except OverrideError:
         given = zip(key or (), value or (), strict=False)
-        return _to(form_path(name, partitions[0] if partitions else None, kind, given))
+        return _redirect(request_form_path(name, partitions[0] if partitions else None, kind, given))
     if not dry_run:
-        requests.refuse_now(here.config, here.store, table, partitions)
+        requests.raise_if_refused(context.config, context.store, table, partitions)
     wanted = PlanRequest(partitions=partitions, kind=kind or None, overrides=overrides, dry_run=dry_run)
-    request_id = requests.submit(here.config, here.store, table, wanted, actor=caller.actor)
-    return _to(f"/requests/{quote(request_id)}")
+    request_id = requests.submit_request(context.config, context.store, table, wanted, actor=caller.actor)
+    return _redirect(f"/requests/{quote(request_id)}")
 
 
 @router.post("/tables/{name:path}/pause")
-def pause_table(here: Here, caller: Writer, name: str, reason: Annotated[Reason, Form()] = "") -> Response:
+def pause_table(context: ContextDep, caller: Writer, name: str, reason: Annotated[Reason, Form()] = "") -> Response:
     """Begin no more plans of a table."""
-    here.store.pause(name, caller.actor, reason)
-    return _to(table_path(name))
+    context.store.pause(name, caller.actor, reason)
+    return _redirect(table_path(name))
 
 
 @router.post("/tables/{name:path}/resume")
-def resume_table(here: Here, caller: Writer, name: str) -> Response:
+def resume_table(context: ContextDep, caller: Writer, name: str) -> Response:
     """End a table's pause, halt and quarantine."""
-    here.store.resume(name, caller.actor)
-    return _to(table_path(name))
+    context.store.resume(name, caller.actor)
+    return _redirect(table_path(name))
 
 
 @router.post("/pause/confirm")
-def pause_everything(here: Here, caller: WriterOfAll, reason: Annotated[Reason, Form()] = "") -> Response:
+def pause_everything(context: ContextDep, caller: WriterOfAll, reason: Annotated[Reason, Form()] = "") -> Response:
     """Begin no more plans of any table."""
-    here.store.pause(None, caller.actor, reason)
-    return _to("/")
+    context.store.pause(None, caller.actor, reason)
+    return _redirect("/")
 
 
 @router.post("/resume")
-def resume_everything(here: Here, caller: WriterOfAll, next: Annotated[str, Form()] = "/") -> Response:
+def resume_everything(context: ContextDep, caller: WriterOfAll, next: Annotated[str, Form()] = "/") -> Response:
     """End the pause of everything, and stay on the page."""
-    here.store.resume(None, caller.actor)
-    return _to(own_path(next))
+    context.store.resume(None, caller.actor)
+    return _redirect(safe_local_path(next))
 
 
 @router.post("/notifications/retry")
 def retry_notifications(
-    here: Here, caller: WriterOfAll, number: Annotated[RowNumber | None, Form()] = None
+    context: ContextDep, caller: WriterOfAll, number: Annotated[RowNumber | None, Form()] = None
 ) -> Response:
     """Send a message again that was given up; all of them without a number."""
-    here.store.retry_notifications(None if number is None else [number], actor=caller.actor)
-    return _to("/notifications")
+    context.store.retry_notifications(None if number is None else [number], actor=caller.actor)
+    return _redirect("/notifications")
 
 
 @router.post("/notifications/drop")
-def drop_notification(here: Here, caller: WriterOfAll, number: Annotated[RowNumber, Form()]) -> Response:
+def drop_notification(context: ContextDep, caller: WriterOfAll, number: Annotated[RowNumber, Form()]) -> Response:
     """Forget a message that was given up."""
-    here.store.drop_notifications([number], actor=caller.actor)
-    return _to("/notifications?state=dead")
+    context.store.drop_notifications([number], actor=caller.actor)
+    return _redirect("/notifications?state=dead")
 
 
 @router.post("/bulk/{action}/confirm")
-def act_on_many(
-    here: Here,
+def apply_to_many(
+    context: ContextDep,
     request: Request,
     caller: Writer,
-    action: bulk.Action,
-    terms: AddressTerms,
+    action: bulk.BulkActionName,
+    plan_filter: AddressPlanFilter,
     reason: Annotated[Reason, Form()] = "",
     key: Annotated[str | None, Form(min_length=1, max_length=255)] = None,
 ) -> Response:
     """Cancel or retry the plans that the page before has listed; the list shows what came of it."""
-    done = bulk.act(here.store, action, terms, actor=caller.actor, reason=reason, key=key)
-    return _to(list_path(query_of(request.query_params), state="", done=done["action_id"]))
+    done = bulk.run_bulk_action(
+        context.store, action, plan_filter, actor=caller.actor, reason=reason, idempotency_key=key
+    )
+    return _redirect(plan_list_path(plan_filter_query(request.query_params), state="", done=done["action_id"]))
 
 
 @router.post("/plans/{plan_id}/cancel")
-def cancel_plan(here: Here, caller: Writer, plan_id: str) -> Response:
+def cancel_plan(context: ContextDep, caller: Writer, plan_id: str) -> Response:
     """Cancel a plan: at once while requested, before its commit while inflight."""
-    plan = here.store.plan(plan_id)
-    here.store.request_cancel(plan.plan_id, actor=caller.actor, reason="cancelled on the page")
-    return _to(f"/plans/{quote(plan.plan_id)}")
+    plan = context.store.plan(plan_id)
+    context.store.request_cancel(plan.plan_id, actor=caller.actor, reason="cancelled on the page")
+    return _redirect(f"/plans/{quote(plan.plan_id)}")
 
 
 @router.post("/plans/{plan_id}/approve")
-def approve_plan(here: Here, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
+def approve_plan(context: ContextDep, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
     """Let a plan run that waits for it."""
-    plan = here.store.plan(plan_id)
-    here.store.approve(plan.plan_id, caller.actor, reason)
-    return _to(f"/plans/{quote(plan.plan_id)}")
+    plan = context.store.plan(plan_id)
+    context.store.approve(plan.plan_id, caller.actor, reason)
+    return _redirect(f"/plans/{quote(plan.plan_id)}")
 
 
 @router.post("/plans/{plan_id}/decline")
-def decline_plan(here: Here, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
+def decline_plan(context: ContextDep, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
     """End a plan that waits for approval; it never runs."""
-    plan = here.store.plan(plan_id)
-    here.store.decline(plan.plan_id, caller.actor, reason)
-    return _to(f"/plans/{quote(plan.plan_id)}")
+    plan = context.store.plan(plan_id)
+    context.store.decline(plan.plan_id, caller.actor, reason)
+    return _redirect(f"/plans/{quote(plan.plan_id)}")
 
 
 @router.post("/plans/{plan_id}/retry")
-def retry_plan(here: Here, caller: Writer, plan_id: str) -> Response:
+def retry_plan(context: ContextDep, caller: Writer, plan_id: str) -> Response:
     """Request a failed plan again."""
-    plan = here.store.plan(plan_id)
-    here.store.retry(plan.plan_id, actor=caller.actor)
-    return _to(f"/plans/{quote(plan.plan_id)}")
+    plan = context.store.plan(plan_id)
+    context.store.retry(plan.plan_id, actor=caller.actor)
+    return _redirect(f"/plans/{quote(plan.plan_id)}")

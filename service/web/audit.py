@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from service.store import AuditEntry
-from service.store.audit import Audit
-from service.web.words import shell
+from service.store.audit import AuditTrail
+from service.web.words import shell_command
 
-ENTRIES_A_PAGE = 100
+ENTRIES_PER_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,26 +18,26 @@ class AuditPage:
     entries: tuple[AuditEntry, ...]
     table: str
     actor: str
-    first: str
-    next: str
+    first_url: str
+    next_url: str
     command: str
 
 
-def audit_page(store: Audit, *, table: str, actor: str, after: int | None) -> AuditPage:
+def audit_page(store: AuditTrail, *, table: str, actor: str, after: int | None) -> AuditPage:
     """Entries behind the one with the number ``after``."""
-    found = store.audit(table=table or None, actor=actor or None, limit=ENTRIES_A_PAGE + 1, after=after)
-    shown = found[:ENTRIES_A_PAGE]
+    found = store.audit_entries(table=table or None, actor=actor or None, limit=ENTRIES_PER_PAGE + 1, after=after)
+    shown = found[:ENTRIES_PER_PAGE]
     chosen = {key: value for key, value in (("table", table), ("actor", actor)) if value}
     words = [word for key, value in chosen.items() for word in (f"--{key}", value)]
     return AuditPage(
         entries=tuple(shown),
         table=table,
         actor=actor,
-        first=_address(chosen) if after is not None else "",
-        next=_address(chosen | {"after": str(shown[-1].number)}) if len(found) > len(shown) else "",
-        command=shell("lakefold", "audit", *words),
+        first_url=_audit_path(chosen) if after is not None else "",
+        next_url=_audit_path(chosen | {"after": str(shown[-1].number)}) if len(found) > len(shown) else "",
+        command=shell_command("lakefold", "audit", *words),
     )
 
 
-def _address(query: dict[str, str]) -> str:
+def _audit_path(query: dict[str, str]) -> str:
     return f"/audit?{urlencode(query)}" if query else "/audit"

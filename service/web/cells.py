@@ -12,7 +12,7 @@ from jinja2.runtime import Context as Variables
 from markupsafe import Markup, escape
 
 from lake.units import format_bytes
-from service.web.words import STATES, ago, clock, count
+from service.web.words import STATE_STYLES, format_ago, format_clock, format_count
 
 _SHAPES = {
     "dot": '<circle cx="5" cy="5" r="4" />',
@@ -24,7 +24,7 @@ _SHAPES = {
     "dash": '<path d="M1 5h8" class="open" />',
 }
 #: states, with the words that stand for them
-_STATES_KEPT = 100
+_STATE_CACHE_SIZE = 100
 
 
 def shape(kind: str) -> Markup:
@@ -33,10 +33,10 @@ def shape(kind: str) -> Markup:
     return Markup(f"<svg {told}>{_SHAPES[kind]}</svg>")
 
 
-@lru_cache(_STATES_KEPT)
+@lru_cache(_STATE_CACHE_SIZE)
 def state(word: str, text: str | None = None) -> Markup:
     """A state with its sign, in its own word or in ``text``."""
-    tone, kind = STATES.get(word, ("quiet", "ring"))
+    tone, kind = STATE_STYLES.get(word, ("quiet", "ring"))
     return Markup(f'<span class="state {tone}">{shape(kind)}{escape(text or word)}</span>')
 
 
@@ -47,7 +47,7 @@ def size(number: int | None) -> Markup:
     return Markup(f'<data value="{number}" title="{number:,} bytes">{format_bytes(number)}</data>')
 
 
-def about(number: int | None) -> Markup:
+def approximate_size(number: int | None) -> Markup:
     """Bytes that a histogram implies."""
     if number is None:
         return Markup("–")
@@ -57,7 +57,7 @@ def about(number: int | None) -> Markup:
 
 def number(value: int, noun: str = "files") -> Markup:
     """A count, exactly in the title."""
-    return Markup(f'<data value="{value}" title="{value:,} {escape(noun)}">{count(value)}</data>')
+    return Markup(f'<data value="{value}" title="{value:,} {escape(noun)}">{format_count(value)}</data>')
 
 
 @pass_context
@@ -67,5 +67,5 @@ def when(variables: Variables, moment: datetime | None) -> Markup:
         return Markup("never")
     iso = moment.astimezone(UTC).isoformat(timespec="seconds")
     return Markup(
-        f'<time class="nowrap" datetime="{iso}" title="{clock(moment)}">{ago(moment, variables["now"])}</time>'
+        f'<time class="nowrap" datetime="{iso}" title="{format_clock(moment)}">{format_ago(moment, variables["now"])}</time>'
     )

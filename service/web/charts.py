@@ -13,18 +13,18 @@ from functools import lru_cache
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.units import format_bytes
-from service.web.words import count
+from service.web.words import format_count
 
 #: from data to a coordinate
 Scale = Callable[[float], float]
 
 _SLOTS = len(HISTOGRAM_EDGES_BYTES) + 1
 #: the least height of a bar that stands for something
-_LEAST = 1.5
+_MIN_BAR_HEIGHT = 1.5
 #: labels closer than this would touch
 _LABEL_HEIGHT = 13.0
 #: roughly how wide a letter of a label is
-_LETTER = 6.3
+_LETTER_WIDTH = 6.3
 
 
 def bucket_name(index: int) -> str:
@@ -42,7 +42,7 @@ def _edge_label(index: int) -> str:
     return format_bytes(HISTOGRAM_EDGES_BYTES[index]).replace(".0 ", " ")
 
 
-def _place(size_bytes: float) -> float:
+def _axis_position(size_bytes: float) -> float:
     """Where a size stands on the axis, in slots: an edge with index i stands at i + 1."""
     return min(max(math.log2(max(size_bytes, 1) / HISTOGRAM_EDGES_BYTES[0]) + 1, 0.0), float(_SLOTS))
 
@@ -65,7 +65,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class LimitLine:
     """A vertical line at a size, with its words."""
 
     x: float
@@ -85,7 +85,7 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Histogram:
+class HistogramChart:
     """A drawn size histogram. ``outline`` is the path of what was before, '' without it."""
 
     width: float
@@ -95,19 +95,19 @@ class Histogram:
     right: float
     bars: tuple[Bar, ...]
     outline: str
-    marks: tuple[Mark, ...]
+    limit_lines: tuple[LimitLine, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
 
 
-def histogram(
+def histogram_chart(
     now: Sequence[int],
     before: Sequence[int] | None,
     limits: Mapping[str, int],
     *,
     width: float,
     height: float,
-) -> Histogram | None:
+) -> HistogramChart | None:
     """The size histogram of a table's files, with a line at each of ``limits`` (setting → bytes); None without files.
 
     The first of ``limits`` separates small files from the others. Empty ends of the axis are cut off.
@@ -115,7 +115,7 @@ def histogram(
     drawn = [index for index in range(_SLOTS) if now[index] or (before and before[index])]
     if not drawn:
         return None
-    places = {name: _place(limit) for name, limit in limits.items()}
+    places = {name: _axis_position(limit) for name, limit in limits.items()}
     first = max(0, min(drawn[0], *(math.ceil(place) - 1 for place in places.values())) - 1)
     last = min(_SLOTS, max(drawn[-1] + 1, *(math.ceil(place) for place in places.values())) + 1)
     top, left, right, base = 48.0, 40.0, width - 8.0, height - 26.0
@@ -126,10 +126,10 @@ def histogram(
         return left + (place - first) * slot
 
     def y_of(files: float) -> float:
-        return base - max(math.sqrt(files / most) * (base - top), _LEAST if files else 0.0)
+        return base - max(math.sqrt(files / most) * (base - top), _MIN_BAR_HEIGHT if files else 0.0)
 
     def fits(files: int, series: Sequence[int]) -> bool:
-        return _LETTER * len(count(files)) <= slot or files == max(series)
+        return _LETTER_WIDTH * len(format_count(files)) <= slot or files == max(series)
 
     boundary = next(iter(places.values()), 0.0)
     gap = min(2.0, slot * 0.08)
@@ -155,7 +155,7 @@ def histogram(
                 before_label_y=earlier_y - 5 if shows_before else None,
             )
         )
-    return Histogram(
+    return HistogramChart(
         width=width,
         height=height,
         base=base,
@@ -163,9 +163,9 @@ def histogram(
         right=right,
         bars=tuple(bars),
         outline=_outline(before, first, last, x_of, y_of, base) if before else "",
-        marks=_marks(limits, places, x_of, left, right),
+        limit_lines=_limit_lines(limits, places, x_of, left, right),
         x_ticks=_x_ticks(first, last, slot, x_of),
-        y_ticks=tuple(Tick(at=y_of(files), text=count(files)) for files in _round_counts(most)),
+        y_ticks=tuple(Tick(at=y_of(files), text=format_count(files)) for files in _round_counts(most)),
     )
 
 
@@ -177,23 +177,23 @@ def _outline(before: Sequence[int], first: int, last: int, x_of: Scale, y_of: Sc
     return " ".join([*path, f"V{base:.1f}"])
 
 
-def _marks(
+def _limit_lines(
     limits: Mapping[str, int], places: Mapping[str, float], x_of: Scale, left: float, right: float
-) -> tuple[Mark, ...]:
+) -> tuple[LimitLine, ...]:
     """Each text stands on the outer side of its line where there is room, two of them never on each other.
 
     Where they would be, that of the right line stands above, so that it crosses no line on its left.
     """
-    marks: list[Mark] = []
+    marks: list[LimitLine] = []
     taken: list[tuple[float, float]] = []
     for name, limit in sorted(limits.items(), key=lambda entry: -places[entry[0]]):
         x, text = x_of(places[name]), f"{name} {format_bytes(limit)}"
-        long = _LETTER * len(text) + 10
+        long = _LETTER_WIDTH * len(text) + 10
         on_left = x - long > left if name == next(iter(limits)) else x + long > right
         start, end = (x - long, x) if on_left else (x, x + long)
         clash = any(start < other_end and other_start < end for other_start, other_end in taken)
         taken.append((start, end))
-        marks.append(Mark(x=x, name=name, text=text, left=on_left, text_y=26.0 if clash else 12.0))
+        marks.append(LimitLine(x=x, name=name, text=text, left=on_left, text_y=26.0 if clash else 12.0))
     return tuple(reversed(marks))
 
 
@@ -215,7 +215,7 @@ def _round_counts(most: int) -> Iterable[int]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spark:
+class Sparkline:
     """A small histogram on the axis that all tables share. Paths; '' where there is nothing to draw."""
 
     width: float
@@ -234,20 +234,20 @@ def sparkline(
     *,
     width: float = 104,
     height: float = 24,
-) -> Spark:
+) -> Sparkline:
     """A size histogram for a row of a table: every size has its fixed place, so that a column of them compares."""
-    slot, base, boundary = width / _SLOTS, height - 1.0, _place(small_file_limit)
+    slot, base, boundary = width / _SLOTS, height - 1.0, _axis_position(small_file_limit)
 
     def path(counts: Sequence[int], chosen: Callable[[int], bool]) -> str:
         most = max(counts, default=0)
         parts = []
         for index, files in enumerate(counts):
             if files and chosen(index):
-                tall = max(math.sqrt(files / most) * (base - 2), _LEAST)
+                tall = max(math.sqrt(files / most) * (base - 2), _MIN_BAR_HEIGHT)
                 parts.append(f"M{index * slot + 0.5:.1f} {base:.1f}v-{tall:.1f}h{slot - 1:.1f}v{tall:.1f}z")
         return "".join(parts)
 
-    return Spark(
+    return Sparkline(
         width=width,
         height=height,
         small=path(now, lambda index: index + 1 <= boundary),
@@ -258,7 +258,7 @@ def sparkline(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trend:
+class TrendChart:
     """A figure over time: a step line, the area under it, and where it ends."""
 
     width: float
@@ -269,7 +269,7 @@ class Trend:
     end_y: float
 
 
-def trend(points: Sequence[tuple[datetime, float]], *, width: float, height: float) -> Trend | None:
+def trend_chart(points: Sequence[tuple[datetime, float]], *, width: float, height: float) -> TrendChart | None:
     """How a figure moved, oldest point first, from zero; None for fewer than three points."""
     if len(points) < 3 or points[0][0] == points[-1][0]:
         return None
@@ -287,7 +287,7 @@ def trend(points: Sequence[tuple[datetime, float]], *, width: float, height: flo
         f"H{x_of(at):.1f}V{y_of(value):.1f}" for at, value in points[1:]
     )
     end_x, end_y = x_of(points[-1][0]), y_of(points[-1][1])
-    return Trend(width=width, height=height, line=line, area=f"{line}V{base:.1f}H2z", end_x=end_x, end_y=end_y)
+    return TrendChart(width=width, height=height, line=line, area=f"{line}V{base:.1f}H2z", end_x=end_x, end_y=end_y)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,7 +312,7 @@ def spans(lengths: Iterable[tuple[str, float]]) -> tuple[Span, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ChartColumn:
     """One column of a chart of days."""
 
     x: float
@@ -324,16 +324,16 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class ColumnChart:
     """A drawn chart of columns."""
 
     width: float
     height: float
     base: float
-    columns: tuple[Column, ...]
+    columns: tuple[ChartColumn, ...]
 
 
-def columns(values: Sequence[int], *, width: float, height: float) -> Columns:
+def column_chart(values: Sequence[int], *, width: float, height: float) -> ColumnChart:
     """Columns of equal width with linear heights; what is not zero is seen."""
     top, base = 20.0, height - 24.0
     most = max(values, default=0) or 1
@@ -341,13 +341,15 @@ def columns(values: Sequence[int], *, width: float, height: float) -> Columns:
     gap = min(10.0, slot * 0.14)
     drawn = []
     for index, value in enumerate(values):
-        tall = max(value / most * (base - top), _LEAST if value else 0.0)
+        tall = max(value / most * (base - top), _MIN_BAR_HEIGHT if value else 0.0)
         drawn.append(
-            Column(x=index * slot + gap, y=base - tall, width=slot - 2 * gap, height=tall, value=value, index=index)
+            ChartColumn(
+                x=index * slot + gap, y=base - tall, width=slot - 2 * gap, height=tall, value=value, index=index
+            )
         )
-    return Columns(width=width, height=height, base=base, columns=tuple(drawn))
+    return ColumnChart(width=width, height=height, base=base, columns=tuple(drawn))
 
 
-def heat(share: float | None) -> int:
+def heat_level(share: float | None) -> int:
     """The step of the heat scale for a small-file share: 0 for none, then quarters up to 4; 0 where unknown too."""
     return 0 if not share else min(4, math.ceil(share * 4))

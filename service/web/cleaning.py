@@ -9,14 +9,14 @@ from itertools import groupby
 from lake.units import format_bytes
 from service.store import DeletionDay
 from service.text import plural
-from service.web.charts import Columns, columns
+from service.web.charts import ColumnChart, column_chart
 
 #: days drawn; the table below lists them all
-_DRAWN = 14
+_DAYS_DRAWN = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
+class DeletionDayLine:
     """The files that go on one day. ``soon``: that day is tomorrow or earlier."""
 
     day: date
@@ -25,40 +25,44 @@ class Day:
     files: int
     bytes: int
     tables: tuple[str, ...]
-    soon: bool
+    is_soon: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPage:
     """Superseded versions by day of deletion; ``charted`` are the days of ``chart``, empty ones included."""
 
-    days: tuple[Day, ...]
-    charted: tuple[Day, ...]
-    chart: Columns
-    tomorrow: Day
+    days: tuple[DeletionDayLine, ...]
+    charted_days: tuple[DeletionDayLine, ...]
+    chart: ColumnChart
+    tomorrow: DeletionDayLine
     files: int
     bytes: int
-    in_words: str
+    chart_text: str
 
 
 def cleaning_page(waiting: Sequence[DeletionDay], today: date) -> CleaningPage:
     """What the page shows of ``waiting``, which is sorted by day."""
-    days = [_day(max(day, today), list(entries), today) for day, entries in groupby(_not_past(waiting, today), _by_day)]
+    days = [
+        _day_line(max(day, today), list(entries), today)
+        for day, entries in groupby(_move_overdue_to_today(waiting, today), _by_day)
+    ]
     known = {day.day: day for day in days}
     first = today + timedelta(days=0 if today in known else 1)
     charted = [
-        known.get(first + timedelta(days=n)) or _day(first + timedelta(days=n), [], today) for n in range(_DRAWN)
+        known.get(first + timedelta(days=n)) or _day_line(first + timedelta(days=n), [], today)
+        for n in range(_DAYS_DRAWN)
     ]
     tomorrow = today + timedelta(days=1)
     files, size = sum(day.files for day in days), sum(day.bytes for day in days)
     return CleaningPage(
         days=tuple(days),
-        charted=tuple(charted),
-        chart=columns([day.bytes for day in charted], width=960, height=220),
-        tomorrow=known.get(tomorrow) or _day(tomorrow, [], today),
+        charted_days=tuple(charted),
+        chart=column_chart([day.bytes for day in charted], width=960, height=220),
+        tomorrow=known.get(tomorrow) or _day_line(tomorrow, [], today),
         files=files,
         bytes=size,
-        in_words=f"{format_bytes(size)} in {plural(files, 'file')} by day of deletion; the numbers are in the table.",
+        chart_text=f"{format_bytes(size)} in {plural(files, 'file')} by day of deletion; the numbers are in the table.",
     )
 
 
@@ -66,7 +70,7 @@ def _by_day(entry: DeletionDay) -> date:
     return entry.day
 
 
-def _not_past(waiting: Sequence[DeletionDay], today: date) -> list[DeletionDay]:
+def _move_overdue_to_today(waiting: Sequence[DeletionDay], today: date) -> list[DeletionDay]:
     """What is overdue goes today."""
     return [
         entry if entry.day >= today else DeletionDay(table=entry.table, day=today, files=entry.files, bytes=entry.bytes)
@@ -74,15 +78,15 @@ def _not_past(waiting: Sequence[DeletionDay], today: date) -> list[DeletionDay]:
     ]
 
 
-def _day(day: date, entries: Sequence[DeletionDay], today: date) -> Day:
+def _day_line(day: date, entries: Sequence[DeletionDay], today: date) -> DeletionDayLine:
     away = (day - today).days
     named = {0: "today or overdue", 1: "tomorrow"}.get(away, "")
-    return Day(
+    return DeletionDayLine(
         day=day,
         name=f"{day:%a %d %b %Y}" + (f", {named}" if named else ""),
         label={0: "today", 1: "tomorrow"}.get(away, f"{day:%d %b}"),
         files=sum(entry.files for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
         tables=tuple(dict.fromkeys(entry.table for entry in entries)),
-        soon=away <= 1,
+        is_soon=away <= 1,
     )

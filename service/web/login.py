@@ -8,16 +8,16 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
-from service.api.context import Here, context
-from service.api.security import COOKIE, check_same_origin
+from service.api.context import ContextDep, request_context
+from service.api.security import TOKEN_COOKIE, check_same_origin
 from service.web.problems import PageRoute
-from service.web.rendering import own_path, render
+from service.web.rendering import render, safe_local_path
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 #: a form that everybody may send holds a token and an address
-MOST_BODY = {"/login": 16 << 10}
-_WHY = "Requesting, cancelling and retrying plans, pausing and resuming need the write scope."
+MAX_BODY_BYTES = {"/login": 16 << 10}
+_WHY_SIGN_IN = "Requesting, cancelling and retrying plans, pausing and resuming need the write scope."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,22 +26,22 @@ class LoginPage:
 
     why: str
     next: str
-    wrong: str
-    example: str
+    error: str
+    example_name: str
     #: where else one can sign in, and the address that leads there; '' for nowhere
-    provider: str
-    elsewhere: str
+    provider_name: str
+    provider_url: str
 
 
-def _form(request: Request, path: str, wrong: str = "", status: int = 200) -> Response:
-    oidc, following = context(request).oidc, own_path(path)
+def _render_form(request: Request, path: str, wrong: str = "", status: int = 200) -> Response:
+    oidc, following = request_context(request).oidc, safe_local_path(path)
     page = LoginPage(
-        why=_WHY,
+        why=_WHY_SIGN_IN,
         next=following,
-        wrong=wrong,
-        example="me",
-        provider=oidc.shown if oidc else "",
-        elsewhere=f"/login/oidc?{urlencode({'next': following})}" if oidc else "",
+        error=wrong,
+        example_name="me",
+        provider_name=oidc.display_name if oidc else "",
+        provider_url=f"/login/oidc?{urlencode({'next': following})}" if oidc else "",
     )
     return render(request, "login.html", page, status=status)
 
@@ -50,34 +50,34 @@ def _form(request: Request, path: str, wrong: str = "", status: int = 200) -> Re
 def login_form(request: Request, next: str = "/") -> Response:
     """The form. A token that is no longer valid is forgotten here."""
     stale = request.state.token is not None and request.state.caller is None
-    response = _form(request, next, "Your token is no longer valid; sign in with another one." if stale else "")
+    response = _render_form(request, next, "Your token is no longer valid; sign in with another one." if stale else "")
     if stale:
-        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        response.delete_cookie(TOKEN_COOKIE, httponly=True, samesite="strict")
     return response
 
 
 @router.post("/login")
 def login(
-    here: Here, request: Request, token: Annotated[str, Form()] = "", next: Annotated[str, Form()] = "/"
+    context: ContextDep, request: Request, token: Annotated[str, Form()] = "", next: Annotated[str, Form()] = "/"
 ) -> Response:
     """Keep the token in the browser's cookie, if it is one in force."""
     check_same_origin(request.method, request.headers)
-    if here.tokens.find(token.strip()) is None:
-        return _form(request, next, "This token is wrong, expired or revoked.", status=403)
-    response = RedirectResponse(own_path(next), status_code=303)
+    if context.tokens.find(token.strip()) is None:
+        return _render_form(request, next, "This token is wrong, expired or revoked.", status=403)
+    response = RedirectResponse(safe_local_path(next), status_code=303)
     response.set_cookie(
-        COOKIE, token.strip(), httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
+        TOKEN_COOKIE, token.strip(), httponly=True, samesite="strict", secure=request.url.scheme == "https", path="/"
     )
     return response
 
 
 @router.post("/logout")
-def logout(here: Here, request: Request) -> Response:
+def logout(context: ContextDep, request: Request) -> Response:
     """Forget the token in this browser; elsewhere it stays in force, but for one that was made for this browser."""
     check_same_origin(request.method, request.headers)
     caller = request.state.caller
     if caller is not None and caller.person is not None:
-        here.store.revoke_token(caller.name, actor=caller.actor)
+        context.store.revoke_token(caller.name, actor=caller.actor)
     response = RedirectResponse("/", status_code=303)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    response.delete_cookie(TOKEN_COOKIE, httponly=True, samesite="strict")
     return response

@@ -7,15 +7,15 @@ from datetime import datetime
 
 from lake.plan import PlanState
 from service import documents
-from service.documents.lake_cache import Lake
+from service.documents.lake_cache import LakeState
 from service.store import ScanRecord, TableState
-from service.text import plural, process_name
-from service.web.words import ago, shell
+from service.text import plural, process_label
+from service.web.words import format_ago, shell_command
 
 #: the list of plans that wait for approval
-TO_APPROVE = "/plans?proposed=true"
+PROPOSALS_PATH = "/plans?proposed=true"
 #: halted partitions of a table that are named one by one
-_PARTITIONS_NAMED = 5
+_MAX_PARTITIONS_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,88 +37,88 @@ class Notice:
     button: str = ""
 
 
-def halted(subject: str, text: str, table: str, reason: str | None, href: str = "") -> Notice:
+def halted_notice(subject: str, text: str, table: str, reason: str | None, href: str = "") -> Notice:
     """The notice that ``table`` is halted, with what to look at before it is resumed."""
-    plan = documents.halting_plan(reason)
+    plan = documents.halting_plan_id(reason)
     links = [("the plan", f"/plans/{plan}")] if plan else []
     return Notice(
         tone="bad",
         subject=subject,
         text=f"{text}: {reason}. Look into it before it is resumed:",
         href=href,
-        command=documents.before_resume(table, reason)[-2],
+        command=documents.commands_before_resume(table, reason)[-2],
         links=(*links, ("what it means and what to do", "/docs/runbook.md#tablehalted")),
     )
 
 
-def halted_partitions(subject: str, table: TableState, now: datetime, href: str = "") -> Iterator[Notice]:
+def halted_partition_notices(subject: str, table: TableState, now: datetime, href: str = "") -> Iterator[Notice]:
     """The notices that partitions of ``table`` are halted: the first ones, and how many there are more."""
     halted = documents.halted_partitions(table)
-    for one in halted[:_PARTITIONS_NAMED]:
+    for one in halted[:_MAX_PARTITIONS_NAMED]:
         name = one["partition"]
         yield Notice(
             tone="bad",
             subject=subject,
             href=href,
-            text=f"partition {name} was halted {ago(one['halted_at'], now)}: {one['halted_reason']}. "
+            text=f"partition {name} was halted {format_ago(one['halted_at'], now)}: {one['halted_reason']}. "
             "Other partitions go on. Look into it before it is resumed:",
-            command=documents.before_partition_resume(table.name, name)[0],
+            command=documents.commands_before_partition_resume(table.name, name)[0],
             links=(("what it means and what to do", "/docs/runbook.md#partitionhalted"),),
         )
-    if (more := len(halted) - _PARTITIONS_NAMED) > 0:
-        command = shell("lakefold", "tables", "show", table.name)
+    if (more := len(halted) - _MAX_PARTITIONS_NAMED) > 0:
+        command = shell_command("lakefold", "tables", "show", table.name)
         yield Notice(
             tone="bad", subject=subject, href=href, text=f"{plural(more, 'more partition')} halted:", command=command
         )
 
 
-def burning(subject: str, budgets: str, href: str = "") -> Notice:
+def error_budget_notice(subject: str, budgets: str, href: str = "") -> Notice:
     """The notice that a table misses its objectives for longer than its error budget allows."""
     links = (("what it means and what to do", "/docs/runbook.md#layoutbudgetburnsfast"),)
     return Notice(tone="attention", subject=subject, text=f"misses its objectives: {budgets}.", href=href, links=links)
 
 
-def overlapped(subject: str, scan: ScanRecord, href: str = "") -> Notice:
+def overlap_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
     """The notice that others wrote to a table of a single writer while lakefold worked on it."""
-    text = f"{documents.overlap_words(scan.table, scan.overlaps, scan.overlap)}."
+    text = f"{documents.describe_overlaps(scan.table, scan.overlaps, scan.overlap)}."
     link = ("what it means and what to do", "/docs/runbook.md#singlewritertablewritten")
     return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))
 
 
-def foreign(subject: str, scan: ScanRecord, href: str = "") -> Notice:
+def foreign_files_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
     """The notice that files of others are among a table's data."""
-    text = f"has {documents.foreign_words(scan.foreign_files, scan.foreign_file)}."
+    text = f"has {documents.describe_foreign_files(scan.foreign_files, scan.foreign_file)}."
     link = ("what it means and what to do", "/docs/runbook.md#tablehasforeignfiles")
     return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
 
 
-def who_is_missing(lake: Lake, now: datetime) -> Iterator[Notice]:
+def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
     """What is left undone: no scheduler, sources that can't be read, nobody who runs plans, executors without Spark."""
     if not documents.has_scheduler(lake.leaders):
         text = "Nothing is scanned and no request is answered until one is started:"
         yield Notice(tone="attention", subject="No scheduler is running.", text=text, command="lakefold serve")
-    waiting = lake.figures.count(PlanState.REQUESTED) - lake.figures.proposed
-    nobody = documents.nobody_runs_plans(lake.processes)
+    waiting = lake.figures.count(PlanState.REQUESTED) - lake.figures.proposal_count
+    nobody = documents.no_executor_reason(lake.processes)
     if nobody is not None:
         subject = plural(waiting, "plan") if waiting else "No plan can run:"
         text = f"wait{'s' if waiting == 1 else ''}: {nobody}." if waiting else f"{nobody}."
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
     for one in lake.source_problems:
         link = ("what it means and what to do", "/docs/runbook.md#sourceunreadable")
-        text = f"{one.problem} (first seen {ago(one.since, now)})"
+        text = f"{one.problem} (first seen {format_ago(one.since, now)})"
         yield Notice(tone="attention", subject="Not searched for tables:", text=text, links=(link,))
-    for line in documents.work_words(documents.work_document(lake.work)):
+    for line in documents.describe_held_work(documents.work_budget_document(lake.work)):
         yield Notice(tone="attention", subject="Work waits:", text=line, href="/plans?state=requested")
     for process in lake.processes:
         if process.live and process.problem is not None:
             text = f"can't use Spark: {process.problem}"
-            yield Notice(tone="attention", subject=process_name(process.name), text=text, href="/processes")
+            yield Notice(tone="attention", subject=process_label(process.name), text=text, href="/processes")
 
 
-def waiting_for_a_yes(lake: Lake, now: datetime) -> Iterator[Notice]:
+def approval_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
     """That plans wait for somebody to decide."""
-    since, plans = lake.figures.oldest_proposed_at, lake.figures.proposed
+    since, plans = lake.figures.oldest_proposed_at, lake.figures.proposal_count
     if since is not None:
         subject = f"{plural(plans, 'plan')} to approve or decline."
-        text = f"The oldest was proposed {ago(since, now)}."
-        yield Notice(tone="attention", subject=subject, text=text, href=TO_APPROVE)
+        text = f"The oldest was proposed {format_ago(since, now)}."
+        yield Notice(tone="attention", subject=subject, text=text, href=PROPOSALS_PATH)

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from service.store import Notification, NotificationState
 from service.store.notifications import Notifications
 
-MESSAGES_A_PAGE = 50
+MESSAGES_PER_PAGE = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,25 +17,25 @@ class NotificationsPage:
     messages: tuple[Notification, ...]
     states: tuple[str, ...]
     state: str
-    dead: bool
-    configured: bool
-    first: str
-    next: str
+    has_dead: bool
+    has_webhook: bool
+    first_url: str
+    next_url: str
 
 
 def notifications_page(
     store: Notifications, *, state: NotificationState | None, after: int | None, configured: bool
 ) -> NotificationsPage:
     """Messages in ``state`` behind the one with the number ``after``; ``configured``: there is a webhook."""
-    found = store.notifications(state, MESSAGES_A_PAGE + 1, after)
-    shown = found[:MESSAGES_A_PAGE]
+    found = store.notifications(state, MESSAGES_PER_PAGE + 1, after)
+    shown = found[:MESSAGES_PER_PAGE]
     chosen = {"state": state.value} if state else {}
     return NotificationsPage(
         messages=tuple(shown),
         states=tuple(known.value for known in NotificationState),
         state=state.value if state else "",
-        dead=bool(store.notifications(NotificationState.DEAD, limit=1)),
-        configured=configured,
-        first=f"/notifications?{urlencode(chosen)}" if after is not None else "",
-        next=f"/notifications?{urlencode(chosen | {'after': shown[-1].number})}" if len(found) > len(shown) else "",
+        has_dead=bool(store.notifications(NotificationState.DEAD, limit=1)),
+        has_webhook=configured,
+        first_url=f"/notifications?{urlencode(chosen)}" if after is not None else "",
+        next_url=f"/notifications?{urlencode(chosen | {'after': shown[-1].number})}" if len(found) > len(shown) else "",
     )

@@ -9,58 +9,58 @@ from starlette.datastructures import URL
 
 from lake.units import format_bytes
 from service import documents
-from service.documents import within
+from service.documents import points_within
 from service.store import TrendPoint
-from service.text import percent, share_of
-from service.web.charts import Trend, trend
-from service.web.words import count
+from service.text import format_percent, share_of
+from service.web.charts import TrendChart, trend_chart
+from service.web.words import format_count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TrendFigure:
     """One figure over time. ``chart`` is None for too few points."""
 
     name: str
     figure: str
     title: str
-    chart: Trend | None
+    chart: TrendChart | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OverTime:
+class TrendPanel:
     """The changes ``since`` a moment; ``stretches`` are the days one can choose from with their addresses."""
 
     days: int
     since: datetime
-    changes: tuple[Change, ...]
-    stretches: tuple[tuple[int, str], ...]
+    figures: tuple[TrendFigure, ...]
+    periods: tuple[tuple[int, str], ...]
 
 
-def over_time(points: Sequence[TrendPoint], days: int, address: URL) -> OverTime | None:
+def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendPanel | None:
     """What happened in the last ``days``, shown at ``address``; None before there are two points."""
     known = documents.trends(points)
     if not known:
         return None
     told = next((entry for entry in known if entry["days"] == days), known[0])
-    shown = within(points, told["days"])
+    shown = points_within(points, told["days"])
     # A lakefold that is younger than the shorter stretch has nothing to choose from.
     several = known[0]["since"] != known[-1]["since"]
-    return OverTime(
+    return TrendPanel(
         days=told["days"],
         since=told["since"],
-        changes=(
-            _share("Reducible files", shown, lambda point: point.reducible_files),
-            _share("Small files", shown, lambda point: point.small_files),
-            Change(
+        figures=(
+            _share_figure("Reducible files", shown, lambda point: point.reducible_files),
+            _share_figure("Small files", shown, lambda point: point.small_files),
+            TrendFigure(
                 name="Files",
-                figure=f"{count(told['files_before'])} → {count(told['files'])}",
+                figure=f"{format_count(told['files_before'])} → {format_count(told['files'])}",
                 title=f"{told['files_before']:,} files, {told['files']:,} now",
                 chart=_chart([(point.at, point.files) for point in shown]),
             ),
-            _growth("Rewritten", shown, lambda point: point.rewritten_bytes),
-            _growth("Freed", shown, lambda point: point.freed_bytes),
+            _growth_figure("Rewritten", shown, lambda point: point.rewritten_bytes),
+            _growth_figure("Freed", shown, lambda point: point.freed_bytes),
         ),
-        stretches=tuple(
+        periods=tuple(
             (entry["days"], f"?{address.include_query_params(days=entry['days']).query}#over-time") for entry in known
         )
         if several
@@ -68,20 +68,20 @@ def over_time(points: Sequence[TrendPoint], days: int, address: URL) -> OverTime
     )
 
 
-def _share(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> Change:
+def _share_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> TrendFigure:
     shares = [share_of(of(point), point.files) for point in points]
-    return Change(
+    return TrendFigure(
         name=name,
-        figure=f"{percent(shares[0])} → {percent(shares[-1])}",
+        figure=f"{format_percent(shares[0])} → {format_percent(shares[-1])}",
         title=f"{of(points[0]):,} of {points[0].files:,} files, {of(points[-1]):,} of {points[-1].files:,} now",
         chart=_chart([(point.at, share or 0.0) for point, share in zip(points, shares, strict=True)]),
     )
 
 
-def _growth(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> Change:
+def _growth_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> TrendFigure:
     # The total of the lake falls where a table is no longer compacted.
     grown = [max(0, of(point) - of(points[0])) for point in points]
-    return Change(
+    return TrendFigure(
         name=name,
         figure=format_bytes(grown[-1]),
         title=f"{grown[-1]:,} bytes",
@@ -89,5 +89,5 @@ def _growth(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], 
     )
 
 
-def _chart(values: Sequence[tuple[datetime, float]]) -> Trend | None:
-    return trend(values, width=180, height=56)
+def _chart(values: Sequence[tuple[datetime, float]]) -> TrendChart | None:
+    return trend_chart(values, width=180, height=56)

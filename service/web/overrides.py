@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from planner.policy import KNOBS, setting_name
+from planner.policy import FIELD_PARSERS, setting_name
 from service import documents
 from service.config.loader import Config
-from service.config.tables import ConfiguredTable, OverrideError, configure
-from service.problems import in_words
+from service.config.tables import ConfiguredTable, OverrideError, configure_table
+from service.problems import describe_error
 from service.text import plural
 from service.web.rendering import table_path
 
 #: settings with a field of their own: what people try out first
-OFFERED = ("small_file_limit", "target_file_max", "quiet_period", "sort_columns")
-MOST_OVERRIDES = 100
+COMMON_SETTINGS = ("small_file_limit", "target_file_max", "quiet_period", "sort_columns")
+MAX_OVERRIDES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class SettingField:
     """A setting of the form; ``in_force`` is what it is without the request."""
 
     key: str
     value: str
-    in_force: str
+    current: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +33,11 @@ class RequestForm:
     """The form that asks for plans. ``others`` are pairs that the person named; ``wrong`` is what the API says."""
 
     kind: str
-    offered: tuple[Field, ...]
-    others: tuple[Field, ...]
+    common: tuple[SettingField, ...]
+    others: tuple[SettingField, ...]
     keys: tuple[str, ...]
-    wrong: str
-    opened: bool
+    error: str
+    is_open: bool
 
 
 def request_form(
@@ -50,16 +50,16 @@ def request_form(
     try:
         overrides = checked_overrides(config, table, keys, values)
     except OverrideError as error:
-        overrides, wrong = {}, in_words(error)
-    first = {key: value for key, value in reversed(given) if key in OFFERED}
-    others = [pair for pair in given if pair[0] not in OFFERED and any(pair)]
+        overrides, wrong = {}, describe_error(error)
+    first = {key: value for key, value in reversed(given) if key in COMMON_SETTINGS}
+    others = [pair for pair in given if pair[0] not in COMMON_SETTINGS and any(pair)]
     return RequestForm(
         kind=kind,
-        offered=tuple(Field(key=key, value=first.get(key, ""), in_force=in_force[key]) for key in OFFERED),
-        others=tuple(Field(key=key, value=value, in_force="") for key, value in [*others, ("", "")]),
-        keys=tuple(sorted(name for knob in KNOBS if (name := setting_name(knob)) not in OFFERED)),
-        wrong=wrong,
-        opened=bool(wrong or overrides),
+        common=tuple(SettingField(key=key, value=first.get(key, ""), current=in_force[key]) for key in COMMON_SETTINGS),
+        others=tuple(SettingField(key=key, value=value, current="") for key, value in [*others, ("", "")]),
+        keys=tuple(sorted(name for knob in FIELD_PARSERS if (name := setting_name(knob)) not in COMMON_SETTINGS)),
+        error=wrong,
+        is_open=bool(wrong or overrides),
     )
 
 
@@ -76,17 +76,19 @@ def checked_overrides(
         if key in overrides:
             raise OverrideError(f"{key} is set twice: {overrides[key]!r} and {value!r}")
         overrides[key] = value
-    configure(config, table.ref, overrides)
+    configure_table(config, table.ref, overrides)
     return overrides
 
 
 def _filled_in(keys: Sequence[str], values: Sequence[str]) -> Iterator[tuple[str, str]]:
     for key, value in zip(map(str.strip, keys), map(str.strip, values), strict=True):
-        if value or (key and key not in OFFERED):  # a field of its own that is empty leaves the setting as it is
+        if value or (
+            key and key not in COMMON_SETTINGS
+        ):  # a field of its own that is empty leaves the setting as it is
             yield key, value
 
 
-def as_text(overrides: Mapping[str, Any]) -> dict[str, str]:
+def overrides_as_text(overrides: Mapping[str, Any]) -> dict[str, str]:
     """Settings of a request, which HTTP may bring as JSON has them, as a person writes them."""
 
     def text(value: Any) -> str:
@@ -97,7 +99,7 @@ def as_text(overrides: Mapping[str, Any]) -> dict[str, str]:
     return {key: text(value) for key, value in overrides.items()}
 
 
-def form_path(table: str, partition: str | None, kind: str, overrides: Iterable[tuple[str, str]]) -> str:
+def request_form_path(table: str, partition: str | None, kind: str, overrides: Iterable[tuple[str, str]]) -> str:
     """The form of a table, filled in."""
     query = [("partition", partition)] if partition else []
     query += [("kind", kind)] if kind else []

@@ -10,31 +10,31 @@ from urllib.parse import urlencode
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
-from service.documents.lake_cache import Lake
+from service.documents.lake_cache import LakeState
 from service.store import TableState
 from service.text import plural
 from service.web.notices import (
-    TO_APPROVE,
+    PROPOSALS_PATH,
     Notice,
-    burning,
-    foreign,
-    halted,
-    halted_partitions,
-    overlapped,
-    waiting_for_a_yes,
-    who_is_missing,
+    approval_notices,
+    error_budget_notice,
+    foreign_files_notice,
+    halted_notice,
+    halted_partition_notices,
+    overlap_notice,
+    process_notices,
 )
-from service.web.over_time import OverTime
+from service.web.over_time import TrendPanel
 from service.web.rendering import table_path
 from service.web.table_list import TableListPage
-from service.web.words import ago, count, roughly, shell
+from service.web.words import format_ago, format_count, format_rough_duration, shell_command
 
 #: tables that need a person and are named one by one; the state filter shows the others
-_MOST_NOTICES = 8
+_MAX_NOTICES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class SummaryPart:
     """A figure of the answer with the words around it; ``title`` has the exact figure."""
 
     figure: str
@@ -46,32 +46,34 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class OverviewPage:
     """Everything the first page shows; ``tables`` is None where there is none."""
 
-    answer: tuple[Part, ...]
+    summary: tuple[SummaryPart, ...]
     notices: tuple[Notice, ...]
     tables: TableListPage | None
-    in_all: int
+    table_count: int
     config_file: str
     discover_seconds: float
-    over_time: OverTime | None
+    over_time: TrendPanel | None
 
 
-def overview(context: Context, lake: Lake, tables: TableListPage, changes: OverTime | None, now: datetime) -> Overview:
+def overview_page(
+    context: Context, lake: LakeState, tables: TableListPage, changes: TrendPanel | None, now: datetime
+) -> OverviewPage:
     """The first page with this page of its list."""
-    return Overview(
-        answer=lake.once("answer", lambda: tuple(answer(lake))),
-        notices=lake.once("notices", lambda: tuple(notices(lake, now))),
+    return OverviewPage(
+        summary=lake.cached("answer", lambda: tuple(summary_parts(lake))),
+        notices=lake.cached("notices", lambda: tuple(notices(lake, now))),
         tables=tables if lake.figures.tables or tables.total else None,
-        in_all=len(lake.figures.tables),
+        table_count=len(lake.figures.tables),
         config_file=context.config.file_name,
         discover_seconds=context.config.daemon.discover_interval.total_seconds(),
         over_time=changes,
     )
 
 
-def answer(lake: Lake) -> list[Part]:
+def summary_parts(lake: LakeState) -> list[SummaryPart]:
     """The lake in one line, each figure with its exact value in the title."""
     status = documents.status(lake)
     backlog, left = status["backlog_bytes"], status["backlog_seconds"]
@@ -79,31 +81,31 @@ def answer(lake: Lake) -> list[Part]:
     waiting = status["requested"] - proposed
     speed = f", {format_bytes(status['bytes_per_second'])}/s lately" if status["bytes_per_second"] else ""
     parts = [
-        Part(
-            figure=count(status["files_removed"]),
+        SummaryPart(
+            figure=format_count(status["files_removed"]),
             after=" files removed",
             title=f"{status['files_removed']:,} files fewer through {plural(status['completed'], 'completed plan')}",
         ),
-        Part(
+        SummaryPart(
             figure=format_bytes(status["bytes_rewritten"]),
             after=" rewritten",
             title=f"{status['bytes_rewritten']:,} bytes written by completed plans",
         ),
-        *_reducible(status["layout"]),
-        Part(
+        *_reducible_parts(status["layout"]),
+        SummaryPart(
             figure=str(running),
             after=" running" + (f", {waiting:,} waiting" if waiting else ""),
             title=f"{running:,} plans inflight, {waiting:,} requested",
             href="/plans?state=inflight" if running or not waiting else "/plans?state=requested&proposed=false",
         ),
-        *_to_approve(proposed),
-        Part(
+        *_proposal_part(proposed),
+        SummaryPart(
             before="backlog ",
             figure=format_bytes(backlog) if backlog else "none",
-            after=f" ≈ {roughly(left)}" if backlog and left else "",
+            after=f" ≈ {format_rough_duration(left)}" if backlog and left else "",
             title=f"{backlog:,} bytes in requested and running plans{speed}",
         ),
-        Part(
+        SummaryPart(
             figure=str(halted),
             after=" halted",
             title=f"{plural(halted, 'table')} halted by a failed proof",
@@ -112,29 +114,33 @@ def answer(lake: Lake) -> list[Part]:
         ),
     ]
     if status["paused"]:
-        parts.append(Part(figure="paused", title="no executor takes a plan", tone="attention"))
+        parts.append(SummaryPart(figure="paused", title="no executor takes a plan", tone="attention"))
     return parts
 
 
-def _to_approve(proposed: int) -> Iterator[Part]:
+def _proposal_part(proposed: int) -> Iterator[SummaryPart]:
     if proposed:
         title = f"{plural(proposed, 'plan')} waiting for somebody to approve or decline"
-        yield Part(figure=count(proposed), after=" to approve", title=title, tone="attention", href=TO_APPROVE)
+        yield SummaryPart(
+            figure=format_count(proposed), after=" to approve", title=title, tone="attention", href=PROPOSALS_PATH
+        )
 
 
-def _reducible(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[Part]:
+def _reducible_parts(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[SummaryPart]:
     """What is worth a plan in the tables that lakefold compacts, and in those that it only observes."""
     compact, observed = layouts["compact"], layouts["observe"]
     if compact["tables"] or not observed["tables"]:
-        figure, comma, rest = documents.reducible_words(compact).partition(", ")
-        yield Part(before="reducible files ", figure=figure, after=comma + rest, title=_exact(compact))
+        figure, comma, rest = documents.describe_reducible(compact).partition(", ")
+        yield SummaryPart(before="reducible files ", figure=figure, after=comma + rest, title=_reducible_title(compact))
     if observed["tables"]:
         before = f"{plural(observed['tables'], 'observed table')}: reducible files "
-        figure, comma, rest = documents.reducible_words(observed, since_first=False).partition(", ")
-        yield Part(before=before, figure=figure, after=comma + rest, title=_exact(observed), href="/?state=observe")
+        figure, comma, rest = documents.describe_reducible(observed, since_first=False).partition(", ")
+        yield SummaryPart(
+            before=before, figure=figure, after=comma + rest, title=_reducible_title(observed), href="/?state=observe"
+        )
 
 
-def _exact(layout: Mapping[str, Any]) -> str:
+def _reducible_title(layout: Mapping[str, Any]) -> str:
     if layout["reducible_share"] is None:
         return "the next scans tell small files that are worth a plan from those that are not"
     was = ""
@@ -146,19 +152,19 @@ def _exact(layout: Mapping[str, Any]) -> str:
     )
 
 
-def notices(lake: Lake, now: datetime) -> list[Notice]:
+def notices(lake: LakeState, now: datetime) -> list[Notice]:
     """What needs attention, the worst first."""
-    found = list(who_is_missing(lake, now))
-    tables = [notice for table in lake.figures.tables for notice in _of_table(lake, table, now)]
+    found = list(process_notices(lake, now))
+    tables = [notice for table in lake.figures.tables for notice in _table_notices(lake, table, now)]
     tables.sort(key=lambda notice: notice.tone != "bad")
-    more = len(tables) - _MOST_NOTICES
+    more = len(tables) - _MAX_NOTICES
     if more > 0:
-        tables = tables[:_MOST_NOTICES]
+        tables = tables[:_MAX_NOTICES]
         tables.append(
             Notice(tone="attention", subject=f"{plural(more, 'more table')}", text="to look at; filter by state.")
         )
     found += tables
-    found += waiting_for_a_yes(lake, now)
+    found += approval_notices(lake, now)
     if dead := lake.figures.notifications_dead:
         found.append(
             Notice(
@@ -173,39 +179,41 @@ def notices(lake: Lake, now: datetime) -> list[Notice]:
     return found
 
 
-def _of_table(lake: Lake, table: TableState, now: datetime) -> list[Notice]:
+def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[Notice]:
     found = []
-    name, scan, good = table.name, lake.last.get(table.name), lake.good.get(table.name)
+    name, scan, good = table.name, lake.last_scans.get(table.name), lake.last_good_scans.get(table.name)
     href = table_path(name)
     if table.halted:
-        found.append(halted(name, f"was halted {ago(table.halted_at, now)}", name, table.halted_reason, href))
-    found += halted_partitions(name, table, now, href)
+        found.append(
+            halted_notice(name, f"was halted {format_ago(table.halted_at, now)}", name, table.halted_reason, href)
+        )
+    found += halted_partition_notices(name, table, now, href)
     if scan is not None and scan.outcome != "ok":
-        text = f"could not be scanned {ago(scan.taken_at, now)}: {scan.error}"
+        text = f"could not be scanned {format_ago(scan.taken_at, now)}: {scan.error}"
         found.append(Notice(tone="attention", subject=name, text=text, href=href))
     if good is not None and good.damaged:
         text = f"has {plural(good.damaged, 'file slice')} not matching its commits, left alone."
-        command = shell("lakefold", "verify", name)
+        command = shell_command("lakefold", "verify", name)
         found.append(Notice(tone="bad", subject=name, text=text, href=href, command=command))
     if good is not None and good.overlaps:
-        found.append(overlapped(name, good, href))
+        found.append(overlap_notice(name, good, href))
     if good is not None and good.foreign_files:
-        found.append(foreign(name, good, href))
+        found.append(foreign_files_notice(name, good, href))
     if good is not None and good.not_planned:
         found.append(Notice(tone="attention", subject=name, text=f"is not planned: {good.not_planned}.", href=href))
-    failed = lake.failed.get(name)
-    if failed is not None and failed.plan_id != documents.halting_plan(table.halted_reason):
-        text = f"has a plan that failed {ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
+    failed = lake.failed_plans.get(name)
+    if failed is not None and failed.plan_id != documents.halting_plan_id(table.halted_reason):
+        text = f"has a plan that failed {format_ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
         found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))
     if (contest := lake.contested.get(name)) is not None:
-        text = f"is contested: {documents.contest_words(contest)}."
+        text = f"is contested: {documents.describe_contention(contest)}."
         plans = f"/plans?{urlencode({'table': name, 'state': 'cancelled'})}"
         links = (("these plans", plans), ("what it means and what to do", "/docs/runbook.md#commitconflictshigh"))
         found.append(Notice(tone="attention", subject=name, text=text, href=href, links=links))
     if (budgets := documents.budget_problems(lake.objectives.get(name, ()), table.mode, now)) is not None:
-        found.append(burning(name, budgets, href))
+        found.append(error_budget_notice(name, budgets, href))
     if table.pause is not None:
-        text = f"was paused {ago(table.pause.at, now)} {table.pause.words}."
+        text = f"was paused {format_ago(table.pause.at, now)} {table.pause.words}."
         action = f"{href}/resume"
         found.append(
             Notice(tone="attention", subject=name, text=text, href=href, action=action, button=f"Resume {name}")

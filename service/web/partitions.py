@@ -10,19 +10,19 @@ from urllib.parse import urlencode
 import pyarrow.compute as pc
 
 from lake.units import format_bytes
-from service.documents import named_like, worst
+from service.documents import filter_partitions, worst_partitions
 from service.store import PartitionLayout
-from service.text import partition_name, percent, plural, share_of
-from service.web.charts import heat
+from service.text import format_percent, partition_name, plural, share_of
+from service.web.charts import heat_level
 
 #: partitions drawn at once
-CELLS_A_PAGE = 400
+CELLS_PER_PAGE = 400
 #: partitions listed at once
-_MOST_WORST = 20
+_MAX_WORST = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class StripPosition:
     """Where on the page of a table somebody is: the first partition on the strip, and what was searched for."""
 
     path: str
@@ -46,7 +46,7 @@ class Cell:
 
     name: str
     heat: int
-    words: str
+    title: str
     href: str
 
 
@@ -58,12 +58,12 @@ class Strip:
     """
 
     cells: tuple[Cell, ...]
-    of: int
+    total: int
     start: int
     end: int
     previous: str
     next: str
-    explained: tuple[Mapping[str, Any], ...] | None
+    reasons: tuple[Mapping[str, Any], ...] | None
     taken_at: datetime
 
 
@@ -72,7 +72,7 @@ class WorstLine:
     """A partition in figures; ``share`` of its files are reducible."""
 
     name: str
-    words: str
+    label: str
     href: str
     files: int
     reducible_files: int
@@ -82,16 +82,16 @@ class WorstLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worst:
+class WorstPartitions:
     """The worst partitions, of the ``found`` whose path contains ``search``."""
 
     lines: tuple[WorstLine, ...]
-    found: int
+    total: int
     search: str
     start: int
 
 
-def strip_of(layout: PartitionLayout | None, place: Place, partition: str | None) -> Strip | None:
+def partition_strip(layout: PartitionLayout | None, position: StripPosition, partition: str | None) -> Strip | None:
     """The page of the strip that begins with number ``start``, and why the files of ``partition`` are left or taken."""
     if layout is None:
         return None
@@ -99,53 +99,55 @@ def strip_of(layout: PartitionLayout | None, place: Place, partition: str | None
     if partition is not None:
         chosen = found.filter(pc.equal(found["partition"], partition))["lines"].to_pylist()
         lines = tuple(chosen[0]) if chosen else ()
-    start = max(0, min(place.start, found.num_rows - 1)) // CELLS_A_PAGE * CELLS_A_PAGE
-    shown = found.drop_columns("lines").slice(start, CELLS_A_PAGE).to_pylist()
+    start = max(0, min(position.start, found.num_rows - 1)) // CELLS_PER_PAGE * CELLS_PER_PAGE
+    shown = found.drop_columns("lines").slice(start, CELLS_PER_PAGE).to_pylist()
 
     return Strip(
-        cells=tuple(_cell(entry, place, start) for entry in shown),
-        of=found.num_rows,
+        cells=tuple(_cell(entry, position, start) for entry in shown),
+        total=found.num_rows,
         start=start + 1,
         end=start + len(shown),
-        previous=place.link("partitions", start=start - CELLS_A_PAGE) if start else "",
-        next=place.link("partitions", start=start + CELLS_A_PAGE) if start + CELLS_A_PAGE < found.num_rows else "",
-        explained=lines,
+        previous=position.link("partitions", start=start - CELLS_PER_PAGE) if start else "",
+        next=position.link("partitions", start=start + CELLS_PER_PAGE)
+        if start + CELLS_PER_PAGE < found.num_rows
+        else "",
+        reasons=lines,
         taken_at=layout.taken_at,
     )
 
 
-def _cell(entry: Mapping[str, Any], place: Place, start: int) -> Cell:
+def _cell(entry: Mapping[str, Any], position: StripPosition, start: int) -> Cell:
     share = share_of(entry["reducible_files"], entry["files"])
     name = partition_name(entry["partition"])
     return Cell(
         name=entry["partition"],
-        heat=heat(share),
-        words=f"{name}: {plural(entry['files'], 'file')}, {percent(share)} reducible, {format_bytes(entry['bytes'])}",
-        href=place.link("explain", start=start, partition=entry["partition"]),
+        heat=heat_level(share),
+        title=f"{name}: {plural(entry['files'], 'file')}, {format_percent(share)} reducible, {format_bytes(entry['bytes'])}",
+        href=position.link("explain", start=start, partition=entry["partition"]),
     )
 
 
-def worst_of(layout: PartitionLayout | None, place: Place) -> Worst | None:
+def worst_partition_list(layout: PartitionLayout | None, position: StripPosition) -> WorstPartitions | None:
     """Those with most to rewrite; without a search only such as have any."""
     if layout is None:
         return None
-    found = named_like(layout.partitions.drop_columns("lines"), place.search)
-    if not place.search:
+    found = filter_partitions(layout.partitions.drop_columns("lines"), position.search)
+    if not position.search:
         found = found.filter(pc.greater(found["reducible_files"], 0))
-    return Worst(
-        lines=tuple(_worst_line(entry, place) for entry in worst(found, _MOST_WORST).to_pylist()),
-        found=found.num_rows,
-        search=place.search,
-        start=place.start,
+    return WorstPartitions(
+        lines=tuple(_worst_line(entry, position) for entry in worst_partitions(found, _MAX_WORST).to_pylist()),
+        total=found.num_rows,
+        search=position.search,
+        start=position.start,
     )
 
 
-def _worst_line(entry: Mapping[str, Any], place: Place) -> WorstLine:
+def _worst_line(entry: Mapping[str, Any], position: StripPosition) -> WorstLine:
     name = entry["partition"]
     return WorstLine(
         name=name,
-        words=partition_name(name),
-        href=place.link("explain", partition=name),
+        label=partition_name(name),
+        href=position.link("explain", partition=name),
         files=entry["files"],
         reducible_files=entry["reducible_files"],
         reducible_bytes=entry["reducible_bytes"],

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from fastapi import Depends, Query
 
 from lake.plan import PlanState
-from service.api.bodies import Moment, TableName
-from service.api.plan_terms import terms_of
-from service.store import ErrorClass, PlanTerms
+from service.api.bodies import TableName, TimeOrAge
+from service.api.plan_terms import build_plan_filter
+from service.store import ErrorClass, PlanFilter
 
 _NAMES = ("table", "name", "state", "proposed", "error", "since", "until")
 Table = TableName | Literal[""]
@@ -18,32 +18,32 @@ Proposed = Literal["true", "false", ""]
 Error = ErrorClass | Literal[""]
 
 
-_ASKED: Mapping[Proposed, bool | None] = {"true": True, "false": False, "": None}
+_PROPOSED_VALUES: Mapping[Proposed, bool | None] = {"true": True, "false": False, "": None}
 
 
-def _of_address(
+def _filter_from_address(
     table: Annotated[Table, Query()] = "",
     name: Annotated[Table, Query()] = "",
     state: Annotated[State, Query()] = "",
     proposed: Annotated[Proposed, Query()] = "",
     error: Annotated[Error, Query()] = "",
-    since: Annotated[Moment, Query()] = None,
-    until: Annotated[Moment, Query()] = None,
-) -> PlanTerms:
-    return terms_of(
+    since: Annotated[TimeOrAge, Query()] = None,
+    until: Annotated[TimeOrAge, Query()] = None,
+) -> PlanFilter:
+    return build_plan_filter(
         table=table,
         name=name,
         state=state or None,
-        proposed=_ASKED[proposed],
+        proposed=_PROPOSED_VALUES[proposed],
         error=error or None,
         since=since,
         until=until,
     )
 
 
-AddressTerms = Annotated[PlanTerms, Depends(_of_address)]
+AddressPlanFilter = Annotated[PlanFilter, Depends(_filter_from_address)]
 
 
-def query_of(fields: Mapping[str, str]) -> dict[str, str]:
+def plan_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
     """The part of an address that says which plans are meant, as it was written; '' for what it does not say."""
     return {name: fields.get(name, "") for name in _NAMES}

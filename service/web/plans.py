@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lake.plan import LIVE_STATES, PlanState, Step
-from service.documents import how_it_ended, pace, plan_worth, worth_words
+from service.documents import describe_cost, end_reason, plan_cost, progress_rate
 from service.store import PlanEvent, PlanView
 from service.text import partition_name
 from service.web.charts import Span, spans
-from service.web.words import browsable
+from service.web.words import browsable_url
 
 #: partitions of a plan listed at most; the command line lists them all
-_MOST_PARTITIONS = 200
+_MAX_PARTITIONS = 200
 
-STEP_WORDS: dict[str, str] = {
+STEP_DESCRIPTIONS: dict[str, str] = {
     "waiting": "waiting for an executor",
-    Step.ASK: "did it commit already?",
+    Step.FIND_COMMIT: "did it commit already?",
     Step.START: "starts Spark, unless it is running",
     Step.PREPARE: "are the inputs unchanged?",
     Step.REWRITE: "new files written, invisible",
-    Step.RECEIPT: "proof that the output equals the input",
+    Step.VERIFY: "proof that the output equals the input",
     Step.COMMIT: "the new files become the table",
     Step.RECORD: "figures recorded in the database",
 }
@@ -32,11 +32,11 @@ class StepLine:
     """A step on the plan's timeline; ``seconds`` is None where it is not known yet."""
 
     name: str
-    words: str
+    description: str
     seconds: float | None
     span: Span | None
     #: the executor is in it now
-    now: bool
+    is_current: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,22 +62,22 @@ class PlanPage:
     steps: tuple[StepLine, ...]
     partitions: tuple[PartitionLine, ...]
     more_partitions: int
-    live: bool
+    is_live: bool
     can_retry: bool
     #: why nobody would take the plan up
-    nobody: str | None
+    no_executor: str | None
     #: what it waits for besides an executor
-    held: str | None
-    how_it_ended: str | None
+    held_reason: str | None
+    end_reason: str | None
     #: what it was predicted to cost and to save, and what happened
-    worth: tuple[tuple[str, str], ...]
+    cost_lines: tuple[tuple[str, str], ...]
     #: '' where there is none, or none that a browser should open
     spark_ui: str
     commands: tuple[str, ...]
 
 
 def plan_page(
-    plan: PlanView, events: Sequence[PlanEvent], nobody: str | None, held: str | None, now: datetime
+    plan: PlanView, events: Sequence[PlanEvent], no_executor: str | None, held_reason: str | None, now: datetime
 ) -> PlanPage:
     """What the page of a plan shows; ``nobody`` says why nobody takes it up, ``held`` what it waits for besides."""
     live = plan.state in LIVE_STATES
@@ -92,23 +92,23 @@ def plan_page(
         commands.append(f"lakefold plans retry{own}")
     return PlanPage(
         plan=plan,
-        events=tuple(reversed([*zip(events, _differences(events), strict=True)])),
-        **pace(plan, nobody),
+        events=tuple(reversed([*zip(events, _intervals(events), strict=True)])),
+        **progress_rate(plan, no_executor),
         steps=tuple(step_lines(plan, now)),
-        partitions=tuple(lines[:_MOST_PARTITIONS]),
-        more_partitions=max(0, len(lines) - _MOST_PARTITIONS),
-        live=live,
-        nobody=nobody,
-        held=held,
-        how_it_ended=how_it_ended(plan),
-        worth=tuple(worth_words(plan_worth(plan))),
+        partitions=tuple(lines[:_MAX_PARTITIONS]),
+        more_partitions=max(0, len(lines) - _MAX_PARTITIONS),
+        is_live=live,
+        no_executor=no_executor,
+        held_reason=held_reason,
+        end_reason=end_reason(plan),
+        cost_lines=tuple(describe_cost(plan_cost(plan))),
         can_retry=plan.state is PlanState.FAILED,
-        spark_ui=browsable(plan.spark_ui),
+        spark_ui=browsable_url(plan.spark_ui),
         commands=tuple(commands),
     )
 
 
-def _differences(events: Sequence[PlanEvent]) -> Iterator[timedelta | None]:
+def _intervals(events: Sequence[PlanEvent]) -> Iterator[timedelta | None]:
     """How long after the one before each of ``events`` was."""
     return (None if number == 0 else event.at - events[number - 1].at for number, event in enumerate(events))
 
@@ -119,22 +119,28 @@ def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
     waited = ((plan.claimed_at or plan.finalized_at or now) - plan.created_at) / timedelta(seconds=1)
     lengths: list[tuple[str, float]] = [("waiting", max(waited, 0.0))] if plan.attempts <= 1 else []
     lengths += [(step.value, known[step.value]) for step in Step if step.value in known]
-    current = _step_under_way(plan)
+    current = _current_step(plan)
     if current is not None and plan.claimed_at is not None and current not in known:
         spent = (now - plan.claimed_at) / timedelta(seconds=1) - sum(known.values())
         lengths.append((current, max(spent, 0.0)))
     drawn = {span.name: span for span in spans(lengths)}
     seconds = dict(lengths)
     live = plan.state in LIVE_STATES
-    words = STEP_WORDS | ({"waiting": "waiting for approval"} if plan.waits_for_approval else {})
+    words = STEP_DESCRIPTIONS | ({"waiting": "waiting for approval"} if plan.waits_for_approval else {})
     names = ["waiting"] * ("waiting" in seconds) + [step.value for step in Step if live or step.value in seconds]
     return [
-        StepLine(name=name, words=words[name], seconds=seconds.get(name), span=drawn.get(name), now=name == current)
+        StepLine(
+            name=name,
+            description=words[name],
+            seconds=seconds.get(name),
+            span=drawn.get(name),
+            is_current=name == current,
+        )
         for name in names
     ]
 
 
-def _step_under_way(plan: PlanView) -> str | None:
+def _current_step(plan: PlanView) -> str | None:
     """The step an executor is in: the one after the last that ended."""
     if plan.state is not PlanState.INFLIGHT:
         return None

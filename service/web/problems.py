@@ -14,8 +14,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from service import problems
-from service.api.problems import on_http_error, problem_of
-from service.problems import CommandError, classify, in_words
+from service.api.problems import on_http_error, problem_from_http_error
+from service.problems import ProblemError, classify, describe_error
 from service.web.rendering import render
 
 logger = logging.getLogger(__name__)
@@ -45,16 +45,16 @@ class PageRoute(APIRoute):
                 return await handler(request)
             except RequestValidationError as error:
                 where, message = error.errors()[0]["loc"][-1], error.errors()[0]["msg"].removeprefix("Value error, ")
-                return problem_page(request, CommandError(problems.INVALID, f"{where}: {message}"))
+                return problem_page(request, ProblemError(problems.INVALID_FIELD, f"{where}: {message}"))
             except Exception as error:
                 if classify(error) is problems.UNAUTHENTICATED:
-                    return to_login(request)
+                    return redirect_to_login(request)
                 return problem_page(request, error)
 
         return handle
 
 
-def to_login(request: Request) -> Response:
+def redirect_to_login(request: Request) -> Response:
     """To the page for signing in, and from there back to where the person was."""
     back = request.url.path if request.method == "GET" else page_of_action(request.url.path)
     query = f"?{request.url.query}" if request.url.query else ""
@@ -69,9 +69,9 @@ def page_of_action(path: str) -> str:
 def problem_page(request: Request, error: Exception) -> Response:
     """``error`` as a page with its status and headers."""
     if isinstance(error, HTTPException):
-        error = problem_of(request, error)
+        error = problem_from_http_error(request, error)
     problem = classify(error)
-    detail = in_words(error)
+    detail = describe_error(error)
     if problem is problems.ERROR:  # its text may tell what is nobody's business
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "Unexpected error; lakefold's log has the details."
@@ -82,11 +82,11 @@ def problem_page(request: Request, error: Exception) -> Response:
     return response
 
 
-def is_for_people(request: Request) -> bool:
+def wants_html(request: Request) -> bool:
     """Whether a browser asks for a page; ``/v1`` answers programs whatever they accept."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/v1/", "/-/"))
 
 
-async def on_no_route(request: Request, error: Exception) -> Response:
+async def on_missing_route(request: Request, error: Exception) -> Response:
     """A page for a person who typed a wrong address, the problem document for every program."""
-    return problem_page(request, error) if is_for_people(request) else await on_http_error(request, error)
+    return problem_page(request, error) if wants_html(request) else await on_http_error(request, error)

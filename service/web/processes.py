@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from service import documents
-from service.documents.lake_cache import Lake
-from service.web.notices import Notice, who_is_missing
+from service.documents.lake_cache import LakeState
+from service.web.notices import Notice, process_notices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +18,9 @@ class ProcessesPage:
     processes: Sequence[Mapping[str, Any]]
 
 
-def processes_page(lake: Lake) -> ProcessesPage:
+def processes_page(lake: LakeState) -> ProcessesPage:
     """The page of one reading."""
     return ProcessesPage(
-        notices=tuple(who_is_missing(lake, lake.figures.taken_at)),
-        processes=documents.process_list(lake.processes, lake.leaders, lake.running),
+        notices=tuple(process_notices(lake, lake.figures.taken_at)),
+        processes=documents.process_list(lake.processes, lake.leaders, lake.running_plans),
     )

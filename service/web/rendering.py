@@ -19,9 +19,9 @@ from starlette.responses import HTMLResponse, Response
 
 from lake.units import format_bytes, format_duration, format_elapsed
 from lake.version import __version__
-from service.api.context import context
+from service.api.context import request_context
 from service.api.security import WRITE, Caller
-from service.text import percent, process_name, share_of, short_id
+from service.text import format_percent, process_label, share_of, short_id
 from service.web import cells, words
 
 #: where the choice of light or dark is kept; it is not secret and the script sets it
@@ -32,7 +32,7 @@ _BREAKS = re.compile(r"(?<=[_/=])(?=[^_/=])|(?<=\.)(?=[^.\d\s])|(?<=[^\s._/=-]{2
 _LONG_WORD = 40
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 #: nothing but our own files, nothing inline, no frame around it; a name of ours in a string can load nothing
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
@@ -48,7 +48,7 @@ def static_file(name: str) -> tuple[bytes, str] | None:
 
 
 @cache
-def asset(name: str) -> str:
+def asset_url(name: str) -> str:
     """The address of a static file, another one for every content, so that it may be kept for ever."""
     found = static_file(name)
     assert found is not None, name
@@ -66,7 +66,7 @@ def query_path(path: str, query: Mapping[str, str], **changed: str) -> str:
     return f"{path}?{urlencode(kept)}" if kept else path
 
 
-def own_path(path: str) -> str:
+def safe_local_path(path: str) -> str:
     """``path`` where it is a page of ours, else the first page: nobody is sent elsewhere after signing in."""
     parts = urlsplit(path)
     ours = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
@@ -75,7 +75,7 @@ def own_path(path: str) -> str:
 
 @pass_context
 def _ago(variables: Variables, moment: datetime) -> str:
-    return words.ago(moment, variables["now"])
+    return words.format_ago(moment, variables["now"])
 
 
 def _breakable(name: str) -> Markup:
@@ -108,15 +108,15 @@ def environment() -> Environment:
     )
     made.filters |= {
         "bytes": format_bytes,
-        "count": words.count,
+        "count": words.format_count,
         "share_of": share_of,
-        "browsable": words.browsable,
-        "process_name": process_name,
-        "percent": percent,
+        "browsable": words.browsable_url,
+        "process_name": process_label,
+        "percent": format_percent,
         "duration": format_duration,
         "elapsed": format_elapsed,
         "ago": _ago,
-        "clock": words.clock,
+        "clock": words.format_clock,
         "iso": lambda moment: moment.astimezone(UTC).isoformat(timespec="seconds"),
         "short_id": short_id,
         "breakable": _breakable,
@@ -124,7 +124,7 @@ def environment() -> Environment:
         "table_path": table_path,
         "xy": lambda number: f"{number:.1f}".removesuffix(".0"),
     }
-    made.globals |= {"asset": asset, "cells": cells, "version": __version__}
+    made.globals |= {"asset": asset_url, "cells": cells, "version": __version__}
     return made
 
 
@@ -138,7 +138,7 @@ def render(
     now = now or datetime.now(UTC)
     caller: Caller | None = getattr(request.state, "caller", None)
     is_problem = status >= HTTPStatus.BAD_REQUEST
-    pause = None if is_problem or caller is None else context(request).store.service_pause()
+    pause = None if is_problem or caller is None else request_context(request).store.service_pause()
     theme = request.cookies.get(THEME_COOKIE)
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     html = (
@@ -151,10 +151,10 @@ def render(
             here=here,
             theme=theme if theme in ("light", "dark") else None,
             signed_in_as=(caller.person or caller.name) if caller else None,
-            sees_all=caller is None or caller.reach.everything,
+            sees_all=caller is None or caller.table_scope.is_unrestricted,
             pause=pause,
             is_problem=is_problem,
             may_write=caller is not None and caller.name is not None and caller.scope == WRITE,
         )
     )
-    return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": POLICY})
+    return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})

@@ -10,32 +10,32 @@ from lake.errors import LakefoldError
 from lake.units import format_bytes
 from service import documents
 from service.api.context import Context
-from service.api.replay import one_at_a_time
+from service.api.replay import replay_slot
 from service.config.tables import ConfiguredTable
-from service.planning.replay import TookTooLong, advise_table, at_most, grid_of, replay_table
-from service.problems import in_words
-from service.text import percent, plural
+from service.planning.replay import ReplayTimeout, advise_table, deadline_check, parse_grid, replay_table
+from service.problems import describe_error
+from service.text import format_percent, plural
 from service.web.rendering import table_path
-from service.web.words import shell
+from service.web.words import shell_command
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960.0, 260.0, 56.0, 16.0, 24.0
 #: how long a page may take; the command has no such limit
-_SECONDS = 15.0
-_MOST_DAYS = 90
+_MAX_SECONDS = 15.0
+_MAX_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class PolicyLine:
     """Files at the end of each day under one policy; ``kind`` is none, configured, recommended or other."""
 
     name: str
     kind: str
     path: str
-    words: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class YAxisMark:
     """A height of the chart and what it means."""
 
     y: float
@@ -43,29 +43,29 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class ReplayChart:
     """A line a policy, all on one scale from zero."""
 
     width: float
     height: float
     left: float
     base: float
-    marks: tuple[Mark, ...]
-    lines: tuple[Line, ...]
+    marks: tuple[YAxisMark, ...]
+    lines: tuple[PolicyLine, ...]
     #: the first day and the last one
     first: str
     last: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PolicyRow:
     """A policy as the table shows it."""
 
     policy: Mapping[str, Any]
     kind: str
     small: str
     rewritten: str
-    written: str
+    write_amplification: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,44 +79,46 @@ class ReplayPage:
     path: str
     days: float
     settings: tuple[str, ...]
-    wrong: str
-    found: Mapping[str, Any] | None
+    error: str
+    result: Mapping[str, Any] | None
     advice: Mapping[str, Any] | None
-    rows: tuple[Row, ...]
-    chart: Chart | None
-    in_words: str
+    rows: tuple[PolicyRow, ...]
+    chart: ReplayChart | None
+    chart_text: str
     commands: tuple[str, ...]
 
 
-def replay_page(here: Context, table: ConfiguredTable, days: float, settings: Sequence[str]) -> ReplayPage:
+def replay_page(context: Context, table: ConfiguredTable, days: float, settings: Sequence[str]) -> ReplayPage:
     """The last ``days`` of ``table`` under each combination of ``settings``."""
     given = tuple(word.strip() for word in settings if word.strip())
     found: Mapping[str, Any] | None = None
     advice, wrong = None, ""
     try:
-        with one_at_a_time():
-            check, days_shown = at_most(_SECONDS), min(days, _MOST_DAYS)
-            done = replay_table(here.config, here.store, table, days=days_shown, grid=grid_of(given), check=check)
+        with replay_slot():
+            check, days_shown = deadline_check(_MAX_SECONDS), min(days, _MAX_DAYS)
+            done = replay_table(
+                context.config, context.store, table, days=days_shown, grid=parse_grid(given), check=check
+            )
             found = documents.replay(done.table, done.history, done.comparison, done.rates)
-            with suppress(TookTooLong):  # the page has the command that takes its time
-                advice = documents.advice(table.name, *advise_table(here.store, table, days=days_shown, check=check))
+            with suppress(ReplayTimeout):  # the page has the command that takes its time
+                advice = documents.advice(table.name, *advise_table(context.store, table, days=days_shown, check=check))
     except (LakefoldError, OSError) as error:
-        wrong, found = in_words(error), None
+        wrong, found = describe_error(error), None
     asked = [part for word in given for part in ("--set", word)]
     return ReplayPage(
         table=table.name,
         path=table_path(table.name),
         days=days,
         settings=given,
-        wrong=wrong,
-        found=found,
+        error=wrong,
+        result=found,
         advice=advice,
-        rows=tuple(_row(found, policy) for policy in found["policies"]) if found else (),
+        rows=tuple(_policy_row(found, policy) for policy in found["policies"]) if found else (),
         chart=_chart(found) if found else None,
-        in_words=_words(found) if found else "",
+        chart_text=_chart_text(found) if found else "",
         commands=(
-            shell("lakefold", "tables", "replay", table.name, "--days", f"{days:g}", *asked),
-            shell("lakefold", "tables", "advise", table.name, "--days", f"{days:g}"),
+            shell_command("lakefold", "tables", "replay", table.name, "--days", f"{days:g}", *asked),
+            shell_command("lakefold", "tables", "advise", table.name, "--days", f"{days:g}"),
         ),
     )
 
@@ -127,18 +129,18 @@ def _kind(found: Mapping[str, Any], name: str) -> str:
     return {"no compaction": "none", "configured": "configured"}.get(name, "other")
 
 
-def _row(found: Mapping[str, Any], policy: Mapping[str, Any]) -> Row:
+def _policy_row(found: Mapping[str, Any], policy: Mapping[str, Any]) -> PolicyRow:
     amplification = policy["write_amplification"]
-    return Row(
+    return PolicyRow(
         policy=policy,
         kind=_kind(found, policy["name"]),
-        small=percent(policy["small_share"]),
+        small=format_percent(policy["small_share"]),
         rewritten=format_bytes(round(policy["rewritten_bytes_a_day"])),
-        written="–" if amplification is None else f"{amplification:.2f}×",
+        write_amplification="–" if amplification is None else f"{amplification:.2f}×",
     )
 
 
-def _words(found: Mapping[str, Any]) -> str:
+def _chart_text(found: Mapping[str, Any]) -> str:
     take = found["recommended"]
     return (
         f"Files at the end of each day under {plural(len(found['policies']), 'setting')} of the policy. "
@@ -146,7 +148,7 @@ def _words(found: Mapping[str, Any]) -> str:
     )
 
 
-def _chart(found: Mapping[str, Any]) -> Chart:
+def _chart(found: Mapping[str, Any]) -> ReplayChart:
     policies = found["policies"]
     days = policies[0]["by_day"]
     most = max((day["files"] for policy in policies for day in policy["by_day"]), default=0) or 1
@@ -166,14 +168,14 @@ def _chart(found: Mapping[str, Any]) -> Chart:
         path += f"H{_WIDTH:.1f}" if len(points) == 1 else ""
         end = policy["end"]["files"]
         words = f"{policy['name']}: {plural(end, 'file')} at the end, {policy['files']:,.0f} on average"
-        lines.append(Line(name=policy["name"], kind=_kind(found, policy["name"]), path=path, words=words))
+        lines.append(PolicyLine(name=policy["name"], kind=_kind(found, policy["name"]), path=path, description=words))
     order = {"other": 0, "none": 1, "configured": 2, "recommended": 3}
-    return Chart(
+    return ReplayChart(
         width=_WIDTH,
         height=_HEIGHT,
         left=_LEFT,
         base=base,
-        marks=tuple(Mark(y=y_of(value), text=f"{value:,}") for value in sorted({most, most // 2} - {0})),
+        marks=tuple(YAxisMark(y=y_of(value), text=f"{value:,}") for value in sorted({most, most // 2} - {0})),
         lines=tuple(sorted(lines, key=lambda line: order[line.kind])),
         first=f"{days[0]['at']:%Y-%m-%d}" if days else "",
         last=f"{days[-1]['at']:%Y-%m-%d}" if len(days) > 1 else "",

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from service.planning.answer import Answer
+from service.planning.answer import PlanResponse
 from service.store import Request
-from service.web.overrides import as_text, form_path
-from service.web.words import shell
+from service.web.overrides import overrides_as_text, request_form_path
+from service.web.words import shell_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +20,8 @@ class RequestPage:
     """
 
     request: Request
-    scheduler: bool
-    failed: bool
+    has_scheduler: bool
+    is_refused: bool
     text: str
     refused: str
     plan_ids: tuple[str, ...]
@@ -29,24 +29,24 @@ class RequestPage:
     reasons: tuple[Mapping[str, Any], ...]
     holders: tuple[tuple[str, str], ...]
     overrides: Mapping[str, str]
-    form: str
+    form_url: str
     command: str
 
 
-def request_page(request: Request, *, scheduler: bool) -> RequestPage:
+def request_page(request: Request, *, has_scheduler: bool) -> RequestPage:
     """What the page of a request shows."""
-    answer = Answer.of(request.answer) if request.answer is not None else None
+    answer = PlanResponse.from_document(request.answer) if request.answer is not None else None
     words = ["lakefold", "plans", "request", request.table]
     for name in request.partitions or ():
         words += ["--partition", name]
     words += ["--kind", request.kind.value] if request.kind else []
-    overrides = as_text(request.overrides)
+    overrides = overrides_as_text(request.overrides)
     for key, value in overrides.items():
         words += ["--set", f"{key}={value}"]
     return RequestPage(
         request=request,
-        scheduler=scheduler,
-        failed=answer is not None and answer.problem is not None,
+        has_scheduler=has_scheduler,
+        is_refused=answer is not None and answer.problem is not None,
         text=answer.text if answer else "",
         refused=answer.refused if answer else "",
         plan_ids=answer.plan_ids if answer else (),
@@ -54,8 +54,10 @@ def request_page(request: Request, *, scheduler: bool) -> RequestPage:
         reasons=answer.reasons if answer else (),
         holders=tuple(answer.holders.items()) if answer else (),
         overrides=overrides,
-        form=form_path(request.table, (request.partitions or ("",))[0], request.kind or "", overrides.items())
+        form_url=request_form_path(
+            request.table, (request.partitions or ("",))[0], request.kind or "", overrides.items()
+        )
         if len(request.partitions or ()) <= 1
         else "",
-        command=shell(*words, *(["--dry-run"] if request.dry_run else [])),
+        command=shell_command(*words, *(["--dry-run"] if request.dry_run else [])),
     )

@@ -28,7 +28,7 @@ class SettingLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class SettingGroup:
     """Settings that belong together."""
 
     name: str
@@ -41,7 +41,7 @@ class SettingsPage:
 
     table: str
     file: str
-    groups: tuple[Group, ...]
+    groups: tuple[SettingGroup, ...]
 
 
 def settings_page(settings: Sequence[Mapping[str, Any]], table: str, config: Config) -> SettingsPage:
@@ -60,5 +60,5 @@ def settings_page(settings: Sequence[Mapping[str, Any]], table: str, config: Con
     return SettingsPage(
         table=table,
         file=config.file_name if config.file else "",
-        groups=tuple(Group(name=name, lines=tuple(lines)) for name, lines in groups.items()),
+        groups=tuple(SettingGroup(name=name, lines=tuple(lines)) for name, lines in groups.items()),
     )

@@ -9,22 +9,22 @@ from typing import Any
 
 from lake.units import format_bytes
 from planner.writers.model import SimulationError
-from planner.writers.scenario import of_toml
-from service.documents import simulation, sizes_in_words
-from service.problems import CommandError
+from planner.writers.scenario import parse_toml
+from service.documents import describe_sizes, simulation
+from service.problems import ProblemError
 from service.text import plural
 
 #: beside this module in an installed lakefold, among the documentation in a clone
-_PLACES = (Path(__file__).parent / "scenarios", Path(__file__).parents[2] / "docs" / "scenarios")
+_SCENARIO_DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[2] / "docs" / "scenarios")
 #: files of all batches together: a page is asked for by a link, which anybody can be made to follow
-_MOST_FILES = 5_000
+_MAX_FILES = 5_000
 #: batches drawn, the last ones; the table lists them all
-_DRAWN = 30
+_BATCHES_DRAWN = 30
 #: files of a column that are drawn one by one; more are two heaps
-_ONE_BY_ONE = 80
+_MAX_FILES_DRAWN = 80
 _WIDTH, _HEIGHT, _TOP, _BOTTOM = 960.0, 260.0, 20.0, 24.0
-_WIDEST = 110.0
-_LEAST = 1.0
+_MAX_COLUMN_WIDTH = 110.0
+_MIN_BOX_HEIGHT = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Stack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
+class SimulationChart:
     """A column a batch, as high as the table is large."""
 
     width: float
@@ -66,43 +66,43 @@ class SimulationPage:
     examples: tuple[str, ...]
     example: str
     scenario: str
-    wrong: str
-    found: Mapping[str, Any] | None
-    chart: Chart | None
+    error: str
+    result: Mapping[str, Any] | None
+    chart: SimulationChart | None
     sizes: tuple[str, ...]
-    in_words: str
+    chart_text: str
 
 
 @cache
-def shipped() -> Mapping[str, str]:
+def shipped_scenarios() -> Mapping[str, str]:
     """The scenarios that lakefold ships by their names."""
-    place = next(place for place in _PLACES if place.is_dir())
+    place = next(place for place in _SCENARIO_DIRECTORIES if place.is_dir())
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(place.glob("*.toml"))}
 
 
 def simulation_page(example: str, scenario: str) -> SimulationPage:
     """What the page shows of a scenario that a person wrote, else of a shipped one."""
-    known = shipped()
+    known = shipped_scenarios()
     text = scenario.replace("\r\n", "\n") or known.get(example, "")
     found, wrong = None, ""
     if text:
         try:
-            found = simulation(of_toml(text), most_files=_MOST_FILES)
-        except (SimulationError, CommandError) as error:
+            found = simulation(parse_toml(text), most_files=_MAX_FILES)
+        except (SimulationError, ProblemError) as error:
             wrong = str(error)
     return SimulationPage(
         examples=tuple(known),
         example=example,
         scenario=text,
-        wrong=wrong,
-        found=found,
+        error=wrong,
+        result=found,
         chart=_chart(found["steps"]) if found else None,
-        sizes=tuple(sizes_in_words(step["layout"]) for step in found["steps"]) if found else (),
-        in_words=_words(found["steps"]) if found else "",
+        sizes=tuple(describe_sizes(step["layout"]) for step in found["steps"]) if found else (),
+        chart_text=_chart_text(found["steps"]) if found else "",
     )
 
 
-def _words(steps: Sequence[Mapping[str, Any]]) -> str:
+def _chart_text(steps: Sequence[Mapping[str, Any]]) -> str:
     last = steps[-1]
     return (
         f"Files batch by batch; after the last one {plural(last['files'], 'file')}, {last['small_files']:,} of them "
@@ -110,10 +110,10 @@ def _words(steps: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
-    drawn = steps[-_DRAWN:]
+def _chart(steps: Sequence[Mapping[str, Any]]) -> SimulationChart:
+    drawn = steps[-_BATCHES_DRAWN:]
     slot = _WIDTH / len(drawn)
-    width = min(slot * 0.72, _WIDEST)
+    width = min(slot * 0.72, _MAX_COLUMN_WIDTH)
     most = max(step["bytes"] + step["log_bytes"] for step in drawn) or 1
     base = _HEIGHT - _BOTTOM
     stacks = []
@@ -129,19 +129,19 @@ def _chart(steps: Sequence[Mapping[str, Any]]) -> Chart:
                 boxes=boxes,
             )
         )
-    return Chart(width=_WIDTH, height=_HEIGHT, base=base, stacks=tuple(stacks))
+    return SimulationChart(width=_WIDTH, height=_HEIGHT, base=base, stacks=tuple(stacks))
 
 
 def _boxes(layout: Sequence[Mapping[str, Any]], scale: float, base: float) -> Iterator[Box]:
     """Files from the ground up with a gap between them, each below its logs."""
     y = base
-    for kind, size, name in _heaps(layout) if len(layout) > _ONE_BY_ONE else _files(layout):
+    for kind, size, name in _aggregated_boxes(layout) if len(layout) > _MAX_FILES_DRAWN else _file_boxes(layout):
         height = size * scale
         y -= height
-        yield Box(y=y, height=max(height - 1, _LEAST), kind=kind, name=name)
+        yield Box(y=y, height=max(height - 1, _MIN_BOX_HEIGHT), kind=kind, name=name)
 
 
-def _files(layout: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
+def _file_boxes(layout: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
     for file in layout:
         place = f" in {file['partition']}" if file["partition"] else ""
         if file["bytes"]:
@@ -152,7 +152,7 @@ def _files(layout: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]
             yield "logs", size, f"{plural(len(file['logs']), 'log')} of file {file['file']}{place}: {size:,} bytes"
 
 
-def _heaps(layout: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
+def _aggregated_boxes(layout: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
     for kind, small in (("large", False), ("small", True)):
         files = [file["bytes"] for file in layout if file["small"] is small]
         if files:

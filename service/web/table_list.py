@@ -11,22 +11,22 @@ from service.api.context import Context
 from service.store import (
     DatabaseSum,
     NewestPlan,
-    PointedScans,
+    ReferenceScans,
     ScanRecord,
+    TableFilter,
     TableObjective,
     TableOrder,
     TableState,
-    TableTerms,
 )
-from service.text import percent, plural, share_of
-from service.web.charts import Spark, sparkline
+from service.text import format_percent, plural, share_of
+from service.web.charts import Sparkline, sparkline
 from service.web.rendering import query_path
 
-TABLES_A_PAGE = 50
-STATE_WORDS = ("halted", "unreadable", "missed", "paused", "compact", "propose", "observe", "off")
+TABLES_PER_PAGE = 50
+STATE_CHOICES = ("halted", "unreadable", "missed", "paused", "compact", "propose", "observe", "off")
 #: pages that can be jumped to on either side of this one, besides the first and the last
 _PAGES_AROUND = 2
-_NAMES = ("name", "database", "state", "format", "mode", "owner", "sort")
+_QUERY_FIELDS = ("name", "database", "state", "format", "mode", "owner", "sort")
 #: title, what it is ordered by, whether large values come first, and the class of its cells
 _COLUMNS = (
     ("Table", TableOrder.NAME, False, ""),
@@ -55,7 +55,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TableLine:
     """A table in the list. ``scan`` is its last good scan; ``failing`` says why a later one failed, ``missed`` which
     objectives it misses.
     """
@@ -64,10 +64,10 @@ class Line:
     state: str
     owner: str | None
     scan: ScanRecord | None
-    failing: str | None
-    missed: str
-    spark: Spark | None
-    sizes_in_words: str
+    scan_error: str | None
+    missed_objectives: str
+    sparkline: Sparkline | None
+    sizes_text: str
     median: int | None
     last_plan: NewestPlan | None
 
@@ -79,13 +79,13 @@ class TableListPage:
     query: Mapping[str, str]
     filtered: bool
     headings: tuple[Heading, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     total: int
-    number: int
-    last: int
+    page_number: int
+    last_page: int
     pages: tuple[tuple[int, str], ...]
     choices: Mapping[str, tuple[str, ...]]
-    by_database: str
+    by_database_url: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,27 +96,32 @@ class DatabasesPage:
     filtered: bool
     lines: tuple[tuple[DatabaseSum, str], ...]
     choices: Mapping[str, tuple[str, ...]]
-    tables: str
+    tables_url: str
 
 
-def query_of(fields: Mapping[str, str]) -> dict[str, str]:
+def table_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
     """The part of an address that says which tables are meant, as it was written; '' for what it does not say."""
-    return {name: fields.get(name, "") for name in _NAMES}
+    return {name: fields.get(name, "") for name in _QUERY_FIELDS}
 
 
-def table_list(
-    context: Context, terms: TableTerms, order: TableOrder, descending: bool, number: int, query: Mapping[str, str]
+def table_list_page(
+    context: Context,
+    table_filter: TableFilter,
+    order: TableOrder,
+    descending: bool,
+    number: int,
+    query: Mapping[str, str],
 ) -> TableListPage:
     """The page with this ``number`` (from 1) of the tables that ``terms`` mean."""
     store = context.store
-    found = store.list_tables(order, descending=descending, limit=TABLES_A_PAGE, page=number, **terms)
-    states = {state.name: state for state in store.tables(found.names)}
-    scans, plans = store.pointed_scans(names=found.names), store.newest_plans(found.names)
+    found = store.list_tables(order, descending=descending, limit=TABLES_PER_PAGE, page=number, **table_filter)
+    states = {state.name: state for state in store.table_states(found.names)}
+    scans, plans = store.reference_scans(names=found.names), store.newest_plans(found.names)
     objectives = store.objectives(found.names)
-    last = max(1, -(-found.total // TABLES_A_PAGE))
+    last = max(1, -(-found.total // TABLES_PER_PAGE))
     return TableListPage(
         query=query,
-        filtered=any(query[name] for name in _NAMES if name != "sort"),
+        filtered=any(query[name] for name in _QUERY_FIELDS if name != "sort"),
         headings=tuple(_heading(title, by, falls, css, query, order, descending) for title, by, falls, css in _COLUMNS),
         lines=tuple(
             _line(context, states[name], scans, plans.get(name), objectives.get(name, ()))
@@ -124,39 +129,41 @@ def table_list(
             if name in states
         ),
         total=found.total,
-        number=found.number,
-        last=last,
+        page_number=found.number,
+        last_page=last,
         pages=tuple(
-            (page, query_path("/", query, page=str(page) if page > 1 else "")) for page in _around(found.number, last)
+            (page, query_path("/", query, page=str(page) if page > 1 else ""))
+            for page in _nearby_pages(found.number, last)
         ),
         choices=_choices(context),
-        by_database=query_path("/databases", query, sort="", database=""),
+        by_database_url=query_path("/databases", query, sort="", database=""),
     )
 
 
-def databases_page(context: Context, terms: TableTerms, query: Mapping[str, str]) -> DatabasesPage:
+def databases_page(context: Context, table_filter: TableFilter, query: Mapping[str, str]) -> DatabasesPage:
     """What the databases of the tables that ``terms`` mean add up to."""
     kept = {**query, "sort": "", "database": ""}
     return DatabasesPage(
         query=kept,
         filtered=any(kept.values()),
         lines=tuple(
-            (entry, query_path("/", kept, database=entry.database)) for entry in context.store.databases(**terms)
+            (entry, query_path("/", kept, database=entry.database))
+            for entry in context.store.database_sums(**table_filter)
         ),
         choices=_choices(context),
-        tables=query_path("/", kept),
+        tables_url=query_path("/", kept),
     )
 
 
 def _choices(context: Context) -> dict[str, tuple[str, ...]]:
     labels = context.store.table_labels()
-    return {"format": tuple(labels["format"]), "owner": tuple(labels["owner"]), "state": STATE_WORDS}
+    return {"format": tuple(labels["format"]), "owner": tuple(labels["owner"]), "state": STATE_CHOICES}
 
 
 def _heading(
     title: str,
     by: TableOrder | None,
-    falls: bool,
+    descends_first: bool,
     classes: str,
     query: Mapping[str, str],
     order: TableOrder,
@@ -164,7 +171,7 @@ def _heading(
 ) -> Heading:
     """A column whose link orders the list by it, and the other way round once it is."""
     here = by is order
-    down = not descending if here else falls
+    down = not descending if here else descends_first
     return Heading(
         title=title,
         hint=_HINTS.get(title, ""),
@@ -174,7 +181,7 @@ def _heading(
     )
 
 
-def _around(number: int, last: int) -> list[int]:
+def _nearby_pages(number: int, last: int) -> list[int]:
     near = range(max(1, number - _PAGES_AROUND), min(last, number + _PAGES_AROUND) + 1)
     return sorted({1, *near, last})
 
@@ -182,29 +189,29 @@ def _around(number: int, last: int) -> list[int]:
 def _line(
     context: Context,
     state: TableState,
-    scans: PointedScans,
+    scans: ReferenceScans,
     plan: NewestPlan | None,
     objectives: Sequence[TableObjective],
-) -> Line:
-    table = context.configured(state)
-    scan, newest, first = (found.get(state.name) for found in (scans.good, scans.last, scans.first))
+) -> TableLine:
+    table = context.configured_table(state)
+    scan, newest, first = (found.get(state.name) for found in (scans.latest_ok, scans.latest, scans.first_ok))
     limit = table.policy.small_file_limit_bytes
     before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
     median = median_bytes(scan.histogram) if scan else None
     words = ""
     if scan is not None:
-        share = percent(share_of(scan.small_files, scan.files))
+        share = format_percent(share_of(scan.small_files, scan.files))
         middle = f", median {format_bytes(median)}" if median is not None else ""
         words = f"{plural(scan.files, 'file')}, {share} below {format_bytes(limit)}{middle}"
-    return Line(
+    return TableLine(
         name=state.name,
-        state=documents.table_state_word(table, state),
+        state=documents.displayed_state(table, state),
         owner=table.owner,
         scan=scan,
-        failing=newest.error if newest is not None and newest.outcome != "ok" else None,
-        missed="; ".join(one.text for one in objectives if not one.met),
-        spark=sparkline(scan.histogram, before, limit) if scan else None,
-        sizes_in_words=words,
+        scan_error=newest.error if newest is not None and newest.outcome != "ok" else None,
+        missed_objectives="; ".join(one.text for one in objectives if not one.met),
+        sparkline=sparkline(scan.histogram, before, limit) if scan else None,
+        sizes_text=words,
         median=median,
         last_plan=plan,
     )

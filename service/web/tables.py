@@ -13,21 +13,28 @@ from lake.model import median_bytes
 from lake.units import format_bytes
 from service import documents
 from service.config.tables import ConfiguredTable
-from service.modes import PLANNED
-from service.planning.refusals import said_for_compact
+from service.modes import PLANNED_MODES
+from service.planning.refusals import required_rule_setting
 from service.store import PartitionLayout, PlanView, ScanRecord, TableObjective, TableState
 from service.text import partition_name, plural
-from service.web.charts import Histogram, Trend, histogram, trend
-from service.web.notices import Notice, burning, foreign, halted, halted_partitions, overlapped
-from service.web.over_time import OverTime
+from service.web.charts import HistogramChart, TrendChart, histogram_chart, trend_chart
+from service.web.notices import (
+    Notice,
+    error_budget_notice,
+    foreign_files_notice,
+    halted_notice,
+    halted_partition_notices,
+    overlap_notice,
+)
+from service.web.over_time import TrendPanel
 from service.web.overrides import RequestForm
-from service.web.partitions import Place, Strip, Worst, strip_of, worst_of
+from service.web.partitions import Strip, StripPosition, WorstPartitions, partition_strip, worst_partition_list
 from service.web.rendering import table_path
-from service.web.words import ago, shell
+from service.web.words import format_ago, shell_command
 
 _SCANS_SHOWN = 8
 #: of a table that is not compacted: what its notice is called, and what lakefold does with it
-_UNSERVED = {
+_MODE_NOTICES = {
     "observe": ("Only observed", "lakefold scans this table and changes nothing."),
     "off": ("Off", "lakefold neither scans this table nor changes it."),
 }
@@ -43,33 +50,33 @@ class ScanLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablePage:
+class TableDetailsPage:
     """Everything the page of a table shows. ``scan`` is the last good one, ``first`` the oldest there is."""
 
-    table: TableState
+    state_record: TableState
     path: str
-    state: str
+    displayed_state: str
     notices: tuple[Notice, ...]
-    scan: ScanRecord | None
-    first: ScanRecord | None
-    before: bool
+    last_good_scan: ScanRecord | None
+    first_scan: ScanRecord | None
+    has_before: bool
     median: int | None
     small_file_limit: int
-    chart: Histogram | None
-    narrow_chart: Histogram | None
-    sizes_in_words: str
+    chart: HistogramChart | None
+    narrow_chart: HistogramChart | None
+    sizes_text: str
     strip: Strip | None
-    worst: Worst | None
+    worst: WorstPartitions | None
     partitions: int
     partition: str | None
     partition_name: str
     plans: tuple[PlanView, ...]
     scans: tuple[ScanLine, ...]
-    over_time: OverTime | None
+    over_time: TrendPanel | None
     objectives: tuple[TableObjective, ...]
-    trend: Trend | None
+    trend: TrendChart | None
     trend_points: int
-    trend_in_words: str
+    trend_text: str
     scan_interval_seconds: float
     is_scanned: bool
     form: RequestForm
@@ -79,88 +86,88 @@ class TablePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class TableRecords:
     """What the database knows of a table. ``scans`` are the newest first, ``layout`` the partitions of the last one."""
 
     state: TableState
     scans: Sequence[ScanRecord]
-    good: ScanRecord | None
-    first: ScanRecord | None
+    last_good_scan: ScanRecord | None
+    first_scan: ScanRecord | None
     plans: Sequence[PlanView]
     layout: PartitionLayout | None
-    over_time: OverTime | None
+    over_time: TrendPanel | None
     objectives: Sequence[TableObjective]
 
 
 def table_page(
     table: ConfiguredTable,
-    known: Known,
+    known: TableRecords,
     *,
     form: RequestForm,
     partition: str | None,
     start: int,
     search: str,
     now: datetime,
-) -> TablePage:
+) -> TableDetailsPage:
     """The page of ``table`` with the partitions from number ``start`` on its strip and ``partition`` explained.
 
     Beside the strip are the worst partitions whose path contains ``search``.
     """
-    state, good, first = known.state, known.good, known.first
-    path, word = table_path(state.name), documents.table_state_word(table, state)
+    state, good, first = known.state, known.last_good_scan, known.first_scan
+    path, word = table_path(state.name), documents.displayed_state(table, state)
     small, target = table.policy.small_file_limit_bytes, table.policy.target_file_max_bytes
     limits = {"small-file limit": small, "target": target}
     before = first.histogram if first and good and first.taken_at < good.taken_at else None
     now_counts = good.histogram if good else ()
-    place = Place(path=path, start=start, search=search)
-    strip = strip_of(known.layout, place, partition)
+    place = StripPosition(path=path, start=start, search=search)
+    strip = partition_strip(known.layout, place, partition)
     moved = [(scan.taken_at, float(scan.files)) for scan in reversed(known.scans) if scan.outcome == "ok"]
     only = ("--partition", partition) if partition else ()
-    return TablePage(
-        table=state,
+    return TableDetailsPage(
+        state_record=state,
         path=path,
-        state=word,
+        displayed_state=word,
         notices=tuple(_notices(table, known, now)),
-        scan=good,
-        first=first,
-        before=before is not None,
+        last_good_scan=good,
+        first_scan=first,
+        has_before=before is not None,
         median=median_bytes(now_counts),
         small_file_limit=small,
-        chart=histogram(now_counts, before, limits, width=960, height=300) if good else None,
-        narrow_chart=histogram(now_counts, before, limits, width=360, height=250) if good else None,
-        sizes_in_words=_in_words(good, first if before else None, small),
+        chart=histogram_chart(now_counts, before, limits, width=960, height=300) if good else None,
+        narrow_chart=histogram_chart(now_counts, before, limits, width=360, height=250) if good else None,
+        sizes_text=_sizes_text(good, first if before else None, small),
         strip=strip,
-        worst=worst_of(known.layout, place),
-        partitions=strip.of if strip else good.partitions if good else 0,
+        worst=worst_partition_list(known.layout, place),
+        partitions=strip.total if strip else good.partitions if good else 0,
         partition=partition,
         partition_name=partition_name(partition or ""),
         plans=tuple(known.plans),
         scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
         over_time=known.over_time,
         objectives=tuple(known.objectives),
-        trend=trend(moved, width=360, height=84),
+        trend=trend_chart(moved, width=360, height=84),
         trend_points=len(moved),
-        trend_in_words=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
+        trend_text=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
         scan_interval_seconds=table.policy.scan_interval.total_seconds(),
         is_scanned=table.mode != "off",
         form=form,
         can_pause=not state.paused,
         can_resume=state.paused or state.halted or bool(state.halted_partitions) or bool(state.quarantined),
         commands=(
-            shell("lakefold", "tables", "explain", state.name, *only),
-            shell("lakefold", "plans", "request", state.name, *only, "--dry-run"),
+            shell_command("lakefold", "tables", "explain", state.name, *only),
+            shell_command("lakefold", "plans", "request", state.name, *only, "--dry-run"),
         ),
     )
 
 
 def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
     """Scans newest first, those in a row that found the same as one line."""
-    for _, alike in groupby(scans, _found):
+    for _, alike in groupby(scans, _scan_result):
         newest, *older = alike
         yield ScanLine(scan=newest, times=1 + len(older), since=(older or [newest])[-1].taken_at)
 
 
-def _found(scan: ScanRecord) -> tuple[Any, ...]:
+def _scan_result(scan: ScanRecord) -> tuple[Any, ...]:
     return (
         scan.outcome,
         scan.error,
@@ -172,7 +179,7 @@ def _found(scan: ScanRecord) -> tuple[Any, ...]:
     )
 
 
-def _in_words(now: ScanRecord | None, before: ScanRecord | None, limit: int) -> str:
+def _sizes_text(now: ScanRecord | None, before: ScanRecord | None, limit: int) -> str:
     if now is None:
         return ""
     small = f"{now.small_files:,} below {format_bytes(limit)}"
@@ -180,36 +187,38 @@ def _in_words(now: ScanRecord | None, before: ScanRecord | None, limit: int) -> 
     return f"Files by size: now {plural(now.files, 'file')}, {small}{was}. The table below has the numbers."
 
 
-def _notices(table: ConfiguredTable, known: Known, now: datetime) -> list[Notice]:
+def _notices(table: ConfiguredTable, known: TableRecords, now: datetime) -> list[Notice]:
     state, last = known.state, known.scans[0] if known.scans else None
     found = []
     if state.halted:
-        found.append(halted("Halted", ago(state.halted_at, now), state.name, state.halted_reason))
-    found += halted_partitions("Halted", state, now)
+        found.append(halted_notice("Halted", format_ago(state.halted_at, now), state.name, state.halted_reason))
+    found += halted_partition_notices("Halted", state, now)
     if state.pause is not None:
-        text = f"{ago(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
+        text = f"{format_ago(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
         found.append(Notice(tone="attention", subject="Paused", text=text))
     if last is not None and last.outcome != "ok":
-        text = f"{ago(last.taken_at, now)}: {last.error}"
+        text = f"{format_ago(last.taken_at, now)}: {last.error}"
         found.append(Notice(tone="attention", subject="The last scan failed", text=text))
     if last is not None and last.damaged:
         text = f"{plural(last.damaged, 'file slice')} not matching the table's commits, left alone. Which files:"
-        found.append(Notice(tone="bad", subject="Damaged", text=text, command=shell("lakefold", "verify", state.name)))
+        found.append(
+            Notice(tone="bad", subject="Damaged", text=text, command=shell_command("lakefold", "verify", state.name))
+        )
     if last is not None and last.overlaps:
-        found.append(overlapped("This table", last))
+        found.append(overlap_notice("This table", last))
     if last is not None and last.foreign_files:
-        found.append(foreign("This table", last))
+        found.append(foreign_files_notice("This table", last))
     if (budgets := documents.budget_problems(known.objectives, table.mode, now)) is not None:
-        found.append(burning("This table", budgets))
+        found.append(error_budget_notice("This table", budgets))
     if last is not None and last.not_planned:
         found.append(Notice(tone="attention", subject="Not planned", text=f": {last.not_planned}."))
     for path, reason in state.quarantined.items():
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
-    if table.mode not in PLANNED:
-        subject, does = _UNSERVED[table.mode]
+    if table.mode not in PLANNED_MODES:
+        subject, does = _MODE_NOTICES[table.mode]
         match = f"match = {json.dumps(glob.escape(state.name), ensure_ascii=False)}"
         rule = ["[[tables]]", match, 'mode = "compact"']
-        if (wanted := said_for_compact(table)) is not None:
+        if (wanted := required_rule_setting(table)) is not None:
             setting, values = wanted
             page = "formats" if setting == "access" else "writers"
             choice = " or ".join(map(json.dumps, values))

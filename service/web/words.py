@@ -5,7 +5,7 @@ import shlex
 from datetime import UTC, datetime
 
 #: tone and shape of a state: colour alone says nothing to many people, and nothing on paper
-STATES = {
+STATE_STYLES = {
     "requested": ("quiet", "ring"),
     "inflight": ("active", "half"),
     "completed": ("good", "dot"),
@@ -28,7 +28,7 @@ STATES = {
 }
 
 
-def count(number: int) -> str:
+def format_count(number: int) -> str:
     """``9,999``, from there on three figures and a letter: ``12.4 k``, ``1.24 M``, ``3.10 G``."""
     size = abs(number)
     if size < 10_000:
@@ -39,7 +39,7 @@ def count(number: int) -> str:
     return f"{scaled:.{digits}f} {letter}"
 
 
-def roughly(seconds: float) -> str:
+def format_rough_duration(seconds: float) -> str:
     """A time span in whole units: nobody needs the decimals of an age or of a guess."""
     for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
         if seconds < limit:
@@ -47,21 +47,21 @@ def roughly(seconds: float) -> str:
     return f"{seconds / 86_400:.0f} d"
 
 
-def ago(then: datetime | None, now: datetime) -> str:
+def format_ago(then: datetime | None, now: datetime) -> str:
     """How long ago; ``never`` for None."""
-    return "never" if then is None else f"{roughly((now - then).total_seconds())} ago"
+    return "never" if then is None else f"{format_rough_duration((now - then).total_seconds())} ago"
 
 
-def clock(moment: datetime) -> str:
+def format_clock(moment: datetime) -> str:
     """A time in UTC to the second, for titles and histories."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def browsable(address: str | None) -> str:
+def browsable_url(address: str | None) -> str:
     """``address`` where a browser may open it, else ''."""
     return address if address is not None and address.startswith(("http://", "https://")) else ""
 
 
-def shell(*words: str) -> str:
+def shell_command(*words: str) -> str:
     """A command to copy: whatever is in a name stays one word."""
     return shlex.join(words)

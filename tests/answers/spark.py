@@ -17,7 +17,7 @@ from answers.kinds import Predicate
 from answers.readers import Answer, answers, of_each_row
 from answers.writers import written_by_duckdb, written_by_pyarrow
 from executors.engines import concat
-from lake.engines import Engine, Task
+from lake.engines import RewriteEngine, RewriteTask
 from lake.plan import RewriteOptions
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
@@ -157,18 +157,20 @@ class Written:
             for number, counts in enumerate(sizes)
         }
 
-    def rewritten(self, kind: str, engines: Sequence[Engine], folder: Path) -> Files:
+    def rewritten(self, kind: str, engines: Sequence[RewriteEngine], folder: Path) -> Files:
         """The new files of each table that one of ``engines`` can rewrite, with the next one first for each."""
         made: dict[int, TableFiles] = {}
-        tasks: dict[str, list[Task]] = {}
+        tasks: dict[str, list[RewriteTask]] = {}
         for number, old in self._files[kind].items():
             own = folder / str(number)
             own.mkdir(parents=True)
             outputs = tuple(str(own / f"{output}.{kind}") for output in range(1 + number % 2))
-            task = Task(group=number, inputs=tuple(old.paths), outputs=outputs, bytes=1, schema=self.schema.json())
+            task = RewriteTask(
+                group=number, inputs=tuple(old.paths), outputs=outputs, bytes=1, schema=self.schema.json()
+            )
             first = number // 4 % len(engines)
             turned = (*engines[first:], *engines[:first])
-            engine = next((one for one in turned if one.obstacle(task, OPTIONS) is None), None)
+            engine = next((one for one in turned if one.unsupported_reason(task, OPTIONS) is None), None)
             if engine is not None:
                 made[number] = replace(old, engine=engine.name, paths=outputs)
                 tasks.setdefault(engine.name, []).append(task)

@@ -9,9 +9,9 @@ from hdfs_paths import place, remove_tree
 
 from contract.case import Case
 from lake.model import TableRef
-from lake.optional import FindsStaged, FoundInMetastore, pending
-from lake.plan import Commit, Plan, Staged
-from lake.ports import Prepared, Rewrite, TableWriter
+from lake.optional import FindsStaged, ListedInMetastore, pending_instants
+from lake.plan import Commit, Plan, StagedWork
+from lake.ports import PreparedPlan, Rewrite, TableWriter
 
 
 class Attempt:
@@ -19,16 +19,16 @@ class Attempt:
 
     def __init__(self, case: Case, plan: Plan, writer: TableWriter, epoch: int = 1) -> None:
         self.case, self.plan, self.writer, self.epoch = case, plan, writer, epoch
-        self.journal: list[Staged] = []
+        self.journal: list[StagedWork] = []
         #: data files in storage when the journal was told
         self.stored_then: dict[str, int] = {}
         writer.journal = self._told
 
-    def _told(self, staged: Staged) -> None:
+    def _told(self, staged: StagedWork) -> None:
         self.journal.append(staged)
         self.stored_then = dict(self.case.stored(self.plan.table))
 
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedPlan:
         return self.writer.prepare(self.plan, self.epoch)
 
     def rewritten(self) -> Rewrite:
@@ -38,7 +38,7 @@ class Attempt:
         return self.writer.commit(self.rewritten())
 
     def discarded(self, tokens: tuple[str, ...] | None) -> int:
-        return self.writer.discard(self.plan.plan_id, tokens, staged=tuple(self.journal), epoch=self.epoch)
+        return self.writer.withdraw(self.plan.plan_id, tokens, staged=tuple(self.journal), epoch=self.epoch)
 
 
 @contextmanager
@@ -54,14 +54,14 @@ def run(case: Case, plan: Plan, epoch: int = 1) -> Commit:
         return one.committed()
 
 
-def staged_on(case: Case, table: TableRef, staged: list[Staged]) -> set[str]:
+def staged_on(case: Case, table: TableRef, staged: list[StagedWork]) -> set[str]:
     """The tokens of what is on a table uncommitted, told by the table or looked for by what the journal knows."""
-    left = case.format.left_of(table, staged) if isinstance(case.format, FindsStaged) else ()
-    return {*pending(case.format, table), *left}
+    left = case.format.remaining_staged(table, staged) if isinstance(case.format, FindsStaged) else ()
+    return {*pending_instants(case.format, table), *left}
 
 
 @contextmanager
-def others_writing(case: Case, plan: Plan, staged: list[Staged]) -> Iterator[dict[str, int]]:
+def others_writing(case: Case, plan: Plan, staged: list[StagedWork]) -> Iterator[dict[str, int]]:
     """Beside the inputs of ``plan`` is what jobs of other writers have not committed yet: paths with their bytes."""
     before, base = case.stored(plan.table), place(plan.table.location)
     paths = [PurePosixPath(str(group.slices[0].path)) for group in plan.groups]
@@ -86,5 +86,5 @@ def found_again(case: Case, table: TableRef) -> Iterator[TableRef]:
     """What the format finds where the table is: in its catalog where it has one, else at its place."""
     if table.catalog is None:
         return case.format.discover(table.location)
-    assert isinstance(case.format, FoundInMetastore)
-    return case.format.in_metastore(table.catalog.name, *table.catalog.table.split("."))
+    assert isinstance(case.format, ListedInMetastore)
+    return case.format.discover_in_metastore(table.catalog.name, *table.catalog.table.split("."))

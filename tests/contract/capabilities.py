@@ -24,28 +24,28 @@ from lake.errors import Conflict, Rejected
 from lake.formats import FORMATS
 from lake.model import TableRef
 from lake.optional import (
+    AbortsAdopted,
     FindsResurrected,
     FindsStaged,
     HasTimeline,
-    MergedReads,
+    ReadsMerged,
+    RepairsResurrected,
     RollsBack,
-    RunsServices,
-    TakesBack,
-    TakesOut,
-    require,
-    unfinished,
+    RunsTableServices,
+    pending_actions,
+    require_capability,
 )
 from lake.plan import PlanKind
 from lake.ports import Capability, TableFormat
-from planner.offers import not_offered
+from planner.offers import unsupported_settings
 from planner.policy import SizingPolicy
 
 ASKED = {
-    Capability.ADOPTION: (HasTimeline, TakesBack),
-    Capability.TABLE_SERVICES: (object, RunsServices),
+    Capability.ADOPTION: (HasTimeline, AbortsAdopted),
+    Capability.TABLE_SERVICES: (object, RunsTableServices),
     Capability.ROLL_BACK: (HasTimeline, RollsBack),
-    Capability.MERGED_READS: (object, MergedReads),
-    Capability.REPAIR: (FindsResurrected, TakesOut),
+    Capability.MERGED_READS: (object, ReadsMerged),
+    Capability.REPAIR: (FindsResurrected, RepairsResurrected),
 }
 """The protocols that a capability asks of a format, and of its writer."""
 
@@ -75,16 +75,16 @@ def _last_written(case: Any, table: TableRef) -> dict[str, datetime]:
 def _adoption(case: Any, table: TableRef) -> None:
     """``case.schedule(table)``: another process schedules a rewrite of all slices; its token."""
     token, rows = case.schedule(table), case.rows(table)
-    (entry,) = unfinished(case.format, table)
-    assert (entry.instant, entry.begun, entry.plan_id, entry.refusal) == (token, False, None, None)
-    plan = replace(plan_all(case.format, table, "p"), adopted=token, kind=entry.kind, groups=entry.groups)
+    (entry,) = pending_actions(case.format, table)
+    assert (entry.instant, entry.is_begun, entry.plan_id, entry.refusal) == (token, False, None, None)
+    plan = replace(plan_all(case.format, table, "p"), adopted_instant=token, kind=entry.kind, groups=entry.groups)
     with attempt(case, plan) as one:
         one.rewritten()
-        assert [begun.begun for begun in unfinished(case.format, table)] == [True]
+        assert [begun.is_begun for begun in pending_actions(case.format, table)] == [True]
         one.writer.take_back(token, "p")
-        assert [(back.instant, back.begun) for back in unfinished(case.format, table)] == [(token, False)]
+        assert [(back.instant, back.is_begun) for back in pending_actions(case.format, table)] == [(token, False)]
     assert run(case, plan, 2).instant == token
-    assert (list(unfinished(case.format, table)), case.rows(table)) == ([], rows)
+    assert (list(pending_actions(case.format, table)), case.rows(table)) == ([], rows)
 
 
 def _table_services(case: Any, table: TableRef) -> None:
@@ -99,25 +99,25 @@ def _table_services(case: Any, table: TableRef) -> None:
 def _roll_back(case: Any, table: TableRef) -> None:
     """``case.abandon(table)``: another process begins a write and dies; its token."""
     token, rows = case.abandon(table), case.rows(table)
-    (entry,) = unfinished(case.format, table)
-    assert (entry.instant, entry.begun, entry.dead) == (token, True, True)
+    (entry,) = pending_actions(case.format, table)
+    assert (entry.instant, entry.is_begun, entry.is_abandoned) == (token, True, True)
     with case.format.writer(table, case.spark, case.engines) as writer:
         assert isinstance(writer.roll_back(token), str)
-    assert (list(unfinished(case.format, table)), case.rows(table)) == ([], rows)
+    assert (list(pending_actions(case.format, table)), case.rows(table)) == ([], rows)
 
 
 def _savepoints(case: Any, table: TableRef) -> None:
     """``case.save(table)`` and ``case.release(table)``: the owner keeps the table as it is now, and no longer."""
     case.save(table)
     commit = run(case, plan_all(case.format, table, "p"))
-    assert None not in case.format.superseded_deletable(table, commit.superseded).values()
+    assert None not in case.format.deletion_blockers(table, commit.superseded).values()
     stored = case.stored(table)
     with case.format.writer(table, case.spark, case.engines) as writer:
         with pytest.raises(Conflict):
             writer.delete(commit.superseded)
         assert case.stored(table) == stored
         case.release(table)
-        assert set(case.format.superseded_deletable(table, commit.superseded).values()) == {None}
+        assert set(case.format.deletion_blockers(table, commit.superseded).values()) == {None}
         assert writer.delete(commit.superseded).bytes_freed > 0
 
 
@@ -143,7 +143,7 @@ def _repair(case: Any, table: TableRef) -> None:
     stored = case.stored(table)
     assert list(case.format.resurrected(table)) == []
     with case.format.writer(table, case.spark, case.engines) as writer:
-        assert list(writer.take_out()) == []
+        assert list(writer.remove_resurrected()) == []
     assert case.stored(table) == stored
 
 
@@ -165,7 +165,7 @@ def _own_expiry(case: Any, table: TableRef) -> None:
 
 def _table_lock(case: Any, table: TableRef) -> None:
     with case.format.writer(table, case.spark, case.engines) as writer:
-        assert not writer.commit_takes, "whoever has the lock has it until the commit has ended"
+        assert not writer.max_commit_duration, "whoever has the lock has it until the commit has ended"
 
 
 def _optimistic_commits(case: Any, table: TableRef) -> None:
@@ -184,7 +184,7 @@ def _optimistic_commits(case: Any, table: TableRef) -> None:
 
 
 def _native_groups(case: Any, table: TableRef) -> None:
-    assert list(not_offered(SizingPolicy(strategy=case.format.name), case.format)) == []
+    assert list(unsupported_settings(SizingPolicy(strategy=case.format.name), case.format)) == []
 
 
 def _sorting(case: Any, table: TableRef) -> None:
@@ -253,7 +253,7 @@ class CapabilityContract:
         self, case: Case, table: TableRef, capability: Capability
     ):
         if capability in case.format.capabilities:
-            require(case.format, table, capability)
+            require_capability(case.format, table, capability)
             refused = (
                 pytest.raises(Rejected, match=case.lacks[capability]) if capability in case.lacks else nullcontext()
             )
@@ -262,10 +262,10 @@ class CapabilityContract:
             assert live(case, table), "it is a table still"
         else:
             with pytest.raises(Rejected, match=rf"^t: {case.format.name} tables have no "):
-                require(case.format, table, capability)
+                require_capability(case.format, table, capability)
 
     @pytest.mark.parametrize("capability", SETTINGS)
     def test_a_setting_that_it_can_not_honour_is_refused_with_that_reason(self, case: Case, capability: Capability):
-        lines = list(not_offered(SizingPolicy(**SETTINGS[capability](case.format)), case.format))
+        lines = list(unsupported_settings(SizingPolicy(**SETTINGS[capability](case.format)), case.format))
         assert [f"{case.format.name} tables" in line for line in lines] == [True] * len(lines)
         assert len(lines) == (0 if capability in case.format.capabilities else 1)

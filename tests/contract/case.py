@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from hdfs_paths import AnyPath
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.model import TableRef
 from lake.ports import Capability, TableFormat
 
@@ -19,7 +19,7 @@ class Case(Protocol):
 
     format: TableFormat
     #: handed to its writers; none where the format brings its own
-    engines: Sequence[Engine]
+    engines: Sequence[RewriteEngine]
     #: what the format declares and the library that is installed here refuses, each with the words of its refusal
     lacks: Mapping[Capability, str]
     #: what the tables are in: ``dt=0`` and ``dt=1``, or of tables without partitions '' alone

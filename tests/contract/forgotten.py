@@ -32,7 +32,7 @@ class Forgotten:
             case.forget(table)
             rows, stored = case.rows(table), dict(case.stored(table))
             assert stored.keys() >= {output.path for output in commit.outputs if not replaced}
-            found = case.format.committed(table, "p")
+            found = case.format.find_commit(table, "p")
             assert found is None or found.instant == commit.instant
             assert staged_on(case, table, one.journal) == set(), "forgotten, but not left"
             assert (one.discarded(None), one.discarded(tuple(s.token for s in one.journal))) == (0, 0)
@@ -52,7 +52,7 @@ class Forgotten:
             assert one.discarded(None) == 1
             case.forget(table)
             # Where its withdrawal alone has to keep it out, a task on another host may have written once more.
-            for path, content in written.items() if not sleeper.writer.commit_takes else ():
+            for path, content in written.items() if not sleeper.writer.max_commit_duration else ():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
             with pytest.raises(LakefoldError):

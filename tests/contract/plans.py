@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 from lake.model import FileSlice, TableRef
-from lake.plan import ClusteringGroup, Plan, PlanKind, ReceiptLevel, RewriteOptions
+from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions, VerificationLevel
 from lake.ports import TableFormat
 
 _SLICE = ("partition", "file_id", "path", "bytes", "rows", "log_bytes")
@@ -16,7 +16,7 @@ def plan_all(
     table: TableRef,
     plan_id: str,
     *,
-    receipt: ReceiptLevel = ReceiptLevel.HASH,
+    receipt: VerificationLevel = VerificationLevel.HASH,
     partitions: Collection[str] | None = None,
     **options: Any,
 ) -> Plan:
@@ -34,6 +34,6 @@ def plan_all(
         groups=tuple(
             ClusteringGroup(partition=p, slices=tuple(slices), output_files=1) for p, slices in sorted(groups.items())
         ),
-        options=RewriteOptions(target_file_max_bytes=1 << 30, receipt=receipt, **options),
+        options=RewriteOptions(target_file_max_bytes=1 << 30, verification=receipt, **options),
         snapshot_instant=snapshot.instant,
     )

@@ -19,8 +19,8 @@ from contract.forgotten import Forgotten
 from contract.plans import plan_all
 from lake.errors import Conflict, LakefoldError, Transient
 from lake.model import SLICES_SCHEMA, TableRef
-from lake.optional import HasIdentity, HasTimeline, identified, made_anew
-from lake.plan import Staged
+from lake.optional import HasIdentity, HasTimeline, recreated_reason, with_identity
+from lake.plan import StagedWork
 from lake.ports import Capability, Rewrite
 
 
@@ -62,21 +62,21 @@ class WholeTables(Forgotten):
 
     def test_a_place_without_a_table_is_refused_by_an_outcome(self, case: Case, table: TableRef, tmp_path: Path):
         nowhere = replace(table, location=str(tmp_path / "nowhere"))
-        for ask in (case.format.check, case.format.snapshot, lambda ref: case.format.committed(ref, "p")):
+        for ask in (case.format.check, case.format.snapshot, lambda ref: case.format.find_commit(ref, "p")):
             with pytest.raises(LakefoldError):
                 ask(nowhere)
 
     def test_a_table_that_says_who_it_is_goes_on_doing_so_and_is_not_taken_for_another_one(
         self, case: Case, table: TableRef, tmp_path: Path
     ):
-        one = identified(case.format, table)
-        other = identified(case.format, case.create(tmp_path / "lake" / "u", name="t"))
+        one = with_identity(case.format, table)
+        other = with_identity(case.format, case.create(tmp_path / "lake" / "u", name="t"))
         if not isinstance(case.format, HasIdentity):
             assert (one.identity, other.identity) == (None, None)
             return
-        assert made_anew(one, other.identity) is not None
+        assert recreated_reason(one, other.identity) is not None
         commit = run(case, plan_all(case.format, one, "p", partitions=[case.parts[0]]))
-        assert identified(case.format, table) == one
+        assert with_identity(case.format, table) == one
         rows, stored = case.rows(table), dict(case.stored(table))
         mistaken = replace(one, identity=other.identity)
         with attempt(case, plan_all(case.format, mistaken, "q")) as late:
@@ -90,7 +90,7 @@ class WholeTables(Forgotten):
     def test_what_was_meant_for_a_table_does_nothing_to_the_one_that_is_made_anew_at_its_place(
         self, case: Case, table: TableRef
     ):
-        one = identified(case.format, table)
+        one = with_identity(case.format, table)
         commit = run(case, plan_all(case.format, one, "p", partitions=[case.parts[0]]))
         plan = plan_all(case.format, one, "q", partitions=[case.parts[-1]])
         with attempt(case, plan) as late:
@@ -124,7 +124,7 @@ class WholeTables(Forgotten):
     def test_nothing_is_staged_where_the_journal_fails(self, case: Case, table: TableRef):
         before, journal = dict(case.stored(table)), []
 
-        def fails(staged: Staged) -> None:
+        def fails(staged: StagedWork) -> None:
             journal.append(staged)
             raise Transient("the database went away")
 
@@ -141,7 +141,7 @@ class WholeTables(Forgotten):
             assert (case.rows(table), live(case, table)) == (rows, files)
             one.writer.rewrite(prepared, lambda progress: None)
             assert (case.rows(table), live(case, table)) == (rows, files)
-            assert case.format.committed(table, "p") is None
+            assert case.format.find_commit(table, "p") is None
             one.discarded(None)
 
     def test_a_commit_replaces_the_inputs_and_names_its_plan_and_epoch(self, case: Case, table: TableRef):
@@ -162,14 +162,14 @@ class WholeTables(Forgotten):
         other = run(case, plan_all(case.format, table, "q", partitions=[case.parts[-1]]))
         later = run(case, plan_all(case.format, table, "r"))
         for wanted in (commit, other, later):
-            found = case.format.committed(table, wanted.plan_id)
+            found = case.format.find_commit(table, wanted.plan_id)
             assert found is not None
             assert (found.instant, found.epoch) == (wanted.instant, wanted.epoch)
             assert set(found.outputs) == set(wanted.outputs)
             assert {v.path for v in found.superseded} == {v.path for v in wanted.superseded}
-        landed = case.format.landed(table, ["p", "r", "nobody's"])
+        landed = case.format.recent_commits(table, ["p", "r", "nobody's"])
         assert {plan_id: one.instant for plan_id, one in landed.items()} == {"p": commit.instant, "r": later.instant}
-        assert case.format.committed(table, "nobody's") is None
+        assert case.format.find_commit(table, "nobody's") is None
 
     def test_a_verified_table_is_as_its_commits_say_and_a_lost_file_is_named(self, case: Case, table: TableRef):
         commit = run(case, plan_all(case.format, table, "p"))
@@ -229,7 +229,7 @@ class WholeTables(Forgotten):
             else:
                 left_out = case.parts[0] not in {output.partition for output in commit.outputs}
                 assert left_out or not wrote or write == "append"
-                assert left_out == (0 in {left.group for left in commit.left_out})
+                assert left_out == (0 in {left.group for left in commit.skipped})
         assert case.rows(table) == rows
         found = case.format.verify(table, (), rows=False)
         assert (found.missing, found.wrong_size) == ((), ())
@@ -248,10 +248,10 @@ class WholeTables(Forgotten):
         with attempt(case, plan) as one:
             try:
                 prepared = one.prepared()
-                if 0 in prepared.groups:
+                if 0 in prepared.live_groups:
                     one.writer.rewrite(prepared, lambda progress: None)
                     raise AssertionError("it was read")
-                named = prepared.left_out
+                named = prepared.skipped
             except Conflict as conflict:
                 named = conflict.args[1]
             one.discarded(None)
@@ -264,12 +264,12 @@ class WholeTables(Forgotten):
     def test_superseded_files_are_deleted_once_and_readers_see_no_difference(self, case: Case, table: TableRef):
         rows = case.rows(table)
         commit = run(case, plan_all(case.format, table, "p"))
-        asked = case.format.superseded_deletable(table, commit.superseded)
+        asked = case.format.deletion_blockers(table, commit.superseded)
         assert asked == dict.fromkeys(version.path for version in commit.superseded)
-        assert case.format.superseded_closed(table, commit.superseded) == {}
+        assert case.format.obsolete_deletions(table, commit.superseded) == {}
         with case.format.writer(table, case.spark, case.engines) as writer:
             deletion = writer.delete(commit.superseded)
-            left = {version for index, version in enumerate(commit.superseded) if index in deletion.left}
+            left = {version for index, version in enumerate(commit.superseded) if index in deletion.retained}
             assert not left or Capability.OWN_EXPIRY in case.format.capabilities
             assert deletion.bytes_freed == sum(version.bytes for version in commit.superseded if version not in left)
             assert set(case.stored(table)) == {file.path for file in (*commit.outputs, *left)}
@@ -283,7 +283,7 @@ class WholeTables(Forgotten):
         commit = run(case, plan_all(case.format, table, "p"))
         output, one = commit.outputs[0], commit.superseded[0]
         alive = replace(one, path=output.path, bytes=output.bytes, partition=output.partition, modified_at=None)
-        assert case.format.superseded_deletable(table, [alive])[output.path] is not None
+        assert case.format.deletion_blockers(table, [alive])[output.path] is not None
         stored = dict(case.stored(table))
         with case.format.writer(table, case.spark, case.engines) as writer, pytest.raises(Conflict):
             writer.delete((*commit.superseded, alive))
@@ -297,7 +297,7 @@ class WholeTables(Forgotten):
         path.write_bytes(b"a writer uses the name again")
         with case.format.writer(table, case.spark, case.engines) as writer:
             deletion = writer.delete(commit.superseded)
-        assert set(deletion.left) == {0}
+        assert set(deletion.retained) == {0}
         assert path.read_bytes() == b"a writer uses the name again"
         assert deletion.bytes_freed == sum(version.bytes for version in commit.superseded[1:])
 
@@ -342,8 +342,8 @@ class PortContract(WholeTables):
         rows = case.rows(table)
         with attempt(case, plan) as one:
             prepared = one.prepared()
-            assert prepared.groups == (1,)
-            assert [(left.group, bool(left.reason)) for left in prepared.left_out] == [(0, True)]
+            assert prepared.live_groups == (1,)
+            assert [(left.group, bool(left.reason)) for left in prepared.skipped] == [(0, True)]
             commit = one.writer.commit(one.writer.rewrite(prepared, lambda progress: None))
         assert {output.partition for output in commit.outputs} == {"dt=1"}
         assert case.rows(table) == rows

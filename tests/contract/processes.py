@@ -39,6 +39,6 @@ class KillContract:
             bench.table = table
             assert bench.state(plan) == "completed", output
             ended(bench, plan, before)
-            assert len(bench.store.superseded(table)) == 6
+            assert len(bench.store.awaiting_deletion(table)) == 6
         told = [message.body["plan"] for message in bench.store.notifications()]
         assert sorted(told) == sorted(plan.plan_id for plan in plans), "each told exactly once"

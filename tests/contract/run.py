@@ -17,12 +17,12 @@ from toys.bench import Bench, Flaky
 
 from contract.attempts import Attempt, attempt, staged_on
 from executors import cleaner
-from executors.outcome import Result
+from executors.outcome import RunResult
 from lake.errors import CommitUnknown, Conflict, LakefoldError, Transient
-from lake.optional import identified
+from lake.optional import with_identity
 from lake.plan import Claim, Plan
 from lake.ports import Capability, Rewrite
-from service.store import PartitionsTaken
+from service.store import PartitionsLocked
 
 MOMENTS = ("before_prepare", "before_rewrite", "before_commit", "after_commit")
 UNCOMMITTED = MOMENTS[:3]
@@ -70,7 +70,10 @@ def raises(error: BaseException) -> Callable[[], None]:
 def asleep(bench: Bench, plan: Plan, claim: Claim) -> Iterator[tuple[Attempt, Rewrite]]:
     """An executor that has claimed the plan, written everything, and stopped right before its commit."""
     with attempt(bench.case, plan, claim.epoch) as sleeper:
-        sleeper.writer.journal = lambda staged: (sleeper.journal.append(staged), bench.store.stage(claim, staged))[0]
+        sleeper.writer.journal = lambda staged: (
+            sleeper.journal.append(staged),
+            bench.store.record_staged(claim, staged),
+        )[0]
         yield sleeper, sleeper.rewritten()
 
 
@@ -79,7 +82,7 @@ def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequ
     bench.sweep()
     assert (bench.commits(plan), bench.rows()) == (commits, rows)
     assert (bench.pending(), bench.unowned()) == ({}, tuple(strays))
-    left = [entry.staged for entry in bench.store.leftovers(bench.table)]
+    left = [entry.staged for entry in bench.store.orphaned_stagings(bench.table)]
     assert staged_on(bench.case, bench.table, left) == set()
 
 
@@ -90,37 +93,42 @@ class WholeTables:
         rows, plan = bench.rows(), bench.request()
         sizes = {item.path: item.bytes for group in plan.groups for item in group.slices}
         outcome = bench.run()
-        assert outcome.result is Result.COMPLETED
+        assert outcome.result is RunResult.COMPLETED
         parts = bench.case.parts
         assert [(f.partition, f.files_before, f.files_after) for f in outcome.figures] == [
             (part, 6 // len(parts), 1) for part in parts
         ]
         assert bench.case.commits(bench.table) == [(plan.plan_id, 1)]
         ended(bench, plan, rows)
-        waiting = bench.store.superseded(bench.table)
+        waiting = bench.store.awaiting_deletion(bench.table)
         assert {due.version.path: due.version.bytes for due in waiting} == sizes
-        assert bench.clean(timedelta(days=1)).files == 0, "their retention has not passed"
-        assert bench.clean(dry_run=True).files == len(sizes)
+        assert bench.clean(timedelta(days=1)).deleted_files == 0, "their retention has not passed"
+        assert bench.clean(dry_run=True).deleted_files == len(sizes)
         report = bench.clean()
-        assert (report.files, report.bytes_freed, report.kept, report.error) == (6, sum(sizes.values()), (), None)
+        assert (report.deleted_files, report.bytes_freed, report.kept, report.error) == (
+            6,
+            sum(sizes.values()),
+            (),
+            None,
+        )
         assert not bench.stored().keys() & sizes.keys()
-        assert bench.store.superseded(bench.table) == []
+        assert bench.store.awaiting_deletion(bench.table) == []
         ended(bench, plan, rows)
 
     @pytest.mark.parametrize("moment", [*UNCOMMITTED, "after_rewrite"])
     def test_an_attempt_that_fails_leaves_nothing_and_the_next_one_completes(self, bench: Bench, moment: str):
         rows, files, plan = bench.rows(), bench.stored(), bench.request()
         with disturbed(bench, moment, raises(Transient("a node went away"))):
-            assert bench.run().result is Result.REQUEUED
+            assert bench.run().result is RunResult.REQUEUED
         assert (bench.stored(), bench.pending(), bench.rows()) == (files, {}, rows)
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         ended(bench, plan, rows)
 
     def test_nothing_is_staged_where_the_database_does_not_know_of_it(self, bench: Bench):
         rows, files, plan = bench.rows(), bench.stored(), bench.request()
         store = Flaky(bench.store)
-        store.down["stage"] = 1
-        assert bench.run(store=store).result is Result.REQUEUED
+        store.down["record_staged"] = 1
+        assert bench.run(store=store).result is RunResult.REQUEUED
         assert (bench.stored(), bench.state(plan)) == (files, "requested")
         ended(bench, plan, rows, commits=0)
 
@@ -128,22 +136,22 @@ class WholeTables:
     def test_a_commit_whose_answer_was_lost_is_found_by_asking_and_recorded(self, bench: Bench, error: Exception):
         rows, plan = bench.rows(), bench.request()
         with disturbed(bench, "after_commit", raises(error)):
-            assert bench.run().result is Result.COMPLETED
-        assert (bench.state(plan), len(bench.store.superseded(bench.table))) == ("completed", 6)
+            assert bench.run().result is RunResult.COMPLETED
+        assert (bench.state(plan), len(bench.store.awaiting_deletion(bench.table))) == ("completed", 6)
         ended(bench, plan, rows)
 
     def test_a_commit_that_nobody_knows_of_keeps_its_plan_inflight_until_its_table_was_asked(self, bench: Bench):
         rows, files, plan = bench.rows(), bench.stored(), bench.request()
         with disturbed(bench, "before_commit", raises(CommitUnknown("no answer"))):
-            assert bench.run().result is Result.INFLIGHT
+            assert bench.run().result is RunResult.INFLIGHT
         assert (bench.state(plan), bench.stored().keys() > files.keys()) == ("inflight", True), "nothing is deleted"
         bench.sweep()
         assert bench.stored().keys() > files.keys(), "nor by the sweep"
         bench.expire()
         outcome = bench.rescue()
         assert outcome is not None
-        assert outcome.result is Result.REQUEUED
-        assert bench.run().result is Result.COMPLETED
+        assert outcome.result is RunResult.REQUEUED
+        assert bench.run().result is RunResult.COMPLETED
         ended(bench, plan, rows)
 
     @pytest.mark.parametrize("moment", MOMENTS)
@@ -153,12 +161,12 @@ class WholeTables:
             bench.run()
         assert bench.rows() == rows
         bench.expire()
-        claim = bench.store.expired("second")
+        claim = bench.store.take_over_expired("second")
         assert claim is not None
-        assert bench.run(claim).result is Result.COMPLETED
+        assert bench.run(claim).result is RunResult.COMPLETED
         landed_by = 1 if moment == "after_commit" else 2
         assert bench.case.commits(bench.table) == [(plan.plan_id, landed_by)]
-        assert len(bench.store.superseded(bench.table)) == 6
+        assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
     def test_what_was_committed_by_a_killed_executor_is_recorded_by_the_rescuer(self, bench: Bench):
@@ -169,17 +177,17 @@ class WholeTables:
         bench.expire()
         outcome = bench.rescue()
         assert outcome is not None
-        assert (outcome.result, bench.state(plan)) == (Result.COMPLETED, "completed")
-        assert len(bench.store.superseded(bench.table)) == 6
+        assert (outcome.result, bench.state(plan)) == (RunResult.COMPLETED, "completed")
+        assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
     def test_an_executor_that_slept_before_its_commit_can_not_commit_under_its_successor(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.expire()
-            claim = bench.store.expired("second")
+            claim = bench.store.take_over_expired("second")
             assert claim is not None
-            assert bench.run(claim).result is Result.COMPLETED
+            assert bench.run(claim).result is RunResult.COMPLETED
             with pytest.raises(LakefoldError):
                 sleeper.writer.commit(rewrite)
             sleeper.discarded((rewrite.prepared.instant,))
@@ -202,7 +210,7 @@ class WholeTables:
         rows, plan = bench.rows(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.expire()
-            claim = bench.store.expired("second")
+            claim = bench.store.take_over_expired("second")
             assert claim is not None
             landed: list[object] = []
             asked = bench.format.committed
@@ -213,10 +221,10 @@ class WholeTables:
                     landed.append(sleeper.writer.commit(rewrite))
                 return found
 
-            with patch.object(bench.format, "committed", asked_too_early):
-                assert bench.run(claim).result is Result.COMPLETED
+            with patch.object(bench.format, "find_commit", asked_too_early):
+                assert bench.run(claim).result is RunResult.COMPLETED
         assert (bench.case.commits(bench.table), bench.state(plan)) == ([(plan.plan_id, 1)], "completed")
-        assert len(bench.store.superseded(bench.table)) == 6
+        assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
     def test_rows_that_were_lost_on_the_way_halt_the_table_before_anybody_sees_it(self, bench: Bench):
@@ -235,7 +243,7 @@ class WholeTables:
             return writer
 
         with patch.object(bench.format, "writer", losing):
-            assert bench.run().result is Result.FAILED
+            assert bench.run().result is RunResult.FAILED
         assert bench.store.table_state(bench.table.name).halted
         ended(bench, plan, rows, commits=0)
 
@@ -245,32 +253,32 @@ class WholeTables:
         def look() -> None:
             long_ago = "lease_until_ms = lease_until_ms - 60000"  # as long as a lease is here
             bench.execute(f"UPDATE plan SET {long_ago} WHERE state = 'inflight'")
-            seen.append(bench.store.expired("second"))
+            seen.append(bench.store.take_over_expired("second"))
 
         with bench.format.writer(bench.table, bench.case.spark, bench.case.engines) as writer:
-            takes: timedelta = writer.commit_takes
+            takes: timedelta = writer.max_commit_duration
         locked = Capability.TABLE_LOCK in bench.format.capabilities
         assert not (locked and takes)
         bench.request()
         with disturbed(bench, "before_commit", look):
             result = bench.run(heartbeat=timedelta(hours=1)).result
         assert (seen[0] is None) == bool(takes), "during its grace nobody takes it over"
-        assert result is (Result.COMPLETED if seen[0] is None else Result.LOST) or not takes
+        assert result is (RunResult.COMPLETED if seen[0] is None else RunResult.LEASE_LOST) or not takes
 
     def test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(
         self, bench: Bench
     ):
-        bench.table = identified(bench.format, bench.table)
-        bench.store.register(bench.table, "compact")
+        bench.table = with_identity(bench.format, bench.table)
+        bench.store.register_table(bench.table, "compact")
         bench.request(partitions=[bench.case.parts[0]])
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         plan = bench.request(partitions=[bench.case.parts[-1]])
         remove_tree(bench.table.location)
         bench.case.create(place(bench.table.location), name=bench.table.name)
         rows, files = bench.rows(), bench.stored()
-        assert (bench.run().result, bench.state(plan)) == (Result.CANCELLED, "cancelled")
+        assert (bench.run().result, bench.state(plan)) == (RunResult.CANCELLED, "cancelled")
         report = bench.clean()
-        assert (report.bytes_freed, report.error, bench.store.superseded(bench.table)) == (0, None, [])
+        assert (report.bytes_freed, report.error, bench.store.awaiting_deletion(bench.table)) == (0, None, [])
         ended(bench, plan, rows, commits=0)
         assert bench.stored() == files
 
@@ -279,13 +287,13 @@ class WholeTables:
     def test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(cleaner, "_FILES_AT_ONCE", 1)
+        monkeypatch.setattr(cleaner, "_MAX_FILES_PER_DELETION", 1)
         plans, deleted = [], []
         for number in range(4):
             bench.case.append(bench.table, bench.case.parts[0], 10_000 + number, 10_001 + number)
             plans.append(bench.request().plan_id)
-            assert bench.run().result is Result.COMPLETED
-        of = {due.version.path: due.plan_id for due in bench.store.superseded(bench.table)}
+            assert bench.run().result is RunResult.COMPLETED
+        of = {due.version.path: due.plan_id for due in bench.store.awaiting_deletion(bench.table)}
         opened = bench.format.writer
 
         def spying(*arguments: Any) -> Any:
@@ -295,13 +303,13 @@ class WholeTables:
             return writer
 
         monkeypatch.setattr(bench.format, "writer", spying)
-        assert bench.clean().files == len(of)
+        assert bench.clean().deleted_files == len(of)
         assert list(dict.fromkeys(deleted)) == plans
 
     def test_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(self, bench: Bench):
         bench.request()
-        assert bench.run().result is Result.COMPLETED
-        path = place(bench.table.location) / bench.store.superseded(bench.table)[0].version.path
+        assert bench.run().result is RunResult.COMPLETED
+        path = place(bench.table.location) / bench.store.awaiting_deletion(bench.table)[0].version.path
         length = path.stat().st_size
         woken: list[int] = []
 
@@ -310,12 +318,12 @@ class WholeTables:
                 return
             woken.append(0)
             bench.execute("UPDATE live_partition SET expires_at_ms = 0 WHERE keeper IS NOT NULL")
-            woken[0] = bench.clean().files
+            woken[0] = bench.clean().deleted_files
             path.write_bytes(b"x" * length)
 
         with disturbed(bench, "before_delete", sleep):
             report = bench.clean()
-        assert (woken, report.files) == ([6], 0)
+        assert (woken, report.deleted_files) == ([6], 0)
         assert path.read_bytes() == b"x" * length
 
     def test_a_deletion_is_marked_before_the_first_file_goes_and_repeated_after_a_crash(self, bench: Bench):
@@ -323,8 +331,8 @@ class WholeTables:
         bench.run()
         with disturbed(bench, "after_delete", raises(Killed())), pytest.raises(Killed):
             bench.clean()
-        assert all(due.deleting_at for due in bench.store.superseded(bench.table))
-        assert (bench.clean().files, bench.store.superseded(bench.table)) == (6, [])
+        assert all(due.deletion_begun_at for due in bench.store.awaiting_deletion(bench.table))
+        assert (bench.clean().deleted_files, bench.store.awaiting_deletion(bench.table)) == (6, [])
         ended(bench, plan, rows)
 
     def test_where_the_table_has_no_lock_plans_and_the_cleaner_keep_out_of_each_others_partitions(self, bench: Bench):
@@ -333,18 +341,18 @@ class WholeTables:
         bench.run()
         bench.case.append(bench.table, bench.case.parts[0], 10_000, 10_001)
         waiting = bench.request(partitions=[bench.case.parts[0]])
-        assert bench.clean().files == (6 if locked else 0)
-        assert bench.run().result is Result.COMPLETED
+        assert bench.clean().deleted_files == (6 if locked else 0)
+        assert bench.run().result is RunResult.COMPLETED
         refused: list[Exception] = []
 
         def plan_there() -> None:
             try:
                 bench.request(partitions=[bench.case.parts[0]])
-            except PartitionsTaken as taken:
+            except PartitionsLocked as taken:
                 refused.append(taken)
 
         with disturbed(bench, "after_delete", plan_there):
-            assert bench.clean().files == (2 if locked else 8)
+            assert bench.clean().deleted_files == (2 if locked else 8)
         assert (refused == []) == locked
         assert bench.state(waiting) == "completed"
 
@@ -354,9 +362,9 @@ class WholeTables:
         files = bench.stored()
         with disturbed(bench, "before_delete", raises(Conflict("a version is live"))):
             report = bench.clean()
-        assert ({kept.reason for kept in report.kept}, report.files) == ({"a version is live"}, 0)
+        assert ({kept.reason for kept in report.kept}, report.deleted_files) == ({"a version is live"}, 0)
         assert bench.stored() == files
-        assert bench.clean().files == 6
+        assert bench.clean().deleted_files == 6
         ended(bench, plan, rows)
 
 
@@ -367,7 +375,7 @@ class RunContract(WholeTables):
         plan = bench.request()
         assert bench.case.update(bench.table, "dt=0")
         rows, strays = bench.rows(), bench.unowned()  # what its writer replaced is the writer's to delete
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         view = bench.store.plan(plan.plan_id)
         assert [group.partition for group in view.left_out] == ["dt=0"]
         assert [figure.partition for figure in view.figures] == ["dt=1"]
@@ -378,7 +386,7 @@ class RunContract(WholeTables):
         torn = place(bench.table.location) / str(plan.groups[0].slices[0].path)
         content = torn.read_bytes()
         torn.write_bytes(content[:-100])
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         assert [figure.partition for figure in bench.store.plan(plan.plan_id).figures] == ["dt=1"]
         names = {item.path for item in plan.groups[0].slices}
         assert bench.store.table_state(bench.table.name).quarantined.keys() <= names

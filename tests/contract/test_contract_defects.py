@@ -24,8 +24,8 @@ from contract.test_contract_staged import (
     test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables as withdrawn_under_way,
 )
 from lake.errors import Conflict
-from lake.plan import Staged, SupersededVersion
-from lake.ports import Capability, Deletion
+from lake.plan import StagedWork, SupersededVersion
+from lake.ports import Capability, DeletionResult
 from service.store import superseded
 from service.store.models import SupersededRow
 
@@ -64,7 +64,7 @@ def test_staging_that_is_not_journalled_is_found(bench: Bench, monkeypatch: pyte
 def test_staging_that_is_journalled_once_it_exists_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     writer = writer_of(bench)
     prepare, rewrite = writer.prepare, writer.rewrite
-    late: list[Staged] = []
+    late: list[StagedWork] = []
 
     def prepare_first(one: Any, *arguments: Any) -> Any:
         with patch.object(one, "journal", late.append):
@@ -91,7 +91,7 @@ def test_a_deletion_by_a_process_that_slept_is_found(bench: Bench, monkeypatch: 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
 def test_a_deletion_that_looks_at_paths_only_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(SupersededVersion, "differs", lambda version, *found: None)
+    monkeypatch.setattr(SupersededVersion, "difference", lambda version, *found: None)
     with red(r"set\(\) == \{0\}"):
         PORT.test_a_path_that_holds_another_file_by_now_stays_with_a_reason(bench.case, bench.table)
 
@@ -109,9 +109,9 @@ def test_a_commit_without_its_epoch_is_found(bench: Bench, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
 def test_an_order_by_the_text_of_commits_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    waiting = superseded._waiting
+    waiting = superseded._undeleted
     monkeypatch.setattr(
-        superseded, "_waiting", lambda table: waiting(table).order_by(None).order_by(SupersededRow.instant)
+        superseded, "_undeleted", lambda table: waiting(table).order_by(None).order_by(SupersededRow.instant)
     )
     with red("At index 0 diff"):
         RUN.test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(bench, monkeypatch)
@@ -216,9 +216,11 @@ def test_an_expiry_that_says_what_it_has_not_done_is_found(
 ):
     delete = expiring.ExpiringWriter.delete
 
-    def untrue(writer: Any, versions: Any) -> Deletion:
+    def untrue(writer: Any, versions: Any) -> DeletionResult:
         delete(writer, versions)
-        return Deletion(left=dict.fromkeys(range(len(versions)) if claims == "left" else (), "its own expiry"))
+        return DeletionResult(
+            retained=dict.fromkeys(range(len(versions)) if claims == "left" else (), "its own expiry")
+        )
 
     case = ExpiringCase()
     table = case.create(tmp_path / "t", name="t")

@@ -25,7 +25,7 @@ class TestPort(PortContract):
 class InBoth(VersionsFormat):
     """Tables of the format are in a metastore, or without one."""
 
-    def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+    def discover_in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
         raise AssertionError("the table is in none")
 
 

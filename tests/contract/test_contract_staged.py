@@ -9,10 +9,10 @@ from support import SOAK
 from toys.bench import Bench, raising
 
 from contract.attempts import attempt
-from executors.outcome import Result
+from executors.outcome import RunResult
 from lake.errors import LakefoldError, Transient
-from lake.plan import Plan, Staged
-from service.store.errors import PartitionsTaken
+from lake.plan import Plan, StagedWork
+from service.store.errors import PartitionsLocked
 
 SILENT = [f"{case}-{on}" for case in ("locations", "versions") for on in ("sqlite", "postgresql")[: 1 + SOAK]]
 pytestmark = pytest.mark.parametrize("bench", SILENT, indirect=True)
@@ -27,8 +27,8 @@ def die() -> None:
     raise Killed
 
 
-def staged(bench: Bench) -> list[Staged]:
-    return [left.staged for left in bench.store.leftovers(bench.table)]
+def staged(bench: Bench) -> list[StagedWork]:
+    return [left.staged for left in bench.store.orphaned_stagings(bench.table)]
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
@@ -46,7 +46,7 @@ def test_p2_what_a_killed_executor_staged_is_withdrawn_before_its_plan_is_let_go
     bench.expire()
     outcome = bench.rescue()
     assert outcome is not None
-    assert (outcome.result, bench.state(plan)) == (Result.INFLIGHT, "inflight")
+    assert (outcome.result, bench.state(plan)) == (RunResult.INFLIGHT, "inflight")
     bench.format.hooks.clear()
     bench.expire()
     bench.rescue()
@@ -59,7 +59,7 @@ def test_p2_what_a_sleeper_writes_after_its_withdrawal_is_found_for_a_week(bench
     claim = bench.claim()
     bench.store.request_cancel(plan.plan_id, "ada")
     with bench.format.writer(bench.table, bench.case.spark, bench.case.engines) as sleeper:
-        sleeper.journal = lambda one: bench.store.stage(claim, one)
+        sleeper.journal = lambda one: bench.store.record_staged(claim, one)
         prepared = sleeper.prepare(plan, claim.epoch)
         sleeper.rewrite(prepared, lambda _: None)
         bench.expire()
@@ -86,7 +86,7 @@ def test_p2_the_files_of_a_commit_are_never_taken_for_left_over(bench: Bench):
     bench.expire()
     outcome = bench.rescue()
     assert outcome is not None
-    assert outcome.result is Result.COMPLETED
+    assert outcome.result is RunResult.COMPLETED
     assert (bench.state(plan), bench.sweep(), bench.rows(), staged(bench)) == ("completed", 0, before, [])
 
 
@@ -106,24 +106,26 @@ def test_p2_a_commit_that_its_table_forgot_before_it_was_recorded_costs_its_reco
     bench.expire()
     outcome = bench.rescue()
     assert outcome is not None
-    assert outcome.result is (Result.CANCELLED if cancelled else Result.REQUEUED), "nothing of it is left to withdraw"
+    assert outcome.result is (RunResult.CANCELLED if cancelled else RunResult.REQUEUED), (
+        "nothing of it is left to withdraw"
+    )
     if not cancelled:
-        assert bench.run().result is Result.CANCELLED, "its inputs are gone"
+        assert bench.run().result is RunResult.CANCELLED, "its inputs are gone"
     assert (bench.state(plan), bench.sweep(), bench.stored(), bench.rows()) == ("cancelled", 0, files, rows)
     following = bench.request()
-    assert (bench.run().result, bench.commits(following), bench.rows()) == (Result.COMPLETED, 1, rows)
+    assert (bench.run().result, bench.commits(following), bench.rows()) == (RunResult.COMPLETED, 1, rows)
     assert (bench.sweep(), bench.rows()) == (0, rows)
 
 
 def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables(bench: Bench):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
-    bench.format.commit_takes = min(bench.format.commit_takes, timedelta(seconds=0.3))
+    bench.format.max_commit_duration = min(bench.format.max_commit_duration, timedelta(seconds=0.3))
     with attempt(bench.case, plan) as sleeper:
         rewrite = sleeper.rewritten()
 
         def sleep() -> None:
             bench.format.hooks.clear()
-            time.sleep(1.2 * sleeper.writer.commit_takes.total_seconds())
+            time.sleep(1.2 * sleeper.writer.max_commit_duration.total_seconds())
             with attempt(bench.case, plan, 2) as successor:
                 successor.journal = sleeper.journal
                 assert successor.discarded(None) == 1
@@ -139,7 +141,7 @@ def written_late(bench: Bench) -> Plan:
     plan, claim = bench.request(), bench.claim()
     bench.store.request_cancel(plan.plan_id, "ada")
     with attempt(bench.case, plan) as sleeper:
-        sleeper.writer.journal = lambda one: bench.store.stage(claim, one)
+        sleeper.writer.journal = lambda one: bench.store.record_staged(claim, one)
         prepared = sleeper.prepared()
         bench.expire()
         bench.rescue()
@@ -155,9 +157,9 @@ def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
     refused = []
 
     def plan_meanwhile() -> None:
-        with pytest.raises(PartitionsTaken) as taken:
+        with pytest.raises(PartitionsLocked) as taken:
             bench.request()
-        refused.append(taken.value.keepers)
+        refused.append(taken.value.lock_owners)
 
     bench.format.hooks["discard"] = plan_meanwhile
     assert bench.sweep() == 1
@@ -167,7 +169,7 @@ def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
     ]
     assert bench.stored() == files
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
 
 
 def test_what_was_left_in_partitions_of_a_live_plan_waits_until_that_has_ended(bench: Bench):
@@ -175,5 +177,5 @@ def test_what_was_left_in_partitions_of_a_live_plan_waits_until_that_has_ended(b
     left = bench.stored().keys() - files.keys()
     bench.request()
     assert (bench.sweep(), bench.stored().keys() - files.keys()) == (0, left)
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (bench.sweep(), bench.stored().keys() & left, bench.rows()) == (1, set(), before)

@@ -20,26 +20,26 @@ from databases import store_at
 from store_plans import figures_of, sql
 
 from executors.cleaner import CleanReport, clean_table
-from executors.late import bring_home, sweep_places
-from executors.late_round import LateReport
+from executors.late import restore_original_locations, sweep_partitions
+from executors.late_round import SweepReport
 from lake.errors import Conflict
 from lake.formats.hive import commits, deletion, late
-from lake.formats.hive.slices import placed
-from lake.formats.hive.standing import standing
+from lake.formats.hive.slices import to_located_file
+from lake.formats.hive.standing import list_locations
 from lake.model import FileSlice, TableRef
-from lake.moved import Moved, PartitionSeen
+from lake.moved import PartitionState, RelocatedPartition
 from lake.plan import (
     ClusteringGroup,
     Commit,
-    Move,
-    PlacedFile,
+    LocatedFile,
     Plan,
     PlanKind,
+    Relocation,
     RewriteOptions,
-    Staged,
+    StagedWork,
     SupersededVersion,
 )
-from lake.ports import Deletion
+from lake.ports import DeletionResult
 
 PARTITION = "dt=0"
 VERSION = "plan-e1-1"
@@ -85,19 +85,28 @@ class MovedTable:
             )
             for f in replaced
         )
-        move = Move(partition=PARTITION, token=VERSION, left=PARTITION, place=PLACE, made_at=5, files=(made,))
-        commit = Commit(plan_id="plan", instant=VERSION, epoch=1, outputs=(), superseded=superseded, moves=(move,))
+        move = Relocation(
+            partition=PARTITION,
+            token=VERSION,
+            previous_location=PARTITION,
+            location=PLACE,
+            partition_created_at=5,
+            files=(made,),
+        )
+        commit = Commit(
+            plan_id="plan", instant=VERSION, epoch=1, outputs=(), superseded=superseded, relocations=(move,)
+        )
         self.store.complete(claim, commit, figures_of(plan), {})
         self.hooks: Hooks = {}
-        self.at: Any = self.place(PLACE, {commits.VERSION: VERSION}, made_at=5)
+        self.at: Any = self.place(PLACE, {commits.VERSION_KEY: VERSION}, made_at=5)
 
     # What others do.
 
-    def put(self, path: str, rows: str = "rows") -> PlacedFile:
+    def put(self, path: str, rows: str = "rows") -> LocatedFile:
         """A whole file."""
         (self.root / path).write_text(f"{rows}PAR1")
         status = os.stat(self.root / path)
-        return placed(self.ref.location, f"{self.ref.location}/{path}", status.st_size, status.st_mtime_ns)
+        return to_located_file(self.ref.location, f"{self.ref.location}/{path}", status.st_size, status.st_mtime_ns)
 
     def begin(self, path: str) -> None:
         """A file that somebody is writing."""
@@ -117,19 +126,19 @@ class MovedTable:
 
     # Lakefold.
 
-    def swept(self) -> LateReport:
-        return sweep_places(self.ref, format=cast(Any, self), store=self.store, spark=cast(Any, None))
+    def swept(self) -> SweepReport:
+        return sweep_partitions(self.ref, format=cast(Any, self), store=self.store, spark=cast(Any, None))
 
-    def brought_home(self) -> LateReport:
+    def brought_home(self) -> SweepReport:
         """A move home, when what was replaced there has been deleted."""
-        return bring_home(
+        return restore_original_locations(
             self.ref, format=cast(Any, self), store=self.store, spark=cast(Any, None), older_than=timedelta(-1)
         )
 
     def cleaned(self) -> None:
-        for due in self.store.superseded(self.ref):
+        for due in self.store.awaiting_deletion(self.ref):
             (self.root / due.version.path).unlink()
-            self.store.begin_deleting([due.row_id])
+            self.store.begin_deletion([due.row_id])
             self.store.mark_deleted([due.row_id])
 
     def read(self) -> dict[str, str]:
@@ -168,16 +177,18 @@ class MovedTable:
 
     # As a format.
 
-    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         return {version.path: None for version in versions}
 
-    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+    def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         return {}
 
-    def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
-        return standing(table, moved, [self.at] if self.at else [], lambda _: {}, time.time())
+    def inspect_locations(
+        self, table: TableRef, relocated: Sequence[RelocatedPartition]
+    ) -> Mapping[str, PartitionState]:
+        return list_locations(table, relocated, [self.at] if self.at else [], lambda _: {}, time.time())
 
-    def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+    def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         return ()
 
     def identity(self, table: TableRef) -> str:
@@ -211,36 +222,46 @@ class Mover:
 
         return fence
 
-    def target_of(self, source: PlacedFile, place: str, nonce: str) -> str:
-        return late.target_of(source, place, nonce)
+    def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
+        return late.target_path(source, location, nonce)
 
-    def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
-        gone = late.copy(self.table.ref, pairs)
+    def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
+        gone = late.copy_hidden(self.table.ref, pairs)
         self.table.hook("copied")
         return gone
 
-    def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
-        late.show(self.table.ref, pairs, self.fenced("before_show", "show"))
+    def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
+        late.publish_copies(self.table.ref, pairs, self.fenced("before_show", "show"))
         self.table.hook("shown")
 
-    def replace(self, source: PlacedFile, copy: str, old: PlacedFile) -> PlacedFile:
-        return late.replace(self.table.ref, source, copy, old, self.fenced("before_replace", "replace"))
+    def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
+        return late.replace_copy(self.table.ref, source, copy_path, previous, self.fenced("before_replace", "replace"))
 
-    def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
-        late.take_back(self.table.ref, targets, shown, self.fenced("before_take_back", "take_back"))
+    def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
+        late.remove_copies(self.table.ref, targets, published, self.fenced("before_take_back", "take_back"))
 
-    def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
-        return late.move_aside(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
+    def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
+        return late.archive_files(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
 
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         return deletion.delete(self.table.ref, versions, timedelta(), self.fence, self.clock)
 
-    def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
+    def update_catalog(
+        self,
+        latest: Relocation,
+        relocation: Relocation | None = None,
+        *,
+        reverted_to: tuple[str, str | None] | None = None,
+    ) -> None:
         self.fence()
         self.table.hook("tell")
         at = self.table.at
-        now = None if at is None else (os.path.relpath(at.location, self.table.root), commits.token_of(at.parameters))
-        if now != (before or (last.place, last.token)):
+        now = (
+            None
+            if at is None
+            else (os.path.relpath(at.location, self.table.root), commits.relocation_token(at.parameters))
+        )
+        if now != (reverted_to or (latest.location, latest.token)):
             raise Conflict("the partition is not where its last move left it")
-        to = move or last
-        self.table.at = self.table.place(to.place, commits.naming(to.token), made_at=at.made_at)
+        to = relocation or latest
+        self.table.at = self.table.place(to.location, commits.token_parameters(to.token), made_at=at.made_at)

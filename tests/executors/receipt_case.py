@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from lake.model import FileSlice, TableRef
-from lake.plan import ClusteringGroup, OutputFile, Plan, PlanKind, ReceiptLevel, RewriteOptions
-from lake.ports import Prepared, Rewrite
+from lake.plan import ClusteringGroup, OutputFile, Plan, PlanKind, RewriteOptions, VerificationLevel
+from lake.ports import PreparedPlan, Rewrite
 
 SCHEMA = pa.schema(
     [
@@ -68,14 +68,14 @@ class MergingWriter:
     def __init__(self, merged: pa.Table) -> None:
         self._merged = merged
 
-    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Any:
+    def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Any:
         yield from self._merged.to_batches(max_chunksize=17)
 
 
 class Case:
     """Inputs and outputs of one group, as files of one kind below ``base``."""
 
-    def __init__(self, base: Path, level: ReceiptLevel = ReceiptLevel.HASH, kind: str = "parquet") -> None:
+    def __init__(self, base: Path, level: VerificationLevel = VerificationLevel.HASH, kind: str = "parquet") -> None:
         self.base, self.level, self.kind = base, level, kind
         self.slices: list[FileSlice] = []
         self.outputs: list[OutputFile] = []
@@ -113,14 +113,16 @@ class Case:
             table=TableRef(name="t", format="toy", location=str(self.base)),
             kind=PlanKind.CLUSTERING,
             groups=(group,),
-            options=RewriteOptions(target_file_max_bytes=1 << 30, receipt=self.level),
+            options=RewriteOptions(target_file_max_bytes=1 << 30, verification=self.level),
             snapshot_instant="",
         )
-        prepared = Prepared(plan=plan, epoch=1, instant="1", groups=(0,), volatile=frozenset({"_file"}))
+        prepared = PreparedPlan(
+            plan=plan, epoch=1, instant="1", live_groups=(0,), volatile_columns=frozenset({"_file"})
+        )
         return Rewrite(prepared=prepared, outputs=tuple(self.outputs))
 
     def prove(self, writer: Any = None, **options: Any) -> None:
-        prove(self.rewrite(), writer=writer or NoWriter(), **options)
+        verify_rewrite(self.rewrite(), writer=writer or NoWriter(), **options)
 
 
 def set_value(rows: pa.Table, name: str, row: int, value: Any) -> pa.Table:

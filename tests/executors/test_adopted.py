@@ -8,18 +8,18 @@ from toys.bench import QUICK, Bench, raising
 from toys.cases import no_spark
 from toys.timeline import ToyFormat, ToyWriter
 
-from executors.outcome import Result
-from executors.rescue import rescue_one, sweep
+from executors.outcome import RunResult
+from executors.rescue import sweep_table, take_over_one
 from lake.errors import Conflict, LeaseLost, Rejected, Transient
 from lake.model import TableRef
 from lake.plan import Plan
-from lake.ports import Prepared
+from lake.ports import PreparedPlan
 
 
 def test_an_adopted_plan_is_executed_on_its_own_instant(bench: Bench):
     before, plan = bench.rows(), bench.adopt("7")
     outcome = bench.run()
-    assert outcome.result is Result.COMPLETED
+    assert outcome.result is RunResult.COMPLETED
     view = bench.store.plan(plan.plan_id)
     assert (view.adopted, view.instant, view.state.value) == ("7", "7", "completed")
     assert (bench.rows(), bench.commits(plan), bench.scheduled()) == (before, 1, {})
@@ -30,16 +30,16 @@ def test_an_adopted_plan_is_executed_on_its_own_instant(bench: Bench):
 def test_whatever_ends_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: Bench, where: str, error: Exception):
     plan = bench.adopt("7")
     bench.format.hooks[where] = raising(error)
-    assert bench.run().result is not Result.COMPLETED
+    assert bench.run().result is not RunResult.COMPLETED
     assert (bench.scheduled(), bench.unowned(), bench.commits(plan)) == ({"7": False}, (), 0)
 
 
 def test_another_attempt_uses_the_same_instant(bench: Bench):
     plan = bench.adopt("7")
     bench.format.hooks["rewritten"] = raising(Transient("a node went away"))
-    assert bench.run().result is Result.REQUEUED
+    assert bench.run().result is RunResult.REQUEUED
     bench.format.hooks.clear()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (bench.store.plan(plan.plan_id).instant, bench.commits(plan)) == ("7", 1)
 
 
@@ -48,7 +48,7 @@ def test_a_group_that_can_not_be_read_ends_the_whole_adopted_plan(bench: Bench):
     broken = plan.groups[0].slices[0].path
     assert broken is not None
     (bench.home / "lake" / "toy" / broken).write_bytes(b"PAR1 not a file")
-    assert bench.run().result is Result.CANCELLED
+    assert bench.run().result is RunResult.CANCELLED
     assert (bench.scheduled(), bench.commits(plan)) == ({"7": False}, 0)
     assert broken in bench.store.table_state("toy").quarantined
 
@@ -56,7 +56,7 @@ def test_a_group_that_can_not_be_read_ends_the_whole_adopted_plan(bench: Bench):
 def test_an_instant_that_somebody_else_ended_cancels_the_plan(bench: Bench):
     plan = bench.adopt("7")
     (bench.home / "lake" / "toy" / "pending" / "7.json").unlink()
-    assert bench.run().result is Result.CANCELLED
+    assert bench.run().result is RunResult.CANCELLED
     assert "no longer pending" in (bench.store.plan(plan.plan_id).error or "")
 
 
@@ -66,11 +66,13 @@ def test_a_rescuer_takes_back_what_was_begun_and_requests_the_plan_again(bench: 
         writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)
     assert bench.scheduled() == {"7": True}
     bench.expire()
-    outcome = rescue_one("rescuer", formats=lambda _: bench.format, store=bench.store, spark=no_spark, ask_again=QUICK)
+    outcome = take_over_one(
+        "rescuer", formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK
+    )
     assert outcome is not None
-    assert (outcome.result, bench.scheduled(), bench.unowned()) == (Result.REQUEUED, {"7": False}, ())
-    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
-    assert bench.run().result is Result.COMPLETED
+    assert (outcome.result, bench.scheduled(), bench.unowned()) == (RunResult.REQUEUED, {"7": False}, ())
+    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert bench.run().result is RunResult.COMPLETED
 
 
 def test_a_sleeper_can_not_commit_what_its_successor_took_back(bench: Bench):
@@ -90,7 +92,7 @@ def test_a_sleeper_can_not_commit_what_its_successor_took_back(bench: Bench):
 def test_an_executor_that_lost_an_adopted_plan_leaves_its_instant_to_the_successor(bench: Bench):
     bench.adopt("7")
     bench.format.hooks["rewritten"] = raising(LeaseLost("somebody else owns it"))
-    assert bench.run().result is Result.LOST
+    assert bench.run().result is RunResult.LEASE_LOST
     assert bench.scheduled() == {"7": True}
 
 
@@ -99,7 +101,7 @@ def test_what_somebody_else_has_begun_is_not_taken_back(bench: Bench):
     pending = bench.home / "lake" / "toy" / "pending" / "7.json"
     pending.write_text(pending.read_text().replace('"epoch": 0', '"epoch": 1'))
     bench.format.hooks["prepare"] = raising(Transient("somebody else has begun it"))
-    assert [bench.run().result for _ in range(3)] == [Result.REQUEUED, Result.REQUEUED, Result.FAILED]
+    assert [bench.run().result for _ in range(3)] == [RunResult.REQUEUED, RunResult.REQUEUED, RunResult.FAILED]
     assert (bench.scheduled(), bench.commits(plan)) == ({"7": True}, 0)
 
 
@@ -110,7 +112,7 @@ class HalfWay(ToyWriter):
         super().__init__(format_, table)
         self.fence: Callable[[], None] = lambda: None
 
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         self.fence()
         super().prepare(plan, epoch)
         raise Transient("its JVM died")
@@ -121,20 +123,22 @@ def test_plus_what_was_begun_by_an_attempt_that_failed_half_way_is_taken_back(
 ):
     plan = bench.adopt("7")
     monkeypatch.setattr(bench.format, "writer", lambda table, *_: HalfWay(bench.format, table))
-    assert bench.run().result is Result.REQUEUED
+    assert bench.run().result is RunResult.REQUEUED
     assert bench.scheduled() == {"7": False}
     bench.format.hooks["discard"] = raising(Transient("its JVM died"))
-    assert bench.run().result is Result.INFLIGHT
+    assert bench.run().result is RunResult.INFLIGHT
     assert (bench.state(plan), bench.scheduled()) == ("inflight", {"7": True})
 
 
 def test_a_plan_whose_work_can_not_be_taken_back_stays_inflight_until_it_can(bench: Bench):
     plan = bench.adopt("7")
     bench.format.hooks |= {"rewritten": raising(Transient("a node went away")), "discard": raising(Transient("locked"))}
-    assert bench.run().result is Result.INFLIGHT
+    assert bench.run().result is RunResult.INFLIGHT
     assert (bench.state(plan), bench.scheduled()) == ("inflight", {"7": True})
     bench.format.hooks.clear()
     bench.expire()
-    outcome = rescue_one("first", formats=lambda _: bench.format, store=bench.store, spark=no_spark, ask_again=QUICK)
+    outcome = take_over_one(
+        "first", formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK
+    )
     assert outcome is not None
-    assert (outcome.result, bench.scheduled()) == (Result.REQUEUED, {"7": False})
+    assert (outcome.result, bench.scheduled()) == (RunResult.REQUEUED, {"7": False})

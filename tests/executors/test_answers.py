@@ -14,8 +14,8 @@ from support import SOAK
 
 from executors.engines import concat
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
-from lake.engines import Task
+from executors.engines.backends import InProcessBackend
+from lake.engines import RewriteTask
 from lake.plan import RewriteOptions
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
@@ -38,9 +38,9 @@ def different(folder: Path, seed: int) -> Iterator[str]:
 
 def rewritten(folder: Path, paths: Sequence[str], count: int) -> list[str]:
     names = tuple(str(folder / f"new-{number}.parquet") for number in range(count))
-    task = Task(group=0, inputs=tuple(paths), outputs=names, bytes=1)
-    engine = ArrowEngine(InProcess(1))
-    assert engine.obstacle(task, OPTIONS) is None
+    task = RewriteTask(group=0, inputs=tuple(paths), outputs=names, bytes=1)
+    engine = ArrowEngine(InProcessBackend(1))
+    assert engine.unsupported_reason(task, OPTIONS) is None
     return [file.path for file in engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())]
 
 

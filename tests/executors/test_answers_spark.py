@@ -16,11 +16,11 @@ from answers.spark import OPTIONS, Files, Written, in_spark, in_spark_unskipped,
 from support import SOAK
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
-from executors.engines.floats import Odd, OddFloats
+from executors.engines.backends import InProcessBackend
+from executors.engines.floats import SpecialFloats, SpecialFloatTracker
 from executors.engines.orc_stitch import StitchEngine
 from executors.engines.spark_sql import SparkEngine
-from lake.engines import Task
+from lake.engines import RewriteTask
 
 pytestmark = pytest.mark.spark
 SEEDS = range(40 if SOAK else 1)
@@ -48,7 +48,7 @@ class Case:
         """New files of all tables, by every engine in turn, in a directory ``name``."""
         spark = SparkEngine(lambda: self._spark)
         engines = {
-            "parquet": (ArrowEngine(InProcess(1)), spark),
+            "parquet": (ArrowEngine(InProcessBackend(1)), spark),
             "orc": (spark, StitchEngine(lambda: self._spark)),
         }[kind]
         return self.written.rewritten(kind, engines, self._folder / f"{name}-{kind}")
@@ -121,15 +121,15 @@ def test_every_reader_answers_over_new_files_of_every_engine_as_before(case: Cas
 
 @pytest.mark.parametrize("forgotten", ["nan", "zero"])
 def test_bounds_and_dictionaries_that_hide_rows_are_found(case: Case, monkeypatch: pytest.MonkeyPatch, forgotten: str):
-    told = OddFloats.of_row_groups
+    told = SpecialFloatTracker.of_row_groups
 
-    def untold(self: OddFloats, counts: Sequence[int]) -> list[Odd]:
+    def untold(self: SpecialFloatTracker, counts: Sequence[int]) -> list[SpecialFloats]:
         found = told(self, counts)
         for odd in found:
             getattr(odd, forgotten).clear()
         return found
 
-    monkeypatch.setattr(OddFloats, "of_row_groups", untold)
+    monkeypatch.setattr(SpecialFloatTracker, "of_row_groups", untold)
     new = {
         number: one
         for number, one in case.rewritten("parquet", f"without-{forgotten}").items()
@@ -147,9 +147,9 @@ def test_the_engine_spark_puts_no_zero_into_a_dictionary_that_was_in_none(sessio
     for path in paths:
         pq.write_table(rows, path, use_dictionary=False)
     schema = session.read.parquet(*paths).schema
-    task = Task(group=0, inputs=tuple(paths), outputs=(str(tmp_path / "new"),), bytes=1, schema=schema.json())
+    task = RewriteTask(group=0, inputs=tuple(paths), outputs=(str(tmp_path / "new"),), bytes=1, schema=schema.json())
     engine = SparkEngine(lambda: session)
-    assert engine.obstacle(task, OPTIONS) is None
+    assert engine.unsupported_reason(task, OPTIONS) is None
     (new,) = engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
     asked = ["plus = -0.0D", "minus = 0.0D", "s.x = CAST('-0.0' AS FLOAT)"]
     found = [[session.read.parquet(*some).where(one).count() for one in asked] for some in (paths, [new.path])]

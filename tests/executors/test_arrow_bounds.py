@@ -15,9 +15,9 @@ from receipt_case import table
 from s3_server import S3Server
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
-from executors.engines.spark_tasks import pack
-from lake.engines import Task
+from executors.engines.backends import InProcessBackend
+from executors.engines.spark_tasks import pack_code
+from lake.engines import RewriteTask
 from lake.errors import Conflict
 from lake.plan import RewriteOptions
 
@@ -73,7 +73,7 @@ def measured(inputs: Sequence[str], folder: Path) -> tuple[int, int]:
 
 
 def test_spark_is_sent_all_that_tasks_import(tmp_path: Path):
-    pack(tmp_path / "tasks.zip")
+    pack_code(tmp_path / "tasks.zip")
     imports = "import sys; sys.path.insert(0, sys.argv[1]); import executors.engines.spark_tasks, lake; "
     ours = "[m for n, m in sys.modules.items() if n.split('.')[0] in ('executors', 'lake', 'planner', 'service')]"
     command = [sys.executable, "-c", f"{imports}print({{m.__file__.split('.zip')[0] for m in {ours}}})"]
@@ -88,15 +88,15 @@ def test_files_in_an_object_store_are_rewritten_there(bucket: str, s3_server: S3
     for number, rows in enumerate(parts):
         pq.write_table(rows, f"{bucket}/t/{number}.parquet", filesystem=s3_server.filesystem())
     inputs = tuple(f"s3a://{bucket}/t/{number}.parquet" for number in range(3))
-    engine = ArrowEngine(InProcess(1))
-    task = Task(group=0, inputs=inputs, outputs=(f"s3a://{bucket}/new/a", f"s3a://{bucket}/new/b"), bytes=1)
-    assert engine.obstacle(task, OPTIONS) is None
+    engine = ArrowEngine(InProcessBackend(1))
+    task = RewriteTask(group=0, inputs=inputs, outputs=(f"s3a://{bucket}/new/a", f"s3a://{bucket}/new/b"), bytes=1)
+    assert engine.unsupported_reason(task, OPTIONS) is None
     written = list(engine.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
     found = [pq.read_table(f"{bucket}/new/{name}", filesystem=s3_server.filesystem()) for name in "ab"]
     assert pa.concat_tables(found).equals(pa.concat_tables(parts))
     assert [(file.path, file.rows) for file in written] == [(path, 75) for path in task.outputs]
     gets = [request for request in s3_server.requests() if request.startswith("GET") and "/t/0.parquet" in request]
     assert len(gets) == 3, "its footer, when the engine is chosen and when it rewrites, and the file"
-    gone = Task(group=1, inputs=(f"s3a://{bucket}/t/9.parquet",), outputs=(f"s3a://{bucket}/new/c",), bytes=1)
+    gone = RewriteTask(group=1, inputs=(f"s3a://{bucket}/t/9.parquet",), outputs=(f"s3a://{bucket}/new/c",), bytes=1)
     with pytest.raises(Conflict, match="is gone from storage"):
         list(engine.rewrite([gone], OPTIONS, lambda _: None, threading.Event()))

@@ -22,17 +22,17 @@ from support import SOAK
 from toys.engine import CopyRows
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess, bundles
-from executors.engines.concat import shares
-from executors.engines.footer import Footer, Tail
-from executors.engines.inputs import Input, shape_of
+from executors.engines.backends import InProcessBackend, bundle_tasks
+from executors.engines.concat import rows_per_output
+from executors.engines.footer import FooterReplacingStream, RawParquetFooter
+from executors.engines.inputs import ParquetInput, common_layout
 from executors.engines.thrift import BINARY, I32, STRUCT, Struct, decode, encode
-from lake.engines import Task, choose, notes
+from lake.engines import RewriteTask, choose_engines, engine_notes
 from lake.errors import CancelRequested, Conflict, Transient
-from lake.plan import OutputFile, Progress, RewriteOptions
+from lake.plan import OutputFile, RewriteOptions, RewriteProgress
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
-ENGINE = ArrowEngine(InProcess(1))
+ENGINE = ArrowEngine(InProcessBackend(1))
 SPARK = {"org.apache.spark.version": "3.5.9"}
 
 
@@ -44,16 +44,16 @@ def write(path: Path, rows: pa.Table, says: dict[str, str] | None = None, **opti
     return str(path)
 
 
-def task_of(inputs: Sequence[str], folder: Path, outputs: int = 1, group: int = 0) -> Task:
+def task_of(inputs: Sequence[str], folder: Path, outputs: int = 1, group: int = 0) -> RewriteTask:
     (folder / "new").mkdir(parents=True, exist_ok=True)
     names = tuple(str(folder / "new" / f"{group}-{number}.parquet") for number in range(outputs))
     size = sum(Path(path).stat().st_size for path in inputs if Path(path).exists())
-    return Task(group=group, inputs=tuple(inputs), outputs=names, bytes=size)
+    return RewriteTask(group=group, inputs=tuple(inputs), outputs=names, bytes=size)
 
 
-def rewrite(task: Task, options: RewriteOptions = OPTIONS) -> list[str]:
+def rewrite(task: RewriteTask, options: RewriteOptions = OPTIONS) -> list[str]:
     """The outputs of a group that the engine takes."""
-    assert ENGINE.obstacle(task, options) is None
+    assert ENGINE.unsupported_reason(task, options) is None
     written = list(ENGINE.rewrite([task], options, lambda _: None, threading.Event()))
     assert [file.path for file in written] == list(task.outputs)
     assert sorted(path.name for path in Path(task.outputs[0]).parent.iterdir()) == sorted(
@@ -76,7 +76,7 @@ def text(paths: Sequence[str]) -> list[str]:
 
 def says(path: str) -> tuple[Any, Any]:
     """The schema of a file and its key-value metadata, as they are stored."""
-    fields = Footer(Input.read(path).footer)._fields
+    fields = RawParquetFooter(ParquetInput.read(path).footer)._fields
     return fields[2], fields.get(5)
 
 
@@ -165,7 +165,7 @@ def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tm
         tmp_path / "x.parquet", pa.table({"at": column}), use_deprecated_int96_timestamps=True, store_schema=False
     )
     task = task_of([path], tmp_path)
-    assert ENGINE.obstacle(task, OPTIONS) is None
+    assert ENGINE.unsupported_reason(task, OPTIONS) is None
     with pytest.raises(Conflict, match="column at has timestamps of years that nanoseconds do not reach") as raised:
         list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
     assert raised.value.args[1][0].quarantine == (path,)
@@ -205,8 +205,8 @@ def test_columns_of_few_words_are_rewritten_as_dictionaries_with_their_bounds_an
     ]
     filters = {"word": {"ndv": 5}}
     paths = [write(tmp_path / f"{n}.parquet", part, bloom_filter_options=filters) for n, part in enumerate(parts)]
-    inputs = [Input.read(path) for path in paths]
-    assert shape_of(inputs).dictionaries == ["word"]
+    inputs = [ParquetInput.read(path) for path in paths]
+    assert common_layout(inputs).dictionary_columns == ["word"]
     written = rewrite(task_of(paths, tmp_path, outputs=2))
     assert pa.concat_tables(map(read, written)).equals(pa.concat_tables(parts))
     chunks = [pq.read_metadata(path).row_group(0).column(0) for path in written]
@@ -245,7 +245,7 @@ def test_who_wrote_int96_timestamps_is_kept_since_readers_shift_them_by_it(tmp_p
     (path,) = rewrite(task_of(by_spark, tmp_path))
     assert pq.read_metadata(path).created_by == "parquet-mr version 1.13.1"
     signed(by_spark[1], b"impala version 4.0")
-    assert "differ in metadata created_by" in str(ENGINE.obstacle(task_of(by_spark, tmp_path), OPTIONS))
+    assert "differ in metadata created_by" in str(ENGINE.unsupported_reason(task_of(by_spark, tmp_path), OPTIONS))
 
 
 def signed(path: str, author: bytes) -> str:
@@ -278,10 +278,10 @@ def test_rows_are_found_by_another_reader_as_the_same_multiset(tmp_path: Path):
 
 
 def test_outputs_share_the_bytes_and_every_one_is_written_even_without_rows(tmp_path: Path):
-    assert shares([(10, 100), (10, 300)], 2) == [13, 7]
-    assert shares([(1, 10)], 3) == [0, 1, 0]
-    assert shares([(0, 50), (0, 50)], 2) == [0, 0]
-    assert shares([(3, 0), (4, 0)], 2) in ([0, 7], [7, 0], [3, 4])
+    assert rows_per_output([(10, 100), (10, 300)], 2) == [13, 7]
+    assert rows_per_output([(1, 10)], 3) == [0, 1, 0]
+    assert rows_per_output([(0, 50), (0, 50)], 2) == [0, 0]
+    assert rows_per_output([(3, 0), (4, 0)], 2) in ([0, 7], [7, 0], [3, 4])
     empty = write(tmp_path / "empty.parquet", table(range(0)), SPARK)
     written = rewrite(task_of([empty, empty], tmp_path, outputs=2))
     assert [read(path).num_rows for path in written] == [0, 0]
@@ -290,7 +290,7 @@ def test_outputs_share_the_bytes_and_every_one_is_written_even_without_rows(tmp_
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), min_size=1, max_size=8), st.integers(1, 9))
 def test_shares_never_lose_a_row(files, outputs):
-    counts = shares(files, outputs)
+    counts = rows_per_output(files, outputs)
     assert len(counts) == outputs
     assert sum(counts) == sum(rows for rows, _ in files)
     assert min(counts) >= 0
@@ -312,10 +312,10 @@ ROWS = pa.table({"id": [1, 2]})
 def test_a_group_that_is_not_to_be_concatenated_goes_to_the_next_engine_with_the_reason(tmp_path, other, options, why):
     first = write(tmp_path / "first.parquet", ROWS, SPARK if "spark" in why else {})
     task = task_of([first, write(tmp_path / "other.parquet", **({"rows": ROWS} | other))], tmp_path)
-    (note,) = notes(choose([task], [ENGINE, CopyRows("spark")], replace(OPTIONS, **options), "t"))
+    (note,) = engine_notes(choose_engines([task], [ENGINE, CopyRows("spark")], replace(OPTIONS, **options), "t"))
     assert note.startswith("engine spark (1 group): arrow can't: ")
     with pytest.raises(AssertionError, match=why):
-        assert not ENGINE.obstacle(task, replace(OPTIONS, **options))
+        assert not ENGINE.unsupported_reason(task, replace(OPTIONS, **options))
 
 
 def test_files_of_releases_of_spark_that_write_values_alike_are_one_kind(tmp_path: Path):
@@ -329,9 +329,11 @@ def test_files_of_releases_of_spark_that_write_values_alike_are_one_kind(tmp_pat
 def test_other_kinds_of_files_are_refused(tmp_path: Path):
     orc.write_table(ROWS, tmp_path / "000000_0")
     other = task_of([str(tmp_path / "000000_0")], tmp_path)
-    assert str(ENGINE.obstacle(other, OPTIONS)).endswith("000000_0 is no Parquet file")
+    assert str(ENGINE.unsupported_reason(other, OPTIONS)).endswith("000000_0 is no Parquet file")
     (tmp_path / "secret").write_bytes(b"PARE" + bytes(100) + b"PARE")
-    assert str(ENGINE.obstacle(task_of([str(tmp_path / "secret")], tmp_path), OPTIONS)).endswith("is encrypted")
+    assert str(ENGINE.unsupported_reason(task_of([str(tmp_path / "secret")], tmp_path), OPTIONS)).endswith(
+        "is encrypted"
+    )
 
 
 def test_hadoops_lz4_and_encrypted_columns_are_known_by_the_footer(tmp_path: Path):
@@ -339,12 +341,12 @@ def test_hadoops_lz4_and_encrypted_columns_are_known_by_the_footer(tmp_path: Pat
         fields[4][1][1][0][1][1][1][0][3][1][4] = (I32, 5)
 
     lz4 = altered(write(tmp_path / "lz4.parquet", ROWS, compression="lz4"), hadoops)
-    assert "compressed as Hadoop's LZ4" in str(ENGINE.obstacle(task_of([lz4], tmp_path), OPTIONS))
-    assert ENGINE.obstacle(task_of([lz4], tmp_path), replace(OPTIONS, compression="zstd")) is None
+    assert "compressed as Hadoop's LZ4" in str(ENGINE.unsupported_reason(task_of([lz4], tmp_path), OPTIONS))
+    assert ENGINE.unsupported_reason(task_of([lz4], tmp_path), replace(OPTIONS, compression="zstd")) is None
     secret = altered(
         write(tmp_path / "secret.parquet", ROWS), lambda fields: fields.update({8: (STRUCT, {1: (STRUCT, {})})})
     )
-    assert "encrypted" in str(ENGINE.obstacle(task_of([secret], tmp_path), OPTIONS))
+    assert "encrypted" in str(ENGINE.unsupported_reason(task_of([secret], tmp_path), OPTIONS))
 
 
 def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_written(tmp_path: Path):
@@ -355,8 +357,8 @@ def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_wr
     Path(paths[2]).write_bytes(b"PAR1" + bytes(50))
     Path(paths[3]).unlink()
     tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]
-    assert [ENGINE.obstacle(task, OPTIONS) for task in tasks] == [None] * 4
-    told: list[Progress] = []
+    assert [ENGINE.unsupported_reason(task, OPTIONS) for task in tasks] == [None] * 4
+    told: list[RewriteProgress] = []
     written = []
     with pytest.raises(Conflict) as raised:
         written.extend(ENGINE.rewrite(tasks, OPTIONS, told.append, threading.Event()))
@@ -371,9 +373,9 @@ def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_wr
 def test_what_groups_used_is_counted_group_by_group_and_no_more_than_the_process_did(tmp_path: Path):
     paths = [write(tmp_path / f"{n}.parquet", table(range(20_000))) for n in range(4)]
     tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]
-    told: list[Progress] = []
+    told: list[RewriteProgress] = []
     began = time.process_time()
-    list(ArrowEngine(InProcess(2)).rewrite(tasks, OPTIONS, told.append, threading.Event()))
+    list(ArrowEngine(InProcessBackend(2)).rewrite(tasks, OPTIONS, told.append, threading.Event()))
     used = [progress.cpu_seconds or 0.0 for progress in told]
     assert used == sorted(used)
     assert 0 < used[0] < used[-1] <= time.process_time() - began
@@ -382,7 +384,7 @@ def test_what_groups_used_is_counted_group_by_group_and_no_more_than_the_process
 def test_a_file_that_changed_since_the_engine_was_chosen_is_a_conflict(tmp_path: Path):
     paths = [write(tmp_path / f"{n}.parquet", ROWS) for n in range(2)]
     task = task_of(paths, tmp_path)
-    assert ENGINE.obstacle(task, OPTIONS) is None
+    assert ENGINE.unsupported_reason(task, OPTIONS) is None
     write(Path(paths[1]), table(range(3)))
     with pytest.raises(Conflict, match=r"changed since the engine was chosen: .* has another schema") as raised:
         list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
@@ -406,18 +408,18 @@ def test_a_rewrite_that_is_cancelled_or_has_no_room_leaves_nothing(tmp_path: Pat
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Tail, "write", full)
+    monkeypatch.setattr(FooterReplacingStream, "write", full)
     with pytest.raises(Transient, match=r"can't be written: .*No space left"):
         list(ENGINE.rewrite([task_of(paths, tmp_path, group=9)], OPTIONS, lambda _: None, threading.Event()))
     assert sorted((tmp_path / "new").iterdir()) == sorted(after)
 
 
 def test_many_small_groups_are_bundled_and_large_ones_stand_alone():
-    def task(group: int, size: int) -> Task:
-        return Task(group=group, inputs=("x",), outputs=("y",), bytes=size)
+    def task(group: int, size: int) -> RewriteTask:
+        return RewriteTask(group=group, inputs=("x",), outputs=("y",), bytes=size)
 
-    tiny = bundles([task(n, 1000) for n in range(200)], at_once=8)
+    tiny = bundle_tasks([task(n, 1000) for n in range(200)], parallelism=8)
     assert [len(some) for some in tiny] == [25] * 8
     assert sorted(one.group for some in tiny for one in some) == list(range(200))
-    assert len(bundles([task(n, 1 << 30) for n in range(3)], at_once=2)) == 3
-    assert bundles([], at_once=2) == []
+    assert len(bundle_tasks([task(n, 1 << 30) for n in range(3)], parallelism=2)) == 3
+    assert bundle_tasks([], parallelism=2) == []

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_arrow_engine import altered, read, rewrite, task_of, write
 
-from executors.engines.floats import OddFloats
-from executors.engines.footer import Footer
-from executors.engines.inputs import Input
+from executors.engines.floats import SpecialFloatTracker
+from executors.engines.footer import RawParquetFooter
+from executors.engines.inputs import ParquetInput
 from executors.engines.thrift import Struct
 
 NAN = float("nan")
@@ -27,7 +27,7 @@ def floats(values: list[float | None], kind: pa.DataType = FLOATS[2]) -> pa.Arra
 
 def chunks(path: str, group: int = 0) -> list[dict[int, Any]]:
     """The column chunks of a row group as the footer has them."""
-    groups = Footer(Input.read(path).footer)._fields[4][1][1]
+    groups = RawParquetFooter(ParquetInput.read(path).footer)._fields[4][1][1]
     return list(groups[group][1][1][1])
 
 
@@ -127,9 +127,9 @@ def test_columns_with_nan_are_found_at_any_depth_and_others_keep_their_bounds(tm
 
 
 def test_row_groups_without_nan_keep_their_bounds_wherever_the_writer_cuts_them():
-    found = OddFloats(pa.schema([("n", pa.int64()), ("d", pa.float64())]))
+    found = SpecialFloatTracker(pa.schema([("n", pa.int64()), ("d", pa.float64())]))
     for values in ([1.0, 2.0], [NAN, 0.0], [3.0, 4.0]):
         found.add(pa.table({"n": [1, 2], "d": values}))
-    assert [sorted(odd.nan) for odd in found.of_row_groups([2, 2, 2])] == [[], [1], []]
-    assert [sorted(odd.zero) for odd in found.of_row_groups([2, 1, 1, 2])] == [[], [1], [1], []]
-    assert [sorted(odd.nan) for odd in found.of_row_groups([5, 1])] == [[1], []]
+    assert [sorted(odd.nan_columns) for odd in found.of_row_groups([2, 2, 2])] == [[], [1], []]
+    assert [sorted(odd.zero_columns) for odd in found.of_row_groups([2, 1, 1, 2])] == [[], [1], [1], []]
+    assert [sorted(odd.nan_columns) for odd in found.of_row_groups([5, 1])] == [[1], []]

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from executors.engines import engines
-from executors.engines.footer import Footer
-from executors.engines.inputs import Input
-from lake.engines import Engine, Task
+from executors.engines import create_engines
+from executors.engines.footer import RawParquetFooter
+from executors.engines.inputs import ParquetInput
+from lake.engines import RewriteEngine, RewriteTask
 from lake.errors import CancelRequested, Conflict
-from lake.plan import Progress, RewriteOptions
+from lake.plan import RewriteOptions, RewriteProgress
 
 pytestmark = pytest.mark.spark
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
@@ -42,8 +42,8 @@ CALENDARS = {"parquet.int96RebaseModeInWrite": "CORRECTED", "parquet.datetimeReb
 
 
 @pytest.fixture
-def arrow(spark: Any) -> Engine:
-    return engines(lambda: spark)[0]
+def arrow(spark: Any) -> RewriteEngine:
+    return create_engines(lambda: spark)[0]
 
 
 def written_by_spark(spark: Any, folder: Path, files: int = 3, **settings: str) -> list[str]:
@@ -59,14 +59,14 @@ def written_by_spark(spark: Any, folder: Path, files: int = 3, **settings: str) 
     return sorted(map(str, folder.glob("*.parquet")))
 
 
-def task_of(inputs: list[str], folder: Path, group: int = 0) -> Task:
+def task_of(inputs: list[str], folder: Path, group: int = 0) -> RewriteTask:
     folder.mkdir(exist_ok=True)
     output = str(folder / f"{group}.parquet")
-    return Task(group=group, inputs=tuple(inputs), outputs=(output,), bytes=sum(map(os.path.getsize, inputs)))
+    return RewriteTask(group=group, inputs=tuple(inputs), outputs=(output,), bytes=sum(map(os.path.getsize, inputs)))
 
 
 def said(path: str) -> tuple[Any, ...]:
-    fields = Footer(Input.read(path).footer)._fields
+    fields = RawParquetFooter(ParquetInput.read(path).footer)._fields
     return fields[2], fields[5], fields[1]
 
 
@@ -86,7 +86,7 @@ def test_whatever_spark_writes_is_the_same_to_spark_to_duckdb_and_to_the_letter(
     paths = written_by_spark(spark, tmp_path / "t", **{"parquet.outputTimestampType": timestamps})
     task = task_of(paths, tmp_path / "new")
     assert arrow.obstacle(task, OPTIONS) is None
-    told: list[Progress] = []
+    told: list[RewriteProgress] = []
     began = time.monotonic()
     (file,) = arrow.rewrite([task], OPTIONS, told.append, threading.Event())
     assert 0 < told[-1].cpu_seconds < (time.monotonic() - began) * os.cpu_count(), "of Spark's Python"

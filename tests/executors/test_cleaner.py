@@ -14,13 +14,13 @@ from toys.bench import Bench, bench_at, bench_on, raising
 from toys.cases import ExpiringCase, TimelineCase, no_spark
 
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
-from executors.outcome import Result
+from executors.outcome import RunResult
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
-from lake.optional import LeavesPlaces
-from lake.plan import Keeper, KeeperKind
+from lake.optional import RelocatesPartitions
+from lake.plan import LockOwner, LockOwnerKind
 from lake.ports import Capability
-from service.store import PartitionsTaken
+from service.store import PartitionsLocked
 
 NOW = timedelta(0)
 
@@ -43,8 +43,8 @@ def compacted(bench: Bench, *, plans: int = 1) -> list[str]:
         if number:
             timeline_tables.write(bench.table, "dt=0", files.rows(10_000 + number, 10_001 + number))
         bench.request()
-        assert bench.run().result is Result.COMPLETED
-    return [d.version.path for d in bench.store.superseded(bench.table)]
+        assert bench.run().result is RunResult.COMPLETED
+    return [d.version.path for d in bench.store.awaiting_deletion(bench.table)]
 
 
 def on_disk(bench: Bench) -> set[str]:
@@ -61,12 +61,12 @@ def test_versions_past_the_retention_are_deleted_and_marked(bench: Bench):
     old = compacted(bench)
     size = sum((Path(bench.table.location) / path).stat().st_size for path in old)
     report = clean(bench)
-    assert (report.files, report.bytes_freed, report.kept, report.error) == (6, size, (), None)
+    assert (report.deleted_files, report.bytes_freed, report.kept, report.error) == (6, size, (), None)
     assert {v.path for v in report.deleted} == set(old)
     assert (on_disk(bench), bench.rows()) == (live(bench), before)
-    assert bench.store.superseded(bench.table) == []
+    assert bench.store.awaiting_deletion(bench.table) == []
     assert bench.recorder.deletions == [("toy", 6, size)]
-    assert clean(bench).files == 0
+    assert clean(bench).deleted_files == 0
 
 
 def test_nothing_is_deleted_before_the_retention_in_force_now_has_passed(bench: Bench):
@@ -74,12 +74,12 @@ def test_nothing_is_deleted_before_the_retention_in_force_now_has_passed(bench: 
     bench.format.hooks["open"] = raising(AssertionError("nothing is due"))
     assert clean(bench, timedelta(days=7)) == CleanReport(table="toy")
     bench.format.hooks.clear()
-    assert clean(bench, NOW).files == 6  # the retention was shortened: that of now counts, not that of then
+    assert clean(bench, NOW).deleted_files == 6  # the retention was shortened: that of now counts, not that of then
 
 
 @pytest.mark.parametrize(("at_once", "calls"), [(1, [1, 1, 1]), (10, [2, 1]), (1000, [3])])
 def test_instants_are_deleted_oldest_first_whole_and_several_at_once(bench: Bench, monkeypatch, at_once, calls):
-    monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", at_once)
+    monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", at_once)
     old = compacted(bench, plans=3)
     order = [bench.store.plan(plan_id).instant for plan_id, _ in bench.case.commits(bench.table)]
     seen: list[list[str]] = []
@@ -90,7 +90,7 @@ def test_instants_are_deleted_oldest_first_whole_and_several_at_once(bench: Benc
         return delete(writer, versions)
 
     monkeypatch.setattr(timeline.ToyWriter, "delete", spy)
-    assert clean(bench).files == len(old)
+    assert clean(bench).deleted_files == len(old)
     handed = [instant for batch in seen for instant in batch]
     assert handed == sorted(handed, key=order.index), "none comes before an older one"
     assert len(handed) == len(old), "each file is in one deletion"
@@ -103,9 +103,9 @@ def test_what_the_table_still_needs_is_kept_with_the_reason(bench: Bench):
     (Path(bench.table.location) / "savepoint").write_text(old[0])
     report = clean(bench)
     assert [(kept.version.path, kept.reason) for kept in report.kept] == [(old[0], "kept by a savepoint")]
-    assert report.files == 5
+    assert report.deleted_files == 5
     assert old[0] in on_disk(bench)
-    assert [d.version.path for d in bench.store.superseded(bench.table)] == [old[0]]
+    assert [d.version.path for d in bench.store.awaiting_deletion(bench.table)] == [old[0]]
 
 
 def test_many_kept_versions_do_not_hide_those_behind_them(bench: Bench, monkeypatch):
@@ -123,7 +123,7 @@ def test_a_dry_run_says_what_it_would_delete_and_deletes_nothing(bench: Bench, m
     bench.format.hooks["open"] = raising(AssertionError("a dry run opens nothing for writing"))
     report = clean(bench, dry_run=True)
     assert ({v.path for v in report.deleted}, report.dry_run) == (set(old), True)
-    assert (on_disk(bench), len(bench.store.superseded(bench.table))) == (files, 6)
+    assert (on_disk(bench), len(bench.store.awaiting_deletion(bench.table))) == (files, 6)
     assert bench.recorder.deletions == []
 
 
@@ -131,7 +131,7 @@ def test_a_halted_or_paused_table_is_left_alone(bench: Bench):
     compacted(bench)
     files = on_disk(bench)
     report = clean(bench, held="halted: rows differ")
-    assert (report.held, report.files, on_disk(bench)) == ("halted: rows differ", 0, files)
+    assert (report.skip_reason, report.deleted_files, on_disk(bench)) == ("halted: rows differ", 0, files)
 
 
 def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(bench: Bench):
@@ -142,27 +142,27 @@ def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(
     report = clean(bench)
     assert {kept.reason for kept in report.kept} == {"a version is live"}
     assert len(report.kept) == 6  # the older instant; the younger one was deleted
-    assert report.files == 3
+    assert report.deleted_files == 3
     assert report.error is None
 
 
 def test_an_error_halfway_keeps_what_was_done_and_the_next_round_finishes(bench: Bench, monkeypatch):
-    monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", 1)
+    monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", 1)
     old = compacted(bench, plans=2)
     calls = iter([lambda: None, raising(Transient("the lock is taken"))])
     bench.format.hooks["delete"] = lambda: next(calls)()
     report = clean(bench)
-    assert (report.files, report.error) == (6, "the lock is taken")
+    assert (report.deleted_files, report.error) == (6, "the lock is taken")
     assert bench.recorder.clean_failures == [("toy", "Transient")]
     bench.format.hooks.clear()
-    assert clean(bench).files == len(old) - 6
+    assert clean(bench).deleted_files == len(old) - 6
 
 
 def test_files_that_somebody_else_deleted_count_as_deleted(bench: Bench):
     old = compacted(bench)
     (Path(bench.table.location) / old[0]).unlink()
     report = clean(bench)
-    assert (report.files, bench.store.superseded(bench.table)) == (6, [])
+    assert (report.deleted_files, bench.store.awaiting_deletion(bench.table)) == (6, [])
 
 
 @pytest.mark.parametrize("error", [Rejected("not a table"), RuntimeError("a bug")])
@@ -170,7 +170,7 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
     other = bench.add_table("other")
     compacted(bench)
     bench.request(other)
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     broken = timeline.ToyFormat()
     broken.hooks["superseded_deletable"] = raising(error)
     jobs = [
@@ -184,32 +184,34 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
         formats={"broken": broken, "toy": bench.format}.__getitem__,
         observer=bench.recorder,
     )
-    assert [(r.table, r.files, r.error is None) for r in reports] == [("toy", 0, False), ("other", 6, True)]
+    assert [(r.table, r.deleted_files, r.error is None) for r in reports] == [("toy", 0, False), ("other", 6, True)]
     assert bench.recorder.clean_failures == [("toy", type(error).__name__)]
     assert bench.recorder.rounds == 1
 
 
 def test_c4_versions_whose_replacement_was_undone_wait_no_longer_whatever_their_retention(bench: Bench):
     old, newer = compacted(bench), compacted(bench, plans=2)[6:]
-    waiting = bench.store.superseded(bench.table)
+    waiting = bench.store.awaiting_deletion(bench.table)
     undone = {d.version.instant for d in waiting if d.version.path in old}
     (Path(bench.table.location) / "undone").write_text(" ".join(undone))
     report = clean(bench, timedelta(days=7), dry_run=True)
-    assert [kept.version.path for kept in report.closed] == old
-    assert bench.store.superseded(bench.table) == waiting, "a dry run changes nothing"
+    assert [kept.version.path for kept in report.no_longer_awaiting] == old
+    assert bench.store.awaiting_deletion(bench.table) == waiting, "a dry run changes nothing"
     report = clean(bench, timedelta(days=7))
-    assert [(kept.version.path, kept.reason) for kept in report.closed] == [(path, "undone") for path in old]
-    assert (report.files, report.kept) == (0, ())
-    assert [d.version.path for d in bench.store.superseded(bench.table)] == newer
+    assert [(kept.version.path, kept.reason) for kept in report.no_longer_awaiting] == [
+        (path, "undone") for path in old
+    ]
+    assert (report.deleted_files, report.kept) == (0, ())
+    assert [d.version.path for d in bench.store.awaiting_deletion(bench.table)] == newer
     assert set(old) <= on_disk(bench), "they are not lakefold's to delete"
     report = clean(bench)
-    assert (report.closed, {v.path for v in report.deleted}) == ((), set(newer))
+    assert (report.no_longer_awaiting, {v.path for v in report.deleted}) == ((), set(newer))
 
 
 def test_p4_versions_go_in_the_order_in_which_they_were_superseded_whatever_their_instants_are_called(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("executors.cleaner._FILES_AT_ONCE", 1)
+    monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", 1)
     seen: list[str] = []
     names = iter(["9", "10", "11"])
     commit, delete = timeline.ToyWriter.commit, timeline.ToyWriter.delete
@@ -238,9 +240,9 @@ def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_wait
     path.write_bytes(content)
     os.utime(path, ns=(0, 1_600_000_000_000_000_000))
     report = clean(bench)
-    assert (report.files, path.read_bytes()) == (5, content)
-    assert [kept.version.path for kept in report.closed] == [old[0]]
-    assert report.closed[0].reason.startswith("another file is at its path")
+    assert (report.deleted_files, path.read_bytes()) == (5, content)
+    assert [kept.version.path for kept in report.no_longer_awaiting] == [old[0]]
+    assert report.no_longer_awaiting[0].reason.startswith("another file is at its path")
     assert bench.store.superseded(bench.table) == []
     assert sum(files for _, files, _ in bench.recorder.deletions) == 5
 
@@ -249,24 +251,24 @@ def test_p7_what_is_left_to_the_tables_own_expiry_is_not_freed_and_waits_no_long
     with bench_on("sqlite", ExpiringCase(), request, tmp_path) as bench:
         for _ in range(2):
             bench.request()
-            assert bench.run().result is Result.COMPLETED
-        *first, one, other = [due.version for due in bench.store.superseded(bench.table)]
+            assert bench.run().result is RunResult.COMPLETED
+        *first, one, other = [due.version for due in bench.store.awaiting_deletion(bench.table)]
         rows, freed = bench.rows(), sum(version.bytes for version in first)
         caplog.set_level("INFO", logger="executors.cleaner")
         report = clean(bench)
         assert (report.deleted, report.bytes_freed, report.kept, report.error) == (tuple(first), freed, (), None)
-        assert [(kept.version, kept.reason) for kept in report.closed] == [
+        assert [(kept.version, kept.reason) for kept in report.no_longer_awaiting] == [
             (version, "left to the table's own expiry, which keeps 2 versions") for version in (one, other)
         ]
         (told,) = [line for line in caplog.records if "2 superseded files stay" in line.getMessage()]
         assert told.levelname == "INFO", "that is how such tables delete"
         assert bench.recorder.deletions == [("toy", len(first), freed)]
         assert bench.store.table_state("toy").freed_bytes == freed
-        assert (bench.store.superseded(bench.table), bench.store.deletion_days({NOW: ["toy"]})) == ([], [])
+        assert (bench.store.awaiting_deletion(bench.table), bench.store.deletion_days({NOW: ["toy"]})) == ([], [])
         assert bench.unowned() == ()
         assert clean(bench) == CleanReport(table="toy")
         bench.request()
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         clean(bench)
         assert bench.stored().keys().isdisjoint({one.path, other.path}), "the next expiry has them"
         assert (bench.store.table_state("toy").freed_bytes, bench.rows()) == (freed, rows)
@@ -277,24 +279,24 @@ def test_p7_a_row_without_time_or_size_from_before_is_deleted_by_its_path(bench:
     with sqlite3.connect(bench.home / "lakefold.db") as connection:
         connection.execute("UPDATE superseded_version SET modified_at_ms = NULL, bytes = 0")
     connection.close()
-    assert clean(bench).files == len(old)
+    assert clean(bench).deleted_files == len(old)
 
 
 def test_p7_a_deletion_is_marked_before_the_first_file_goes_and_the_mark_outlives_a_crash(bench: Bench):
     compacted(bench)
 
     def crash() -> None:
-        assert all(due.deleting_at for due in bench.store.superseded(bench.table)), "marked before"
+        assert all(due.deletion_begun_at for due in bench.store.awaiting_deletion(bench.table)), "marked before"
         raise SystemExit("killed")
 
-    assert not any(due.deleting_at for due in bench.store.superseded(bench.table))
+    assert not any(due.deletion_begun_at for due in bench.store.awaiting_deletion(bench.table))
     bench.format.hooks["delete_file"] = crash
     with pytest.raises(SystemExit):
         clean(bench)
-    begun = [due.deleting_at for due in bench.store.superseded(bench.table)]
+    begun = [due.deletion_begun_at for due in bench.store.awaiting_deletion(bench.table)]
     assert len(begun) == 6
     bench.format.hooks.clear()
-    assert clean(bench).files == 6
+    assert clean(bench).deleted_files == 6
 
 
 def test_p7_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(bench: Bench):
@@ -303,12 +305,12 @@ def test_p7_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the
 
     def sleep() -> None:
         bench.format.hooks.clear()
-        assert clean(bench).files == len(old), "by another process"
+        assert clean(bench).deleted_files == len(old), "by another process"
         path.write_bytes(b"a writer uses the name again")
 
     bench.format.hooks["delete"] = sleep
     report = clean(bench)
-    assert (report.files, path.read_bytes()) == (0, b"a writer uses the name again")
+    assert (report.deleted_files, path.read_bytes()) == (0, b"a writer uses the name again")
     assert {kept.reason for kept in report.kept} == {"another process has deleted some of these files meanwhile"}
 
 
@@ -318,17 +320,17 @@ def test_p10_where_the_table_has_no_lock_cleaner_and_plans_keep_out_of_each_othe
     timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))
     plan = bench.request(partitions=["dt=0"])
     report = clean(bench)
-    assert (report.files, len(report.kept)) == (0, 6), "what one commit replaced goes as a whole"
+    assert (report.deleted_files, len(report.kept)) == (0, 6), "what one commit replaced goes as a whole"
     assert {kept.reason for kept in report.kept} == {"partition dt=0 is held by a plan or the sweep"}
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
 
     def plan_there() -> None:
-        with pytest.raises(PartitionsTaken, match="by the cleaner"):
+        with pytest.raises(PartitionsLocked, match="by the cleaner"):
             bench.request(partitions=["dt=1"])
         bench.format.hooks.clear()
 
     bench.format.hooks["delete_file"] = plan_there
-    assert (clean(bench).files, bench.format.hooks) == (len(old) + 2, {})
+    assert (clean(bench).deleted_files, bench.format.hooks) == (len(old) + 2, {})
     assert bench.request(partitions=["dt=1"]).plan_id != plan.plan_id, "the cleaner gave it back"
 
 
@@ -337,15 +339,15 @@ class Moving(timeline.ToyFormat):
 
     capabilities = timeline.ToyFormat.capabilities - {Capability.TABLE_LOCK}
 
-    def standing(self, table: TableRef, moved: object) -> dict[str, Any]:
+    def inspect_locations(self, table: TableRef, relocated: object) -> dict[str, Any]:
         return {}
 
-    def made(self, table: TableRef, staged: object) -> tuple[()]:
+    def applied_commits(self, table: TableRef, staged: object) -> tuple[()]:
         return ()
 
 
 def test_p10_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_keeps_no_superseded_file(tmp_path: Path):
-    assert isinstance(Moving(), LeavesPlaces)
+    assert isinstance(Moving(), RelocatesPartitions)
     with bench_at(tmp_path, case=TimelineCase(format=Moving())) as bench:
         old, during = compacted(bench), list[Any]()
         timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))
@@ -357,14 +359,14 @@ def test_p10_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_ke
             bench.format.hooks.clear()
 
         bench.format.hooks["delete_file"] = claimed_meanwhile
-        assert clean(bench).files == len(old)
-        assert bench.run(during[0]).result is Result.COMPLETED
+        assert clean(bench).deleted_files == len(old)
+        assert bench.run(during[0]).result is RunResult.COMPLETED
         timeline_tables.write(bench.table, "dt=0", files.rows(20_000, 20_001))
         bench.request(partitions=["dt=0"])
         bench.claim()
         report = clean(bench)
         assert {kept.reason for kept in report.kept} == {"partition dt=0 is held by a plan or the sweep"}
-        assert report.files == 0
+        assert report.deleted_files == 0
 
 
 def test_a_partition_that_the_sweep_has_to_see_to_is_given_back_at_once_and_left_alone_for_the_round(
@@ -373,22 +375,22 @@ def test_a_partition_that_the_sweep_has_to_see_to_is_given_back_at_once_and_left
     bench.format.capabilities -= {Capability.TABLE_LOCK}
     for partition in ("dt=0", "dt=1"):
         bench.request(partitions=[partition])
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
     asked = list[set[str]]()
 
     def awaiting_sweep(*_: object, partitions: set[str], **__: object) -> dict[str, str]:
         asked.extend([set(partitions)] if partitions else [])
         return {"dt=0": "a file was added"} if "dt=0" in partitions else {}
 
-    monkeypatch.setattr("executors.cleaner.awaiting_sweep", awaiting_sweep)
+    monkeypatch.setattr("executors.cleaner.partitions_awaiting_sweep", awaiting_sweep)
     others = list[set[str]]()
-    keeper = Keeper(kind=KeeperKind.SWEEP, name="a round")
+    keeper = LockOwner(kind=LockOwnerKind.SWEEP, name="a round")
     bench.format.hooks["delete_file"] = lambda: others.append(
-        set(bench.store.keep(bench.table, ["dt=0", "dt=1"], keeper))
+        set(bench.store.lock_partitions(bench.table, ["dt=0", "dt=1"], keeper))
     )
     report = clean(bench)
     assert {kept.reason for kept in report.kept} == {"the sweep comes first: a file was added"}
     assert {version.partition for version in report.deleted} == {"dt=1"}
     assert (asked[0], [one for one in asked[1:] if one != {"dt=1"}]) == ({"dt=0", "dt=1"}, [])
     assert others == [{"dt=0"}] * len(report.deleted)
-    assert bench.store.keep(bench.table, ["dt=0", "dt=1"], keeper) == {"dt=0", "dt=1"}
+    assert bench.store.lock_partitions(bench.table, ["dt=0", "dt=1"], keeper) == {"dt=0", "dt=1"}

@@ -11,8 +11,8 @@ from toys import versions
 from toys.bench import bench_at
 from toys.cases import VersionsCase
 
-from executors.outcome import Result
-from lake.locations import file_at
+from executors.outcome import RunResult
+from lake.locations import resolve_path
 from lake.plan import Commit
 from lake.ports import Rewrite
 
@@ -27,7 +27,7 @@ class LeavesFiles(versions.VersionsFormat):
         def named(rewrite: Rewrite) -> Commit:
             made = commit(rewrite)
             return replace(
-                made, superseded=tuple(replace(one, path=file_at(location, one.path)) for one in made.superseded)
+                made, superseded=tuple(replace(one, path=resolve_path(location, one.path)) for one in made.superseded)
             )
 
         writer.commit = named  # type: ignore[method-assign]
@@ -39,16 +39,16 @@ def test_replaced_files_are_looked_for_where_the_format_says_that_they_are(tmp_p
     with bench_at(tmp_path, case=VersionsCase(format=format_)) as bench:
         before = Path(bench.table.location)
         bench.request()
-        assert bench.run().result is Result.COMPLETED
-        old = [before / due.version.path for due in bench.store.superseded(bench.table)]
+        assert bench.run().result is RunResult.COMPLETED
+        old = [before / due.version.path for due in bench.store.awaiting_deletion(bench.table)]
         # The metadata alone is elsewhere, or the directory has another name.
         now = before.with_name("elsewhere")
         (shutil.copytree if leaves else shutil.move)(before, now, **({"ignore": _data} if leaves else {}))
         bench.table = replace(bench.table, location=str(now))
-        bench.store.register(bench.table, "compact")
+        bench.store.register_table(bench.table, "compact")
         sizes = sum(path.stat().st_size for path in (old if leaves else map(now.joinpath, _below(before, old))))
         report = bench.clean()
-        assert (report.files, report.bytes_freed) == (len(old), sizes)
+        assert (report.deleted_files, report.bytes_freed) == (len(old), sizes)
         assert not any(path.exists() for path in [*old, *map(now.joinpath, _below(before, old))])
 
 

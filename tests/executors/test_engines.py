@@ -15,23 +15,25 @@ from toys.cases import VersionsCase
 from toys.engine import CopyRows
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
-from executors.outcome import Result
-from lake.engines import Task, choose, notes, task_of
+from executors.engines.backends import InProcessBackend
+from executors.outcome import RunResult
+from lake.engines import RewriteTask, build_task, choose_engines, engine_notes
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import FileSlice, TableRef
-from lake.plan import ClusteringGroup, Progress, RewriteOptions, Step
+from lake.plan import ClusteringGroup, RewriteOptions, RewriteProgress, Step
 from service.store.views import StoreSettings
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
-TASKS = [Task(group=n, inputs=(f"/lake/{n}.parquet",), outputs=(f"/lake/new{n}.parquet",), bytes=1) for n in range(3)]
+TASKS = [
+    RewriteTask(group=n, inputs=(f"/lake/{n}.parquet",), outputs=(f"/lake/new{n}.parquet",), bytes=1) for n in range(3)
+]
 STITCH = CopyRows("stitch", refuses=["1.parquet"])
 
 
 def test_p1_each_group_gets_the_first_engine_that_can_and_the_others_obstacles_are_its_reason():
-    choices = choose(TASKS, [STITCH, CopyRows("arrow")], OPTIONS, "t")
+    choices = choose_engines(TASKS, [STITCH, CopyRows("arrow")], OPTIONS, "t")
     assert {group: choice.engine.name for group, choice in choices.items()} == {0: "stitch", 1: "arrow", 2: "stitch"}
-    assert notes(choices) == (
+    assert engine_notes(choices) == (
         "engine stitch (2 groups): the fastest that there is",
         "engine arrow (1 group): stitch can't: /lake/1.parquet is not for it",
     )
@@ -39,20 +41,20 @@ def test_p1_each_group_gets_the_first_engine_that_can_and_the_others_obstacles_a
 
 def test_p1_an_engine_that_is_set_rewrites_all_or_the_plan_is_refused():
     engines = [STITCH, CopyRows("arrow")]
-    chosen = choose(TASKS, engines, replace(OPTIONS, engine="arrow"), "t")
-    assert notes(chosen) == ("engine arrow (3 groups): as set",)
+    chosen = choose_engines(TASKS, engines, replace(OPTIONS, engine="arrow"), "t")
+    assert engine_notes(chosen) == ("engine arrow (3 groups): as set",)
     with pytest.raises(Rejected, match=r"t: engine = stitch can't rewrite this plan: .*; or set engine = auto"):
-        choose(TASKS, engines, replace(OPTIONS, engine="stitch"), "t")
+        choose_engines(TASKS, engines, replace(OPTIONS, engine="stitch"), "t")
     answer = "engine = spark is not available for this table; set engine to one of auto, stitch"
     with pytest.raises(Rejected, match=answer):
-        choose(TASKS, engines, replace(OPTIONS, engine="spark"), "t")
+        choose_engines(TASKS, engines, replace(OPTIONS, engine="spark"), "t")
 
 
 def test_p1_groups_that_no_engine_can_rewrite_are_left_out_together_and_their_files_left_alone():
     with pytest.raises(
         Conflict, match=r"t: no engine can rewrite its files \(stitch can't: .* is not for it\)"
     ) as raised:
-        choose(TASKS, [CopyRows("stitch", refuses=["1.parquet", "2.parquet"])], OPTIONS, "t")
+        choose_engines(TASKS, [CopyRows("stitch", refuses=["1.parquet", "2.parquet"])], OPTIONS, "t")
     assert [(one.group, one.quarantine) for one in raised.value.args[1]] == [
         (1, ("/lake/1.parquet",)),
         (2, ("/lake/2.parquet",)),
@@ -67,29 +69,29 @@ def test_a_slice_with_deltas_is_no_task_for_an_engine():
         ClusteringGroup(partition="p", slices=slices, output_files=1)
         for slices in ((whole, elsewhere), (whole, replace(whole, log_files=("1.log",))), (replace(whole, path=None),))
     ]
-    task = task_of(table, 0, groups[0], ["/lake/t/new"], schema="{}")
+    task = build_task(table, 0, groups[0], ["/lake/t/new"], schema="{}")
     inputs = ("/lake/t/p/1.parquet", "/other/2.parquet")
-    assert task == Task(group=0, inputs=inputs, outputs=("/lake/t/new",), bytes=2, schema="{}")
+    assert task == RewriteTask(group=0, inputs=inputs, outputs=("/lake/t/new",), bytes=2, schema="{}")
     with pytest.raises(
         Rejected, match=r"^t: slice 1 of partition 'p' has deltas \(1.log\), which engines do not read$"
     ):
-        task_of(table, 1, groups[1], ["/lake/t/new"])
+        build_task(table, 1, groups[1], ["/lake/t/new"])
     with pytest.raises(Rejected, match=r"^t: slice 1 of partition 'p' has no data file"):
-        task_of(table, 2, groups[2], ["/lake/t/new"])
+        build_task(table, 2, groups[2], ["/lake/t/new"])
 
 
 def test_p1_without_any_engine_a_plan_is_refused():
     with pytest.raises(Rejected, match="t: there is no engine to rewrite its files"):
-        choose(TASKS, [], OPTIONS, "t")
+        choose_engines(TASKS, [], OPTIONS, "t")
 
 
 def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     before, plan = bench.rows(), bench.request()
     first = versions.newest(bench.table)["files"][0]["path"]
-    assert bench.run(engines=[CopyRows("stitch", refuses=[first]), CopyRows("arrow")]).result is Result.COMPLETED
+    assert bench.run(engines=[CopyRows("stitch", refuses=[first]), CopyRows("arrow")]).result is RunResult.COMPLETED
     assert bench.rows() == before
-    told = [event.reason for event in bench.store.events(plan.plan_id)]
+    told = [event.reason for event in bench.store.plan_events(plan.plan_id)]
     assert "engine stitch (1 group): the fastest that there is" in told
     assert any(line.startswith("engine arrow (1 group): stitch can't: ") for line in told)
     bench.store.close()
@@ -99,7 +101,7 @@ class Counting(CopyRows):
     """Counts five seconds for each group."""
 
     def rewrite(self, tasks, options, report, cancelled):
-        report(Progress(bytes_done=0, bytes_total=1, cpu_seconds=5.0 * len(tasks)))
+        report(RewriteProgress(bytes_done=0, bytes_total=1, cpu_seconds=5.0 * len(tasks)))
         yield from super().rewrite(tasks, options, report, cancelled)
 
 
@@ -107,7 +109,7 @@ def test_a_rewrite_that_fails_leaves_its_time_and_what_was_counted_of_it(tmp_pat
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     plan = bench.request()
     bench.format.hooks["rewritten"] = raising(Transient("a node went away"))
-    assert bench.run(engines=[Counting()], heartbeat=timedelta(hours=1)).result is Result.REQUEUED
+    assert bench.run(engines=[Counting()], heartbeat=timedelta(hours=1)).result is RunResult.REQUEUED
     view = bench.store.plan(plan.plan_id)
     assert view.milliseconds.keys() >= {Step.PREPARE, Step.REWRITE}
     assert view.cpu_measured
@@ -119,7 +121,7 @@ def test_a_rewrite_that_is_done_again_without_some_groups_adds_to_what_was_count
     plan = bench.request()
     broken = place(f"{bench.table.location}/{plan.groups[1].slices[0].path}")
     broken.write_bytes(broken.read_bytes()[:-100])
-    assert bench.run(engines=[Counting()]).result is Result.COMPLETED
+    assert bench.run(engines=[Counting()]).result is RunResult.COMPLETED
     view = bench.store.plan(plan.plan_id)
     assert [group.number for group in view.left_out] == [1]
     others = sum(took for step, took in view.milliseconds.items() if step not in (Step.START, Step.REWRITE))
@@ -132,7 +134,9 @@ def test_the_cpu_time_that_an_engine_counts_ends_up_with_its_plan(tmp_path: Path
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(cores_per_plan=2.0), VersionsCase())
     plan = bench.request(partitions=["dt=0"])
     began = time.process_time()
-    assert bench.run(engines=(ArrowEngine(InProcess(1)) if counts else CopyRows(),)).result is Result.COMPLETED
+    assert (
+        bench.run(engines=(ArrowEngine(InProcessBackend(1)) if counts else CopyRows(),)).result is RunResult.COMPLETED
+    )
     used, view = time.process_time() - began, bench.store.plan(plan.plan_id)
     others = 2 * sum(took for step, took in view.milliseconds.items() if step not in (Step.START, Step.REWRITE))
     rewriting = 1000 * view.used_cpu_seconds - others

@@ -13,7 +13,7 @@ import pytest
 from waiting import suspend
 
 from executors import jars
-from executors.jars import provided
+from executors.jars import settings_with_jars
 from lake.errors import Transient
 
 #: seconds of patience that nobody shows here
@@ -52,15 +52,15 @@ def fetch(place: Path, name: str = "a_b-1.jar") -> str:
 
 
 def fill(conf: dict[str, str]) -> None:
-    with provided(conf) as (chosen, found):
+    with settings_with_jars(conf) as (chosen, found):
         found(f"/own.jar,{fetch(Path(chosen['spark.jars.ivy']))}")
 
 
 def test_a_cache_that_has_everything_is_named_file_by_file(conf: dict[str, str], tmp_path: Path) -> None:
-    with provided(conf) as (chosen, found):
+    with settings_with_jars(conf) as (chosen, found):
         assert chosen == conf
         found(f"/own.jar,{fetch(tmp_path / 'ivy')}")
-    with provided(conf) as (chosen, _):
+    with settings_with_jars(conf) as (chosen, _):
         assert chosen == {
             "spark.jars.ivy": conf["spark.jars.ivy"],
             "spark.jars": f"/own.jar,{tmp_path}/ivy/jars/a_b-1.jar",
@@ -79,14 +79,14 @@ def test_a_cache_that_lost_something_or_has_other_packages_is_filled_again(
         jar.write_bytes(b"cla")
     else:
         conf = conf | {"spark.jars.packages": "a:b:2"}
-    with provided(conf) as (chosen, _):
+    with settings_with_jars(conf) as (chosen, _):
         assert chosen == conf
 
 
 def test_versions_that_change_are_asked_for_each_time(conf: dict[str, str]) -> None:
     conf["spark.jars.packages"] = "a:b:1-SNAPSHOT"
     fill(conf)
-    with provided(conf) as (chosen, _):
+    with settings_with_jars(conf) as (chosen, _):
         assert chosen == conf
 
 
@@ -94,13 +94,13 @@ def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(conf: d
     go_on, inside = threading.Event(), []
 
     def hold() -> None:
-        with provided(conf) as (chosen, found):
+        with settings_with_jars(conf) as (chosen, found):
             inside.append("fills")
             go_on.wait(10)
             found(fetch(Path(chosen["spark.jars.ivy"])))
 
     def follow() -> None:
-        with provided(conf) as (chosen, _):
+        with settings_with_jars(conf) as (chosen, _):
             inside.append("fills" if "spark.jars.packages" in chosen else "reads")
 
     first, second = threading.Thread(target=hold), threading.Thread(target=follow)
@@ -121,11 +121,11 @@ def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(conf: d
 def test_c6_a_process_stopped_while_it_holds_the_cache_holds_up_nobody(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", complete: bool, monkeypatch, caplog
 ) -> None:
-    monkeypatch.setattr(jars, "PATIENCE_SECONDS", UNHEARD_OF if complete else 0.5)
+    monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", UNHEARD_OF if complete else 0.5)
     if complete:
-        jars._note(tmp_path / "ivy", conf, fetch(tmp_path / "ivy"))
+        jars._write_manifest(tmp_path / "ivy", conf, fetch(tmp_path / "ivy"))
     began = time.monotonic()
-    with provided(conf) as (chosen, found):
+    with settings_with_jars(conf) as (chosen, found):
         found(fetch(Path(chosen["spark.jars.ivy"])))
     if complete:
         assert time.monotonic() - began < UNHEARD_OF
@@ -134,9 +134,9 @@ def test_c6_a_process_stopped_while_it_holds_the_cache_holds_up_nobody(
     assert chosen == conf | {"spark.jars.ivy": f"{tmp_path}/ivy.2"}
     told = f"{tmp_path}/ivy is being filled by process {stopped.pid} on {os.uname().nodename} since "
     assert any(told in message for message in caplog.messages)
-    monkeypatch.setattr(jars, "PATIENCE_SECONDS", UNHEARD_OF)
+    monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", UNHEARD_OF)
     began = time.monotonic()
-    with provided(conf) as (chosen, _):
+    with settings_with_jars(conf) as (chosen, _):
         assert chosen["spark.jars"].endswith(f",{tmp_path}/ivy.2/jars/a_b-1.jar")
     assert time.monotonic() - began < UNHEARD_OF, "what the second cache has need not be waited for in the first"
 
@@ -145,10 +145,10 @@ def test_c6_a_process_stopped_while_it_holds_the_cache_holds_up_nobody(
 def test_c6_where_both_caches_are_held_the_start_fails_in_time_and_says_by_whom(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", monkeypatch
 ) -> None:
-    monkeypatch.setattr(jars, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", 0.3)
     with (
-        provided(conf),
+        settings_with_jars(conf),
         pytest.raises(Transient, match=rf"ivy is being filled by process {stopped.pid} on .*ivy.2 is being filled by"),
-        provided(conf),
+        settings_with_jars(conf),
     ):
         pass

@@ -12,8 +12,8 @@ from toys import timeline
 from toys.bench import QUICK, Bench, raising
 from toys.cases import no_spark
 
-from executors.outcome import Result
-from executors.rescue import rescue_one, sweep
+from executors.outcome import RunResult
+from executors.rescue import sweep_table, take_over_one
 from lake.errors import Rejected, TableGone
 from lake.plan import Claim, Plan
 
@@ -33,7 +33,7 @@ def sleeper(bench: Bench) -> tuple[Plan, Claim, Callable[[], None]]:
 
 def recorded(bench: Bench, plan: Plan) -> tuple[str, int, int]:
     """How the plan ended, its commits, and how many of its files wait for their deletion."""
-    return bench.state(plan), bench.commits(plan), len(bench.store.superseded(bench.table))
+    return bench.state(plan), bench.commits(plan), len(bench.store.awaiting_deletion(bench.table))
 
 
 @pytest.mark.parametrize("moment", ["pending", "discard"])
@@ -46,7 +46,7 @@ def test_f5_a_commit_that_lands_after_the_table_was_asked_is_recorded_by_the_res
         bench.store.request_cancel(plan.plan_id, "operator", "not today")
     bench.expire()
     bench.format.hooks[moment] = commit
-    assert bench.rescue().result is Result.COMPLETED
+    assert bench.rescue().result is RunResult.COMPLETED
     assert recorded(bench, plan) == ("completed", 1, 6)
     assert bench.store.plan(plan.plan_id).cancel_reason is None
 
@@ -55,10 +55,10 @@ def test_f5_a_commit_of_an_earlier_epoch_that_lands_under_the_next_attempt_is_re
     before = bench.rows()
     plan, _, commit = sleeper(bench)
     bench.expire()
-    claim = bench.store.expired("second")
+    claim = bench.store.take_over_expired("second")
     assert claim is not None
     bench.format.hooks["discard"] = commit
-    assert bench.run(claim).result is Result.COMPLETED
+    assert bench.run(claim).result is RunResult.COMPLETED
     assert (recorded(bench, plan), bench.rows()) == (("completed", 1, 6), before)
 
 
@@ -81,14 +81,14 @@ def test_f5_a_lake_that_is_not_mounted_or_forbidden_is_no_answer_and_the_plan_st
         bench.format.hooks |= {"committed": refused, "pending": refused}
     for _ in range(4):  # more often than a plan has attempts
         bench.expire()
-        assert bench.rescue().result is Result.INFLIGHT
+        assert bench.rescue().result is RunResult.INFLIGHT
         assert bench.state(plan) == "inflight"
     bench.format.hooks.clear()
     if away.exists():
         here.rmdir()
         shutil.move(away, here)
     bench.expire()
-    assert bench.rescue().result is Result.COMPLETED
+    assert bench.rescue().result is RunResult.COMPLETED
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
@@ -104,19 +104,19 @@ def test_a_plan_of_a_table_that_is_gone_for_good_ends_when_an_operator_cancels_i
     for _ in range(6):  # more often than a plan has attempts
         bench.expire()
         stays = bench.rescue()
-        assert (stays.result, bench.state(plan)) == (Result.INFLIGHT, "inflight")
+        assert (stays.result, bench.state(plan)) == (RunResult.INFLIGHT, "inflight")
     assert stays.error.endswith(f"no table; to give it up: lakefold plans cancel {plan.plan_id}")
     bench.store.request_cancel(plan.plan_id, "ada", "the table was dropped")
     bench.expire()
     ended_now = bench.rescue()
     assert (ended_now.result, ended_now.error) == (
-        Result.CANCELLED,
+        RunResult.CANCELLED,
         f"cancelled as requested, the table is gone: {here}: no table",
     )
-    assert bench.store.held_partitions("toy") == {}
+    assert bench.store.locked_partitions("toy") == {}
     bench.format.hooks.clear()
     shutil.move(away, here)
-    sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark)
+    sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark)
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
@@ -125,18 +125,18 @@ def test_f5_a_table_that_can_not_be_asked_after_the_withdrawal_keeps_the_plan_in
     bench.expire()
     gone = raising(Rejected("no such directory"))
     bench.format.hooks["discard"] = lambda: bench.format.hooks.update(committed=gone)
-    assert bench.rescue().result is Result.INFLIGHT
+    assert bench.rescue().result is RunResult.INFLIGHT
     assert bench.state(plan) == "inflight"
     bench.format.hooks.clear()
     bench.expire()
-    assert bench.rescue().result is Result.REQUEUED
+    assert bench.rescue().result is RunResult.REQUEUED
 
 
 def test_f5_a_first_attempt_that_never_came_to_its_commit_needs_no_answer_to_end(bench: Bench):
     plan = bench.request()
     gone = raising(Rejected("no such directory"))
     bench.format.hooks |= {"committed": gone, "pending": gone, "open": gone}
-    assert bench.run().result is Result.FAILED
+    assert bench.run().result is RunResult.FAILED
     assert bench.state(plan) == "failed"
 
 
@@ -148,9 +148,9 @@ def test_f5_an_executor_without_an_adapter_of_the_format_leaves_a_plan_that_may_
     def unknown(_: str) -> Any:
         raise Rejected("no table format toy")
 
-    outcome = rescue_one("older", formats=unknown, store=bench.store, spark=no_spark, ask_again=QUICK)
+    outcome = take_over_one("older", formats=unknown, store=bench.store, spark=no_spark, retry_delays=QUICK)
     assert outcome is not None
-    assert (outcome.result, bench.state(plan)) == (Result.INFLIGHT, "inflight")
+    assert (outcome.result, bench.state(plan)) == (RunResult.INFLIGHT, "inflight")
 
 
 def ended(bench: Bench, how: str) -> tuple[Plan, Callable[[], None]]:
@@ -171,7 +171,7 @@ def test_f5_a_plan_that_ended_although_its_commit_is_in_the_table_is_put_right_b
     assert recorded(bench, plan) == (how, 1, 0)
     bench.format.hooks["open"] = raising(AssertionError("no session is needed to ask"))
     for _ in range(2):
-        assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+        assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
         assert recorded(bench, plan) == ("completed", 1, 6)
     view = bench.store.plan(plan.plan_id)
     assert (view.error, view.files_before, view.files_after) == (None, 6, 2)
@@ -183,19 +183,19 @@ def test_f5_a_plan_put_right_takes_no_partition_from_the_plan_that_has_it_now(be
     plan, commit = ended(bench, "failed")
     other = bench.request()
     commit()
-    sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark)
+    sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark)
     assert recorded(bench, plan) == ("completed", 1, 6)
-    assert set(bench.store.held_partitions("toy").values()) == {other.plan_id}
-    assert bench.run().result is Result.CANCELLED, "its inputs are replaced"
+    assert set(bench.store.locked_partitions("toy").values()) == {other.plan_id}
+    assert bench.run().result is RunResult.CANCELLED, "its inputs are replaced"
 
 
 def test_f5_a_failed_plan_that_was_retried_records_its_commit_when_it_is_claimed(bench: Bench):
     plan, commit = ended(bench, "failed")
     bench.store.retry(plan.plan_id, "operator")
     commit()
-    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
     assert bench.state(plan) == "requested"
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
@@ -221,19 +221,19 @@ class Deaf:
 def test_a_completion_whose_answer_was_lost_is_found_done_and_reported_as_completed(bench: Bench):
     plan, claim = bench.request(), bench.claim()
     outcome = bench.run(claim, store=Deaf(bench.store, "complete"))
-    assert outcome.result is Result.COMPLETED
+    assert outcome.result is RunResult.COMPLETED
     assert recorded(bench, plan) == ("completed", 1, 6)
     assert bench.recorder.finished == [("completed", "")]
-    assert len([e for e in bench.store.events(plan.plan_id) if e.to_state == "completed"]) == 1
+    assert len([e for e in bench.store.plan_events(plan.plan_id) if e.to_state == "completed"]) == 1
 
 
 def test_c6_a_cancel_that_came_too_late_leaves_nothing_but_its_event(bench: Bench):
     plan = bench.request()
     bench.format.hooks["commit"] = lambda: bench.store.request_cancel(plan.plan_id, "ada", "cancelled by hand") and None
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     view = bench.store.plan(plan.plan_id)
     assert (view.error, view.cancel_reason, view.cancel_requested_by) == (None, None, None)
-    reasons = [event.reason for event in bench.store.events(plan.plan_id)]
+    reasons = [event.reason for event in bench.store.plan_events(plan.plan_id)]
     assert "cancel requested: cancelled by hand" in reasons
     assert reasons[-1].endswith("; the cancel came too late")
 
@@ -248,12 +248,12 @@ def test_f5_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_ove
 
     def wait_for_the_lock(writer: Any, *arguments: Any) -> Any:
         bench.expire()
-        while bench.store.expired("second") is None:  # renewed in between
+        while bench.store.take_over_expired("second") is None:  # renewed in between
             bench.expire()
         time.sleep(0.06)  # longer than a heartbeat
         writer.fence()
         return go_on(writer, *arguments)
 
     monkeypatch.setattr(timeline.ToyWriter, step, wait_for_the_lock)
-    assert bench.run(claim).result is Result.LOST
+    assert bench.run(claim).result is RunResult.LEASE_LOST
     assert (bench.commits(plan), bench.pending(), bench.unowned()) == (0, {}, ())

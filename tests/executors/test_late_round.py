@@ -13,12 +13,12 @@ from late_case import PARTITION, PLACE, MovedTable
 from store_plans import sql
 from waiting import wait_for
 
-from executors.late_round import LateReport
+from executors.late_round import SweepReport
 from lake.formats.hive import commits
-from lake.local_files import LocalFiles
+from lake.local_files import LocalFileIO
 from lake.plan import Commit, SupersededVersion
 from service.store import Store
-from service.store.places import Places
+from service.store.places import RelocationJournal
 
 
 @pytest.fixture
@@ -35,19 +35,19 @@ def test_a_round_that_slept_until_its_hold_had_run_out_does_not_get_it_back_alth
     def hours() -> None:
         table.put(f"{PARTITION}/g", "later")
         table.hours_pass()
-        assert table.swept().carried == 2
+        assert table.swept().copied == 2
         assert not table.held()
 
     table.hooks["before_take_back"] = hours
-    assert table.swept() == LateReport()
+    assert table.swept() == SweepReport()
     assert (table.rows(), table.held()) == (["late", "later", "rows"], False)
-    assert (table.swept(), table.rows()) == (LateReport(), ["late", "later", "rows"])
+    assert (table.swept(), table.rows()) == (SweepReport(), ["late", "later", "rows"])
 
 
 def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwhile(
     table: MovedTable, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("executors.keeping._RENEWED_EVERY_SECONDS", 0.005)
+    monkeypatch.setattr("executors.keeping._RENEW_INTERVAL_SECONDS", 0.005)
     until = "SELECT expires_at_ms FROM live_partition"
 
     def copies_for_a_while() -> None:
@@ -57,7 +57,7 @@ def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwh
 
     table.put(f"{PARTITION}/f", "late")
     table.hooks["copied"] = copies_for_a_while
-    assert (table.swept().carried, table.rows()) == (1, ["late", "rows"])
+    assert (table.swept().copied, table.rows()) == (1, ["late", "rows"])
 
 
 def dropped(table: MovedTable) -> None:
@@ -76,10 +76,10 @@ def made_anew(table: MovedTable) -> None:
 def test_rows_that_are_dropped_while_they_go_home_do_not_come_back_with_the_partition(table: MovedTable, moment: str):
     table.cleaned()
     table.hooks[moment] = lambda: dropped(table)
-    assert table.brought_home() == LateReport()
+    assert table.brought_home() == SweepReport()
     assert list((table.root / PARTITION).iterdir()) == [], "nobody sees them, and nobody is to"
     made_anew(table)
-    assert (table.swept(), table.rows(), table.halted()) == (LateReport(), ["new"], None)
+    assert (table.swept(), table.rows(), table.halted()) == (SweepReport(), ["new"], None)
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
@@ -94,8 +94,8 @@ def test_rows_that_are_dropped_while_a_round_that_dies_takes_them_home_do_not_co
     dropped(table)
     made_anew(table)
     assert set(table.rows()) == {"rows", "new"}
-    assert (table.swept(), table.rows(), table.halted()) == (LateReport(), ["new"], None)
-    assert table.swept() == LateReport()
+    assert (table.swept(), table.rows(), table.halted()) == (SweepReport(), ["new"], None)
+    assert table.swept() == SweepReport()
 
 
 @pytest.mark.parametrize("moment", ["take_back", "show", "copied"])
@@ -109,12 +109,12 @@ def test_a_round_that_slept_right_before_it_touches_a_copy_touches_none_that_ano
     def hours() -> None:
         (table.root / PARTITION / "g").unlink(missing_ok=True)
         table.hours_pass()
-        assert (table.swept().carried, table.rows()) == (1, ["late", "rows"])
+        assert (table.swept().copied, table.rows()) == (1, ["late", "rows"])
 
     table.hooks[moment] = hours
-    assert table.swept() == LateReport()
+    assert table.swept() == SweepReport()
     assert (table.rows(), table.halted()) == (["late", "rows"], None)
-    assert (table.swept(), table.rows()) == (LateReport(), ["late", "rows"])
+    assert (table.swept(), table.rows()) == (SweepReport(), ["late", "rows"])
 
 
 def test_a_copy_that_a_sleeping_round_shows_while_another_one_is_about_to_make_its_own_is_not_seen_beside_it(
@@ -131,12 +131,12 @@ def test_a_copy_that_a_sleeping_round_shows_while_another_one_is_about_to_make_i
 
         table.hours_pass()
         table.hooks["before_take_back"] = sleeper_goes_on
-        assert table.swept() == LateReport(), "it can't tell whether somebody has taken that for shown by now"
+        assert table.swept() == SweepReport(), "it can't tell whether somebody has taken that for shown by now"
         assert table.rows() == ["late", "rows"]
 
     table.hooks["show"] = hours
-    assert (table.swept(), awake) == (LateReport(), [None])
-    assert (table.swept().carried, table.rows(), table.swept()) == (1, ["late", "rows"], LateReport())
+    assert (table.swept(), awake) == (SweepReport(), [None])
+    assert (table.swept().copied, table.rows(), table.swept()) == (1, ["late", "rows"], SweepReport())
 
 
 @pytest.mark.parametrize("method", ["begin_carries", "end_carries"])
@@ -144,22 +144,24 @@ def test_what_a_round_that_slept_would_write_into_the_database_does_not_undo_wha
     table: MovedTable, monkeypatch: pytest.MonkeyPatch, method: str
 ):
     table.put(f"{PARTITION}/f", "late")
-    write = getattr(Places, method)
+    write = getattr(RelocationJournal, method)
 
     def hours() -> None:
         table.hours_pass()
         table.swept()
 
-    def slow(store: Places, *arguments: Any) -> None:
+    def slow(store: RelocationJournal, *arguments: Any) -> None:
         table.hook("write")
         write(store, *arguments)
 
-    monkeypatch.setattr(Places, method, slow)
+    monkeypatch.setattr(RelocationJournal, method, slow)
     table.hooks["write"] = hours
-    assert table.swept() == LateReport()
-    (record,) = table.store.moved(table.ref)
-    assert [(carry.done, carry.target.rpartition("/")[2] in table.read()) for carry in record.carries] == [(True, True)]
-    assert (table.swept(), table.rows()) == (LateReport(), ["late", "rows"])
+    assert table.swept() == SweepReport()
+    (record,) = table.store.relocated_partitions(table.ref)
+    assert [(carry.is_done, carry.target.rpartition("/")[2] in table.read()) for carry in record.late_copies] == [
+        (True, True)
+    ]
+    assert (table.swept(), table.rows()) == (SweepReport(), ["late", "rows"])
 
 
 @pytest.mark.parametrize("moment", ["before_move_aside", "move_aside"])
@@ -173,13 +175,13 @@ def test_a_round_that_slept_while_it_moved_a_replaced_file_aside_leaves_what_is_
     def hours() -> None:
         table.hours_pass()
         if swept_meanwhile:
-            assert table.swept().aside == 1
+            assert table.swept().superseded == 1
         made_anew(table)
 
     table.hooks[moment] = hours
     table.swept()
     assert (table.rows(), table.halted()) == (["new"], None)
-    assert (table.swept(), table.rows()) == (LateReport(), ["new"])
+    assert (table.swept(), table.rows()) == (SweepReport(), ["new"])
     aside = [path.read_text() for path in (table.root / ".lakefold/_aside").rglob("*") if path.is_file()]
     assert aside == (["rowsPAR1"] if swept_meanwhile else [])
 
@@ -188,9 +190,9 @@ def test_a_round_that_slept_while_it_moved_a_replaced_file_aside_leaves_what_is_
 def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it_deletes_another_file(
     table: MovedTable, monkeypatch: pytest.MonkeyPatch, told_by: str
 ):
-    delete, clock, slept = LocalFiles.delete, Store.clock, [0.0]
+    delete, clock, slept = LocalFileIO.delete_data_file, Store.clock, [0.0]
 
-    def deleted(files: LocalFiles, path: str) -> None:
+    def deleted(files: LocalFileIO, path: str) -> None:
         delete(files, path)
         if not slept[0]:
             slept[0] = 3600.0
@@ -198,10 +200,10 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
             if told_by == "the hold":
                 table.hours_pass()
 
-    monkeypatch.setattr(LocalFiles, "delete", deleted)
+    monkeypatch.setattr(LocalFileIO, "delete_data_file", deleted)
     monkeypatch.setattr(Store, "clock", lambda store: clock(store) + slept[0])
     (kept, *_) = table.clean().kept
-    assert (list(table.read()), len(table.store.superseded(table.ref))) == (["in-b"], 2)
+    assert (list(table.read()), len(table.store.awaiting_deletion(table.ref))) == (["in-b"], 2)
     assert ("may be somebody else's" if told_by == "the hold" else "was written back") in kept.reason
 
 
@@ -211,11 +213,11 @@ def test_a_replaced_file_that_a_killed_round_had_taken_and_not_put_aside_is_put_
     table = MovedTable(tmp_path, ["000000_0"])
     dropped(table)
     with monkeypatch.context() as killed:
-        killed.setattr("lake.formats.hive.late._keep_aside", mock.Mock(side_effect=SystemExit))
+        killed.setattr("lake.formats.hive.late._finish_archiving", mock.Mock(side_effect=SystemExit))
         with pytest.raises(SystemExit):
             table.swept()
-    assert (table.swept().aside, list((table.root / PARTITION).iterdir())) == (1, [])
-    (waiting,) = table.store.superseded(table.ref)
+    assert (table.swept().superseded, list((table.root / PARTITION).iterdir())) == (1, [])
+    (waiting,) = table.store.awaiting_deletion(table.ref)
     assert (table.root / waiting.version.path).read_text() == "rowsPAR1"
 
 
@@ -239,18 +241,18 @@ def test_a_directory_that_is_there_is_not_taken_for_gone_because_a_name_in_it_le
     """As a file does that its writer removes, or names, while the directory is listed."""
     (table.root / PARTITION / "link").symlink_to("nowhere")
     table.put(f"{PARTITION}/f", "late")
-    assert (table.swept().carried, table.rows(), table.halted()) == (1, ["late", "rows"], None)
+    assert (table.swept().copied, table.rows(), table.halted()) == (1, ["late", "rows"], None)
 
 
 def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_and_not_made(table: MovedTable):
     """Its executor slept before its call, while a round died before its own."""
-    (record,) = table.store.moved(table.ref)
-    begun = replace(record.last, token="back-begun", left=PLACE, place=PARTITION)
-    table.store.begin_move(table.ref, begun, "plan", [])
+    (record,) = table.store.relocated_partitions(table.ref)
+    begun = replace(record.latest, token="back-begun", previous_location=PLACE, location=PARTITION)
+    table.store.begin_relocation(table.ref, begun, "plan", [])
     other = f".lakefold/plan-e2-2/{PARTITION}"
     (table.root / other).mkdir(parents=True)
     made = table.put(f"{other}/part-plan-e2-2-0-0.parquet")
-    move = replace(record.last, token="plan-e2-2", left=PLACE, place=other, files=(made,))
+    move = replace(record.latest, token="plan-e2-2", previous_location=PLACE, location=other, files=(made,))
     replaced = tuple(
         SupersededVersion(
             partition=PARTITION,
@@ -259,13 +261,13 @@ def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_a
             instant="plan-e2-2",
             modified_at=datetime.fromtimestamp(file.modified_ms / 1000, UTC),
         )
-        for file in record.last.files
+        for file in record.latest.files
     )
-    commit = Commit(plan_id="plan", instant="plan-e2-2", epoch=1, outputs=(), superseded=replaced, moves=(move,))
-    table.at = table.place(other, {commits.VERSION: "plan-e2-2"}, made_at=5)
+    commit = Commit(plan_id="plan", instant="plan-e2-2", epoch=1, outputs=(), superseded=replaced, relocations=(move,))
+    table.at = table.place(other, {commits.VERSION_KEY: "plan-e2-2"}, made_at=5)
 
     def recorded(*_: object, **__: object) -> None:
-        table.store.add_moves(table.ref, commit)
+        table.store.add_relocations(table.ref, commit)
 
-    with mock.patch("executors.late_round.record_late", recorded):
-        assert (table.swept(), table.halted()) == (LateReport(), None)
+    with mock.patch("executors.late_round.record_unrecorded_commits", recorded):
+        assert (table.swept(), table.halted()) == (SweepReport(), None)

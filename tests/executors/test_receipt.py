@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from receipt_case import SCHEMA, Case, MergingWriter, NoWriter, set_value, table
 
-from executors.datafiles.parquet import EXACT_BYTES, facts
-from executors.receipt import prove
+from executors.datafiles.parquet import MAX_EXACT_BOUND_BYTES, footer_statistics
+from executors.receipt import verify_rewrite
 from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice
-from lake.plan import ReceiptLevel
+from lake.plan import VerificationLevel
 
 SPARK_LIKE = {
     "version": "1.0",
@@ -28,7 +28,7 @@ SPARK_LIKE = {
 }
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize(
     "options",
     [
@@ -42,7 +42,9 @@ SPARK_LIKE = {
     ],
     ids=["plain", "small row groups", "integer decimals", "no statistics", "few statistics", "old lists", "like Spark"],
 )
-def test_encodings_row_groups_and_order_do_not_matter(tmp_path: Path, level: ReceiptLevel, options: dict[str, Any]):
+def test_encodings_row_groups_and_order_do_not_matter(
+    tmp_path: Path, level: VerificationLevel, options: dict[str, Any]
+):
     case = Case(tmp_path, level)
     case.input(table(range(100)), compression="gzip")
     case.input(table(range(100, 300)), use_dictionary=["name"])
@@ -55,22 +57,22 @@ def test_encodings_row_groups_and_order_do_not_matter(tmp_path: Path, level: Rec
 
 def test_statistics_that_writers_cut_short_are_not_compared(tmp_path: Path):
     # pyarrow leaves long bounds out; a writer that cuts them instead is imitated by bounds of the limit's length.
-    long = "x" * (EXACT_BYTES + 1)
+    long = "x" * (MAX_EXACT_BOUND_BYTES + 1)
     for first, second in ((long, long + "y"), ("x" * 5000, long)):
-        case = Case(tmp_path / f"{len(first)}", ReceiptLevel.FOOTER)
+        case = Case(tmp_path / f"{len(first)}", VerificationLevel.FOOTER)
         case.input(pa.table({"s": [first]}))
         case.output(pa.table({"s": [second]}))
         case.prove()
-    exact = Case(tmp_path / "exact", ReceiptLevel.FOOTER)
-    exact.input(pa.table({"s": ["x" * EXACT_BYTES]}))
-    exact.output(pa.table({"s": ["x" * (EXACT_BYTES - 1) + "y"]}))
+    exact = Case(tmp_path / "exact", VerificationLevel.FOOTER)
+    exact.input(pa.table({"s": ["x" * MAX_EXACT_BOUND_BYTES]}))
+    exact.output(pa.table({"s": ["x" * (MAX_EXACT_BOUND_BYTES - 1) + "y"]}))
     with pytest.raises(Integrity, match="column s, min"):
         exact.prove()
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
-def test_nan_and_signed_zeros_raise_no_alarm(tmp_path: Path, level: ReceiptLevel, kind: pa.DataType):
+def test_nan_and_signed_zeros_raise_no_alarm(tmp_path: Path, level: VerificationLevel, kind: pa.DataType):
     case = Case(tmp_path, level)
     case.input(pa.table({"f": pa.array([math.nan, -0.0, 2.0], kind)}))
     case.input(pa.table({"f": pa.array([math.nan], kind)}))
@@ -80,8 +82,10 @@ def test_nan_and_signed_zeros_raise_no_alarm(tmp_path: Path, level: ReceiptLevel
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-@pytest.mark.parametrize("level", list(ReceiptLevel))
-def test_a_column_added_after_the_inputs_were_written_reads_as_nulls(tmp_path: Path, kind: str, level: ReceiptLevel):
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_a_column_added_after_the_inputs_were_written_reads_as_nulls(
+    tmp_path: Path, kind: str, level: VerificationLevel
+):
     case = Case(tmp_path, level, kind)
     case.input(pa.table({"id": [1, 2], "s": [{"a": 1}, None]}))
     case.input(pa.table({"id": [3], "new": ["x"], "s": [{"a": 3, "b": 4}]}))
@@ -97,7 +101,7 @@ def test_a_column_added_after_the_inputs_were_written_reads_as_nulls(tmp_path: P
         case.prove()
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize(
     ("narrow", "wide"),
     [
@@ -110,7 +114,7 @@ def test_a_column_added_after_the_inputs_were_written_reads_as_nulls(tmp_path: P
     ids=str,
 )
 def test_a_type_that_was_widened_holds_the_same_values(
-    tmp_path: Path, level: ReceiptLevel, narrow: pa.Array, wide: pa.DataType
+    tmp_path: Path, level: VerificationLevel, narrow: pa.Array, wide: pa.DataType
 ):
     case = Case(tmp_path, level)
     case.input(pa.table({"c": narrow}))
@@ -123,15 +127,15 @@ def test_a_type_that_was_widened_holds_the_same_values(
         case.prove()
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
-def test_an_old_timestamp_of_96_bits_equals_the_same_instant_in_64(tmp_path: Path, level: ReceiptLevel):
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_an_old_timestamp_of_96_bits_equals_the_same_instant_in_64(tmp_path: Path, level: VerificationLevel):
     rows = pa.table({"at": pa.array([0, 1_767_225_600_000_001, None, 253_402_300_799_000_000], pa.timestamp("us"))})
     utc = pa.table({"at": rows["at"].cast(pa.timestamp("us", "UTC"))})
     case = Case(tmp_path, level)
     case.input(rows, use_deprecated_int96_timestamps=True)
     case.output(utc, coerce_timestamps="us")
     case.prove()
-    if level is ReceiptLevel.HASH:
+    if level is VerificationLevel.HASH:
         case.outputs.clear()
         case.output(set_value(utc, "at", 1, utc["at"][0].as_py()))
         with pytest.raises(Integrity, match="column at, hash"):
@@ -139,7 +143,7 @@ def test_an_old_timestamp_of_96_bits_equals_the_same_instant_in_64(tmp_path: Pat
 
 
 def test_rows_of_slices_with_logs_are_compared_as_a_reader_merges_them(tmp_path: Path):
-    for level in ReceiptLevel:
+    for level in VerificationLevel:
         case = Case(tmp_path / level, level)
         case.input(table(range(100)), logs=("a.log",))
         case.input(table(range(100, 200)))
@@ -154,9 +158,9 @@ def test_rows_of_slices_with_logs_are_compared_as_a_reader_merges_them(tmp_path:
             case.prove()
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 def test_c2_a_column_that_the_table_changed_or_dropped_is_compared_as_a_reader_sees_it(
-    tmp_path: Path, level: ReceiptLevel
+    tmp_path: Path, level: VerificationLevel
 ):
     old = pa.table({"id": [1, 2, 3], "x": [7, None, 9], "gone": ["a", "b", "c"]})
     new = pa.table({"id": [1, 2, 3], "x": ["7", None, "9"]})
@@ -197,7 +201,7 @@ def test_the_proof_ends_when_the_lease_says_so(tmp_path: Path):
 
 @pytest.mark.slow
 def test_two_thousand_footers_cost_little_more_than_reading_them(tmp_path: Path):
-    case = Case(tmp_path, ReceiptLevel.FOOTER)
+    case = Case(tmp_path, VerificationLevel.FOOTER)
     rows = table(range(5))
     first = case.input(rows)
     for number in range(1, 2000):
@@ -214,9 +218,9 @@ def test_two_thousand_footers_cost_little_more_than_reading_them(tmp_path: Path)
     assert time.process_time() - begun < 10 * reading
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_p6_inputs_may_lie_outside_the_location_of_the_table(tmp_path: Path, kind: str, level: ReceiptLevel):
+def test_p6_inputs_may_lie_outside_the_location_of_the_table(tmp_path: Path, kind: str, level: VerificationLevel):
     case = Case(tmp_path / "t", level, kind)
     places = (
         f"{tmp_path}/moved/p/in.{kind}",
@@ -244,11 +248,11 @@ def test_a_location_may_be_a_uri(tmp_path: Path):
     rewrite = case.rewrite()
     for location in (f"file://{case.base}", f"file:{case.base}"):
         object.__setattr__(rewrite.prepared.plan.table, "location", location)
-        prove(rewrite, writer=NoWriter())  # type: ignore[arg-type]
+        verify_rewrite(rewrite, writer=NoWriter())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
-def test_files_of_different_kinds_with_the_same_rows_are_equal(tmp_path: Path, level: ReceiptLevel):
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_files_of_different_kinds_with_the_same_rows_are_equal(tmp_path: Path, level: VerificationLevel):
     case = Case(tmp_path, level)
     case.input(table(range(100)))
     case.kind = "orc"
@@ -295,5 +299,5 @@ def test_a_kind_of_file_that_has_no_reader_is_rejected_by_its_name(tmp_path: Pat
 def test_no_statistics_mean_no_opinion(tmp_path: Path):
     case = Case(tmp_path)
     path = case.input(table(range(10)), write_statistics=False)
-    for leaf in facts([pq.read_metadata(path)]).leaves.values():
-        assert (leaf.nulls, leaf.bounded) == (None, False)
+    for leaf in footer_statistics([pq.read_metadata(path)]).leaves.values():
+        assert (leaf.null_count, leaf.has_exact_bounds) == (None, False)

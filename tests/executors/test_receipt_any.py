@@ -16,7 +16,7 @@ from support import SOAK
 
 from lake.errors import Integrity
 from lake.model import FileSlice
-from lake.plan import OutputFile, ReceiptLevel
+from lake.plan import OutputFile, VerificationLevel
 
 
 @pytest.mark.soak
@@ -106,12 +106,12 @@ def test_spark_rewriting_arrow_and_arrow_rewriting_spark_raise_no_alarm(
         count = pq.read_metadata(target).num_rows
         case.outputs.append(OutputFile(partition="p", path=f"p/{target.name}", bytes=1, rows=count))
     assert len(case.outputs) == 3
-    for level in ReceiptLevel:
+    for level in VerificationLevel:
         case.level = level
         case.prove()
     back = Case(tmp_path)
     back.slices = [FileSlice(partition="p", file_id=o.path, path=o.path, bytes=1) for o in case.outputs]
     back.outputs = [OutputFile(partition="p", path="p/in0.parquet", bytes=1, rows=200)]
-    for level in ReceiptLevel:
+    for level in VerificationLevel:
         back.level = level
         back.prove()

@@ -10,8 +10,8 @@ import pytest
 from receipt_case import Case, MergingWriter, set_value
 
 from lake.errors import Integrity
-from lake.plan import ReceiptLevel
-from lake.ports import Prepared
+from lake.plan import VerificationLevel
+from lake.ports import PreparedPlan
 
 #: as pyarrow shows a column's id in Parquet, and that which Iceberg's writers give to ORC
 KEYS = {"parquet": b"PARQUET:field_id", "orc": b"iceberg.id"}
@@ -28,16 +28,16 @@ class Evolved:
         self._rows = {False: as_written, True: now}
         self.asked: list[bool] = []
 
-    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Any:
+    def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Any:
         self.asked.append(evolved)
         yield from self._rows[evolved].to_batches()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("column", [pa.array(["x", "y"]), pa.array([[1], [2, 3]])], ids=["plain", "repeated"])
 def test_what_a_reader_sees_in_a_column_that_the_inputs_lack_decides(
-    tmp_path: Path, kind: str, level: ReceiptLevel, column: pa.Array
+    tmp_path: Path, kind: str, level: VerificationLevel, column: pa.Array
 ):
     # A column with a default for the rows that were there before it.
     case = Case(tmp_path, level, kind)
@@ -55,8 +55,8 @@ def test_what_a_reader_sees_in_a_column_that_the_inputs_lack_decides(
         case.prove(MergingWriter(now.drop_columns(["b"])))
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
-def test_a_column_that_was_renamed_is_compared_as_a_reader_sees_it(tmp_path: Path, level: ReceiptLevel):
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_a_column_that_was_renamed_is_compared_as_a_reader_sees_it(tmp_path: Path, level: VerificationLevel):
     case = Case(tmp_path, level)
     case.input(pa.table({"id": [1, 2], "a": ["x", "y"]}))
     now = pa.table({"id": [1, 2], "b": ["x", "y"]})
@@ -69,7 +69,7 @@ def test_a_column_that_was_renamed_is_compared_as_a_reader_sees_it(tmp_path: Pat
 
 
 def test_a_column_without_statistics_that_the_inputs_lack_is_read_where_all_values_are(tmp_path: Path):
-    case = Case(tmp_path, ReceiptLevel.HASH)
+    case = Case(tmp_path, VerificationLevel.HASH)
     case.input(pa.table({"id": [1, 2]}))
     now = pa.table({"id": [1, 2], "b": ["x", "y"]})
     case.output(now, write_statistics=False)
@@ -92,8 +92,8 @@ def test_slices_with_logs_are_read_with_the_columns_of_today_where_those_of_thei
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-@pytest.mark.parametrize("level", list(ReceiptLevel))
-def test_a_column_of_the_same_name_and_another_id_is_found(tmp_path: Path, kind: str, level: ReceiptLevel):
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_a_column_of_the_same_name_and_another_id_is_found(tmp_path: Path, kind: str, level: VerificationLevel):
     def rows(**ids: int | None) -> pa.Table:
         fields = [identified(kind, name, pa.string(), number) for name, number in ids.items()]
         return pa.table([["x", "y"]] * len(ids), schema=pa.schema(fields))
@@ -138,7 +138,7 @@ def test_ids_of_what_is_nested_are_compared_on_every_level(tmp_path: Path, shape
         return pa.table([[NESTED[shape][1]]], schema=pa.schema([outer]))
 
     ids: Mapping[str, int] = {"outer": 1, "inner": 2}
-    case = Case(tmp_path, ReceiptLevel.FOOTER)
+    case = Case(tmp_path, VerificationLevel.FOOTER)
     case.input(rows(**ids))
     case.output(rows(**ids))
     case.prove()
@@ -148,8 +148,8 @@ def test_ids_of_what_is_nested_are_compared_on_every_level(tmp_path: Path, shape
         case.prove()
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
-def test_a_name_that_another_column_has_now_is_compared_as_a_reader_sees_it(tmp_path: Path, level: ReceiptLevel):
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_a_name_that_another_column_has_now_is_compared_as_a_reader_sees_it(tmp_path: Path, level: VerificationLevel):
     def rows(values: list[str | None], number: int) -> pa.Table:
         fields = [identified("parquet", "id", pa.int64(), 1), identified("parquet", "a", pa.string(), number)]
         return pa.table([list(range(len(values))), values], schema=pa.schema(fields))
@@ -167,8 +167,8 @@ def test_a_name_that_another_column_has_now_is_compared_as_a_reader_sees_it(tmp_
         case.prove(MergingWriter(now))
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
-def test_ids_that_an_engine_did_not_keep_for_some_groups_are_no_difference(tmp_path: Path, level: ReceiptLevel):
+@pytest.mark.parametrize("level", list(VerificationLevel))
+def test_ids_that_an_engine_did_not_keep_for_some_groups_are_no_difference(tmp_path: Path, level: VerificationLevel):
     def rows(number: int | None) -> pa.Table:
         return pa.table([["x"]], schema=pa.schema([identified("parquet", "a", pa.string(), number)]))
 

@@ -11,7 +11,7 @@ import pytest
 from receipt_case import SCHEMA, Case, set_value, swap_rows, swapped, table
 
 from lake.errors import Conflict, Integrity, Transient
-from lake.plan import OutputFile, ReceiptLevel
+from lake.plan import OutputFile, VerificationLevel
 
 Defect = Callable[[pa.Table], pa.Table]
 
@@ -87,10 +87,10 @@ SEEN_IN_HASHES: Sequence[tuple[str, Defect, str]] = [
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize(("defect", "message"), [d[1:] for d in SEEN_IN_FOOTERS], ids=[d[0] for d in SEEN_IN_FOOTERS])
 def test_a_defect_that_footers_show_is_found(
-    tmp_path: Path, kind: str, level: ReceiptLevel, defect: Defect, message: str
+    tmp_path: Path, kind: str, level: VerificationLevel, defect: Defect, message: str
 ):
     case = Case(tmp_path, level, kind)
     case.input(table(range(100)))
@@ -106,7 +106,7 @@ def test_a_defect_that_footers_show_is_found(
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 @pytest.mark.parametrize(("defect", "message"), [d[1:] for d in SEEN_IN_HASHES], ids=[d[0] for d in SEEN_IN_HASHES])
 def test_a_defect_that_only_the_values_show_is_found(tmp_path: Path, kind: str, defect: Defect, message: str):
-    case = Case(tmp_path, ReceiptLevel.HASH, kind)
+    case = Case(tmp_path, VerificationLevel.HASH, kind)
     case.input(table(range(100)))
     case.input(table(range(100, 300)))
     case.output(defect(table(range(300))))

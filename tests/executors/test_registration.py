@@ -12,11 +12,11 @@ from toys.files import base
 from toys.timeline import ToyFormat
 
 from executors.cleaner import clean_table
-from executors.outcome import Result
-from executors.rescue import rescue_one
+from executors.outcome import RunResult
+from executors.rescue import take_over_one
 from lake.errors import Rejected, Transient
 from lake.model import CatalogRef, Concurrency, OnConflict, TableRef
-from lake.optional import identified
+from lake.optional import with_identity
 
 
 @pytest.fixture
@@ -32,27 +32,27 @@ def occ(bench: Bench) -> TableRef:
 
 def test_f6_a_queued_plan_is_claimed_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
     bench.request()
-    bench.store.register(occ, "compact")
+    bench.store.register_table(occ, "compact")
     claim = bench.claim()
     assert claim.plan.table == occ
-    bench.store.register(bench.table, "compact")
+    bench.store.register_table(bench.table, "compact")
     assert claim.plan.table == occ, "an attempt keeps what it began with"
 
 
 def test_f6_a_plan_that_comes_back_is_tried_again_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
     bench.request()
     bench.format.hooks["rewrite"] = raising(Transient("a node went away"))
-    assert bench.run().result is Result.REQUEUED
-    bench.store.register(occ, "compact")
+    assert bench.run().result is RunResult.REQUEUED
+    bench.store.register_table(occ, "compact")
     assert bench.claim().plan.table.concurrency is Concurrency.OCC
 
 
 def test_f6_whoever_takes_a_plan_over_goes_by_the_concurrency_of_today(bench: Bench, occ: TableRef):
     bench.request()
     bench.claim("first")
-    bench.store.register(occ, "compact")
+    bench.store.register_table(occ, "compact")
     bench.expire()
-    taken = bench.store.expired("second")
+    taken = bench.store.take_over_expired("second")
     assert taken is not None
     assert taken.plan.table == occ
 
@@ -67,7 +67,7 @@ def test_f6_what_a_scan_would_refuse_today_is_not_executed(bench: Bench, monkeyp
     monkeypatch.setattr(bench.format, "check", check)
     bench.format.hooks["prepare"] = raising(AssertionError("the table was changed"))
     outcome = bench.run()
-    assert (outcome.result, outcome.error) == (Result.FAILED, refusal)
+    assert (outcome.result, outcome.error) == (RunResult.FAILED, refusal)
     assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("failed", before, 0)
 
 
@@ -87,7 +87,7 @@ def test_f6_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Ben
     while bench.state(plan) in ("requested", "inflight"):
         bench.expire()
         settings = {"formats": lambda name: bench.format, "store": bench.store, "spark": lambda: None}
-        if rescue_one("second", **settings) is None:  # type: ignore[arg-type]
+        if take_over_one("second", **settings) is None:  # type: ignore[arg-type]
             bench.run()
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("failed", {}, ())
 
@@ -95,18 +95,18 @@ def test_f6_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Ben
 @pytest.mark.parametrize("mode", ["observe", "off"])
 def test_f6_a_plan_of_a_table_that_is_not_to_be_compacted_any_more_is_cancelled(bench: Bench, mode: str):
     before, plan = bench.rows(), bench.request()
-    bench.store.register(bench.table, mode)
+    bench.store.register_table(bench.table, mode)
     outcome = bench.run()
-    assert (outcome.result, outcome.error) == (Result.CANCELLED, f"toy is in mode {mode} now")
+    assert (outcome.result, outcome.error) == (RunResult.CANCELLED, f"toy is in mode {mode} now")
     assert (bench.state(plan), bench.rows(), bench.commits(plan)) == ("cancelled", before, 0)
 
 
 def test_f6_a_plan_of_a_name_that_is_another_table_now_touches_neither(bench: Bench):
     elsewhere = bench.add_table("elsewhere")
     plan = bench.request()
-    bench.store.register(replace(elsewhere, name="toy"), "compact")
+    bench.store.register_table(replace(elsewhere, name="toy"), "compact")
     outcome = bench.run()
-    assert outcome.result is Result.CANCELLED
+    assert outcome.result is RunResult.CANCELLED
     assert outcome.error == f"it was planned for {bench.table.location}, toy is at {elsewhere.location} now"
     assert (bench.commits(plan), bench.pending()) == (0, {})
 
@@ -119,11 +119,11 @@ def test_f6_a_plan_that_had_committed_is_recorded_whatever_its_table_is_register
         raise OSError("the storage is away")
 
     bench.format.hooks["landed"] = landed
-    assert bench.run().result is Result.INFLIGHT
+    assert bench.run().result is RunResult.INFLIGHT
     bench.format.hooks.clear()
-    bench.store.register(bench.table, "observe")
+    bench.store.register_table(bench.table, "observe")
     bench.expire()
-    rescue_one("second", formats=lambda name: bench.format, store=bench.store, spark=lambda: None)  # type: ignore[arg-type,return-value]
+    take_over_one("second", formats=lambda name: bench.format, store=bench.store, spark=lambda: None)  # type: ignore[arg-type,return-value]
     assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)
 
 
@@ -140,8 +140,8 @@ def tagged(bench: Bench) -> Path:
     uuid = base(bench.table) / "uuid"
     uuid.write_text("old")
     bench.format = Tagged()
-    bench.table = identified(bench.format, bench.table)
-    bench.store.register(bench.table, "compact")
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
     return uuid
 
 
@@ -151,7 +151,7 @@ def test_p5_a_plan_for_a_table_that_was_made_anew_at_its_place_changes_nothing(b
     uuid.write_text("new")
     bench.format.hooks["prepare"] = raising(AssertionError("the table was changed"))
     outcome = bench.run()
-    assert (outcome.result, bench.state(plan), bench.rows()) == (Result.CANCELLED, "cancelled", before)
+    assert (outcome.result, bench.state(plan), bench.rows()) == (RunResult.CANCELLED, "cancelled", before)
     assert outcome.error == "toy was made anew: it is table new now, not old any more"
 
 
@@ -160,11 +160,11 @@ def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_nobody_looked_
     tagged(bench)
     claim = bench.claim()
     assert (claim.plan.plan_id, claim.plan.table.identity) == (first.plan_id, None)
-    assert bench.run(claim).result is Result.COMPLETED
+    assert bench.run(claim).result is RunResult.COMPLETED
     bench.request()
     claim = bench.claim()
     assert claim.plan.table.identity == "old"
-    assert bench.run(claim).result is Result.COMPLETED
+    assert bench.run(claim).result is RunResult.COMPLETED
 
 
 def test_p5_what_was_superseded_in_a_table_that_was_made_anew_is_not_deleted_from_the_new_one(bench: Bench):
@@ -172,21 +172,27 @@ def test_p5_what_was_superseded_in_a_table_that_was_made_anew_is_not_deleted_fro
     bench.request()
     bench.run()
     files = sorted(base(bench.table).rglob("*.parquet"))
-    waiting = bench.store.superseded(bench.table)
-    assert {due.identity for due in waiting} == {"old"}
+    waiting = bench.store.awaiting_deletion(bench.table)
+    assert {due.table_identity for due in waiting} == {"old"}
     uuid.write_text("new")
     settings = {"format": bench.format, "store": bench.store, "spark": no_spark}
     dry = clean_table(bench.table, retention=timedelta(), dry_run=True, **settings)  # type: ignore[arg-type]
     report = clean_table(bench.table, retention=timedelta(), **settings)  # type: ignore[arg-type]
-    assert {kept.reason for kept in report.closed} == {"toy was made anew: it is table new now, not old any more"}
-    assert (len(report.closed), report.closed, report.deleted) == (len(waiting), dry.closed, ())
-    assert (bench.store.superseded(bench.table), sorted(base(bench.table).rglob("*.parquet"))) == ([], files)
+    assert {kept.reason for kept in report.no_longer_awaiting} == {
+        "toy was made anew: it is table new now, not old any more"
+    }
+    assert (len(report.no_longer_awaiting), report.no_longer_awaiting, report.deleted) == (
+        len(waiting),
+        dry.no_longer_awaiting,
+        (),
+    )
+    assert (bench.store.awaiting_deletion(bench.table), sorted(base(bench.table).rglob("*.parquet"))) == ([], files)
 
 
 def test_p5_a_registration_that_knows_no_identity_keeps_the_one_that_a_scan_found(bench: Bench):
     tagged(bench)
     catalog = CatalogRef(kind="hive", name="thrift://metastore:9083", table="sales.toy")
-    bench.store.register(replace(bench.table, identity=None, catalog=catalog), "compact")
+    bench.store.register_table(replace(bench.table, identity=None, catalog=catalog), "compact")
     assert bench.store.table_state("toy").ref == replace(bench.table, catalog=catalog)
-    bench.store.register(replace(bench.table, identity="new"), "compact")
+    bench.store.register_table(replace(bench.table, identity="new"), "compact")
     assert (bench.store.table_state("toy").ref.identity, bench.store.table_state("toy").catalog) == ("new", None)

@@ -8,8 +8,8 @@ import pytest
 from toys.bench import Bench, raising
 from toys.cases import no_spark
 
-from executors.outcome import Result
-from executors.rescue import sweep
+from executors.outcome import RunResult
+from executors.rescue import sweep_table
 from lake.errors import CommitUnknown, Transient
 from lake.plan import Claim, Plan
 
@@ -36,7 +36,7 @@ def test_a_committed_plan_is_recorded_without_opening_the_table_for_writing(benc
     bench.format.hooks["open"] = raising(AssertionError("no session is needed to ask"))
     outcome = bench.rescue()
     assert outcome is not None
-    assert outcome.result is Result.COMPLETED
+    assert outcome.result is RunResult.COMPLETED
     assert bench.state(plan) == "completed"
     assert (bench.recorder.expired, bench.recorder.finished) == (1, [("completed", "")])
 
@@ -46,14 +46,14 @@ def test_an_uncommitted_plan_is_withdrawn_and_requeued(bench: Bench):
     bench.expire()
     outcome = bench.rescue()
     assert outcome is not None
-    assert (outcome.result, outcome.error) == (Result.REQUEUED, "its executor stopped renewing its lease")
+    assert (outcome.result, outcome.error) == (RunResult.REQUEUED, "its executor stopped renewing its lease")
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
 def test_c2_the_first_cause_of_an_attempt_is_what_its_plan_shows_whoever_ends_it(bench: Bench):
     plan = bench.request()
     bench.format.hooks["commit"] = raising(CommitUnknown("the column could not be read"))
-    assert bench.run().result is Result.INFLIGHT
+    assert bench.run().result is RunResult.INFLIGHT
     bench.format.hooks.clear()
     bench.expire()
     bench.format.hooks["discard"] = raising(Transient("somebody holds the lock"))
@@ -62,10 +62,10 @@ def test_c2_the_first_cause_of_an_attempt_is_what_its_plan_shows_whoever_ends_it
     bench.format.hooks.clear()
     outcome = bench.rescue()
     assert outcome is not None
-    assert outcome.result is Result.REQUEUED
+    assert outcome.result is RunResult.REQUEUED
     assert outcome.error.endswith(": the column could not be read")
     again = bench.claim("next")
-    assert (again.plan.plan_id, again.error) == (plan.plan_id, None)
+    assert (again.plan.plan_id, again.previous_error) == (plan.plan_id, None)
 
 
 def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(bench: Bench):
@@ -75,7 +75,7 @@ def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(ben
     bench.format.hooks["open"] = raising(AssertionError("nothing to withdraw"))
     outcome = bench.rescue()
     assert outcome is not None
-    assert (outcome.result, bench.state(plan)) == (Result.REQUEUED, "requested")
+    assert (outcome.result, bench.state(plan)) == (RunResult.REQUEUED, "requested")
 
 
 def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(bench: Bench):
@@ -84,7 +84,7 @@ def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(bench: Bench
     bench.expire()
     outcome = bench.rescue()
     assert outcome is not None
-    assert (outcome.result, bench.state(plan), bench.pending()) == (Result.CANCELLED, "cancelled", {})
+    assert (outcome.result, bench.state(plan), bench.pending()) == (RunResult.CANCELLED, "cancelled", {})
 
 
 def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(bench: Bench):
@@ -93,7 +93,7 @@ def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(bench: Ben
     bench.expire()
     outcome = bench.rescue()
     assert outcome is not None
-    assert (outcome.result, bench.state(plan)) == (Result.COMPLETED, "completed")
+    assert (outcome.result, bench.state(plan)) == (RunResult.COMPLETED, "completed")
 
 
 @pytest.mark.parametrize("where", ["committed", "discard", "open", "pending"])
@@ -104,13 +104,13 @@ def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(ben
     for _ in range(4):  # more often than a plan has attempts
         outcome = bench.rescue()
         assert outcome is not None
-        assert outcome.result is Result.INFLIGHT
+        assert outcome.result is RunResult.INFLIGHT
         assert bench.state(plan) == "inflight"
         bench.expire()
     bench.format.hooks.clear()
     outcome = bench.rescue()
     assert outcome is not None
-    assert outcome.result is Result.REQUEUED
+    assert outcome.result is RunResult.REQUEUED
     assert (bench.pending(), bench.unowned()) == ({}, ())
 
 
@@ -127,10 +127,10 @@ def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):
             instants[owner.plan_id] = prepared.instant
     stranger = Path(bench.table.location) / "pending" / "9.json"
     stranger.write_text('{"plan_id": "of another database"}')
-    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
+    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
     assert bench.pending() == {instants[live.plan_id]: live.plan_id, "9": "of another database"}
     bench.format.hooks["open"] = raising(AssertionError("nothing to withdraw"))
-    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
 
 
 def test_the_sweep_withdraws_what_a_sleeper_published_of_a_plan_that_waits_again(bench: Bench):
@@ -140,5 +140,5 @@ def test_the_sweep_withdraws_what_a_sleeper_published_of_a_plan_that_waits_again
     assert bench.state(plan) == "requested"
     with bench.format.writer(bench.table, no_spark) as sleeper:
         sleeper.prepare(plan, claim.epoch)
-    assert sweep(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
+    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
     assert (bench.pending(), bench.state(plan)) == ({}, "requested")

@@ -123,7 +123,7 @@ def test_a_column_of_nulls_equals_no_column_and_a_swap_of_columns_names_one():
     rows = pa.table({"a": [1, 2], "b": [2, 1]})
     assert fingerprint(rows.append_column("n", pa.nulls(2))).differing_column(fingerprint(rows)) is None
     swapped = rows.rename_columns(["b", "a"])
-    assert fingerprint(rows).first == fingerprint(swapped).first  # the same rows in another order ...
+    assert fingerprint(rows).row_sum == fingerprint(swapped).row_sum  # the same rows in another order ...
     moved = pa.table({"a": [1, 3], "b": [2, 1]})
     assert fingerprint(rows).differing_column(fingerprint(moved)) == "a"
 

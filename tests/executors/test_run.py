@@ -15,8 +15,8 @@ from toys.bench import QUICK, Background, Bench, Flaky, raising
 from toys.cases import no_spark
 from waiting import wait_for
 
-from executors.outcome import Result
-from executors.rescue import rescue_one
+from executors.outcome import RunResult
+from executors.rescue import take_over_one
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, Rejected, Transient
 from lake.plan import Step
 
@@ -26,7 +26,7 @@ def test_a_plan_completes_and_the_table_holds_the_same_rows_in_fewer_files(bench
     before, plan = bench.rows(), bench.request()
     sizes = {s.path: s.bytes for g in plan.groups for s in g.slices}
     outcome = bench.run()
-    assert outcome.result is Result.COMPLETED
+    assert outcome.result is RunResult.COMPLETED
     assert bench.rows() == before
     assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("completed", 1, {})
     view = bench.store.plan(plan.plan_id)
@@ -36,20 +36,20 @@ def test_a_plan_completes_and_the_table_holds_the_same_rows_in_fewer_files(bench
         folder = Path(bench.table.location) / figure.partition
         assert figure.bytes_after == sum(f.stat().st_size for f in folder.iterdir() if f.name[0] != "w")
     assert set(view.milliseconds) >= {step.value for step in Step if step is not Step.RECORD}
-    assert {d.version.path for d in bench.store.superseded(bench.table)} == set(sizes)
+    assert {d.version.path for d in bench.store.awaiting_deletion(bench.table)} == set(sizes)
     lines = [r.getMessage() for r in caplog.records if "completed as" in r.getMessage()]
     assert len(lines) == 1
     for part in (plan.plan_id, "dt=0 3 -> 1 files", "dt=1 3 -> 1 files", "rewrite", "ms"):
         assert part in lines[0]
     assert bench.recorder.finished == [("completed", "")]
-    assert [e.reason for e in bench.store.events(plan.plan_id) if e.from_state == e.to_state] == ["engine: a toy"]
+    assert [e.reason for e in bench.store.plan_events(plan.plan_id) if e.from_state == e.to_state] == ["engine: a toy"]
     assert f"plan {plan.plan_id} of toy: engine: a toy" in caplog.messages
 
 
 def test_a_plan_itself_says_which_columns_its_rewrite_may_change(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     prepare = timeline.ToyWriter.prepare
     monkeypatch.setattr(
-        timeline.ToyWriter, "prepare", lambda *given: replace(prepare(*given), volatile=frozenset({"note"}))
+        timeline.ToyWriter, "prepare", lambda *given: replace(prepare(*given), volatile_columns=frozenset({"note"}))
     )
     bench.request()
     outcome = bench.run()
@@ -61,19 +61,19 @@ def test_a_conflict_cancels_the_plan_and_discards_what_it_wrote(bench: Bench):
     before, plan = bench.rows(), bench.request()
     bench.format.hooks["commit"] = raising(Conflict("a writer was faster"))
     outcome = bench.run()
-    assert (outcome.result, outcome.reason, outcome.error) == (Result.CANCELLED, "Conflict", "a writer was faster")
+    assert (outcome.result, outcome.reason, outcome.error) == (RunResult.CANCELLED, "Conflict", "a writer was faster")
     assert (bench.state(plan), bench.commits(plan), bench.pending(), bench.unowned()) == ("cancelled", 0, {}, ())
     assert bench.rows() == before
-    assert bench.store.held_partitions("toy") == {}
+    assert bench.store.locked_partitions("toy") == {}
 
 
 @pytest.mark.parametrize("where", ["open", "prepare", "rewrite", "rewritten", "commit"])
 def test_a_transient_error_anywhere_requeues_the_plan_until_its_attempts_are_used_up(bench: Bench, where: str):
     before, plan = bench.rows(), bench.request()
     bench.format.hooks[where] = raising(Transient("the lock is taken"))
-    assert [bench.run().result for _ in range(2)] == [Result.REQUEUED, Result.REQUEUED]
+    assert [bench.run().result for _ in range(2)] == [RunResult.REQUEUED, RunResult.REQUEUED]
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
-    assert bench.run().result is Result.FAILED
+    assert bench.run().result is RunResult.FAILED
     assert bench.state(plan) == "failed"
     assert bench.store.plan(plan.plan_id).error == "the lock is taken"
     assert bench.rows() == before
@@ -85,17 +85,17 @@ def test_a_requeued_plan_runs_again_and_commits_once(bench: Bench):
     bench.format.hooks["rewritten"] = raising(Transient("a node went away"))
     bench.run()
     del bench.format.hooks["rewritten"]
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (bench.commits(plan), bench.unowned(), bench.store.plan(plan.plan_id).attempts) == (1, (), 2)
 
 
 def test_a_rejected_plan_fails_without_a_retry_and_the_table_goes_on(bench: Bench):
     plan = bench.request()
     bench.format.hooks["prepare"] = raising(Rejected("bucket index simple is not served"))
-    assert bench.run().result is Result.FAILED
+    assert bench.run().result is RunResult.FAILED
     assert bench.state(plan) == "failed"
     assert bench.store.table_state("toy").halted is False
-    assert bench.store.held_partitions("toy") == {}
+    assert bench.store.locked_partitions("toy") == {}
 
 
 def test_a_defect_ends_in_integrity_and_halts_this_table_only(bench: Bench):
@@ -103,14 +103,14 @@ def test_a_defect_ends_in_integrity_and_halts_this_table_only(bench: Bench):
     before, plan, unharmed = bench.rows(), bench.request(), bench.request(other)
     bench.format.defect = lambda rows: rows.slice(1)
     outcome = bench.run()
-    assert (outcome.result, outcome.reason) == (Result.FAILED, "Integrity")
+    assert (outcome.result, outcome.reason) == (RunResult.FAILED, "Integrity")
     assert outcome.error == "partition 'dt=0', rows: expected 150, found 149"
     state = bench.store.table_state("toy")
     assert state.halted
     assert "expected 150, found 149" in str(state.halted_reason)
     assert (bench.state(plan), bench.pending(), bench.unowned(), bench.rows()) == ("failed", {}, (), before)
     bench.format.defect = lambda rows: rows
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert bench.state(unharmed) == "completed"
     bench.request()
     assert bench.store.claim("nobody gets it") is None
@@ -120,7 +120,7 @@ def test_a_bug_requeues_the_plan_with_its_class_and_leaves_a_traceback_in_the_lo
     plan = bench.request()
     bench.format.hooks["rewrite"] = lambda: 1 / 0  # type: ignore[assignment,return-value]
     outcome = bench.run()
-    assert (outcome.result, outcome.reason) == (Result.REQUEUED, "ZeroDivisionError")
+    assert (outcome.result, outcome.reason) == (RunResult.REQUEUED, "ZeroDivisionError")
     assert bench.store.plan(plan.plan_id).error == "ZeroDivisionError: division by zero"
     assert any(r.exc_info and r.exc_info[0] is ZeroDivisionError for r in caplog.records)
     assert (bench.pending(), bench.unowned()) == ({}, ())
@@ -133,9 +133,9 @@ def test_a_commit_that_landed_behind_an_error_is_found_by_asking_and_recorded(be
     plan = bench.request()
     bench.format.hooks["landed"] = raising(error)
     outcome = bench.run()
-    assert outcome.result is Result.COMPLETED
+    assert outcome.result is RunResult.COMPLETED
     assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)
-    assert len(bench.store.superseded(bench.table)) == 6
+    assert len(bench.store.awaiting_deletion(bench.table)) == 6
 
 
 @pytest.mark.parametrize("error", [CommitUnknown("no answer"), RuntimeError("py4j lost its connection")])
@@ -143,18 +143,20 @@ def test_a_commit_that_may_land_yet_leaves_the_plan_inflight_and_deletes_nothing
     before, plan = bench.rows(), bench.request()
     bench.format.hooks["commit"] = raising(error)
     outcome = bench.run()
-    assert (outcome.result, outcome.reason) == (Result.INFLIGHT, "CommitUnknown")
+    assert (outcome.result, outcome.reason) == (RunResult.INFLIGHT, "CommitUnknown")
     assert bench.state(plan) == "inflight"
     assert len(bench.pending()) == 1
     new = [p for p in Path(bench.table.location).rglob("*.parquet") if p.name[0] != "w"]
     assert len(new) == 2
     bench.format.hooks.clear()
     bench.expire()
-    rescued = rescue_one("second", formats=lambda _: bench.format, store=bench.store, spark=no_spark, ask_again=QUICK)
+    rescued = take_over_one(
+        "second", formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK
+    )
     assert rescued is not None
-    assert rescued.result is Result.REQUEUED
+    assert rescued.result is RunResult.REQUEUED
     assert (bench.pending(), bench.unowned()) == ({}, ())
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (bench.rows(), bench.commits(plan)) == (before, 1)
 
 
@@ -163,7 +165,7 @@ def test_a_table_that_cannot_be_asked_keeps_a_taken_over_plan_inflight(bench: Be
     bench.format.hooks["rewritten"] = raising(Transient("first attempt"))
     bench.run()
     bench.format.hooks["committed"] = raising(Transient("storage is down"))
-    assert bench.run().result is Result.INFLIGHT
+    assert bench.run().result is RunResult.INFLIGHT
     assert bench.state(plan) == "inflight"
 
 
@@ -172,7 +174,7 @@ def test_a_group_that_went_stale_is_left_out_and_the_others_commit(bench: Bench)
     stale = str(plan.groups[0].slices[0].path)
     timeline_tables.append_log(bench.table, stale, files.rows(0, 1))
     before = bench.rows()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     view = bench.store.plan(plan.plan_id)
     assert [g.partition for g in view.left_out] == ["dt=0"]
     assert [f.partition for f in view.figures] == ["dt=1"]
@@ -191,7 +193,7 @@ def test_an_unreadable_input_is_quarantined_and_only_its_group_left_out(bench: B
     before = [s.path for s in plan.groups[0].slices]
     truncate(bench, broken)
     outcome = bench.run()
-    assert outcome.result is Result.COMPLETED
+    assert outcome.result is RunResult.COMPLETED
     assert [f.partition for f in outcome.figures] == ["dt=1"]
     assert list(bench.store.table_state("toy").quarantined) == [broken]
     assert broken in str(bench.store.plan(plan.plan_id).left_out[0].left_out)
@@ -205,7 +207,7 @@ def test_a_plan_whose_groups_are_all_unreadable_is_cancelled_and_the_files_quara
     plan = bench.request(partitions=["dt=1"])
     broken = str(plan.groups[0].slices[0].path)
     truncate(bench, broken)
-    assert bench.run().result is Result.CANCELLED
+    assert bench.run().result is RunResult.CANCELLED
     assert list(bench.store.table_state("toy").quarantined) == [broken]
     assert (bench.pending(), bench.unowned()) == ({}, ())
 
@@ -213,8 +215,8 @@ def test_a_plan_whose_groups_are_all_unreadable_is_cancelled_and_the_files_quara
 def test_a_database_that_is_away_for_a_moment_costs_nothing(bench: Bench):
     plan, flaky = bench.request(), Flaky(bench.store)
     claim = bench.claim()
-    flaky.down = {"step": 4, "complete": 2}
-    assert bench.run(claim, store=flaky, heartbeat=timedelta(hours=1)).result is Result.COMPLETED
+    flaky.down = {"record_step": 4, "complete": 2}
+    assert bench.run(claim, store=flaky, heartbeat=timedelta(hours=1)).result is RunResult.COMPLETED
     assert bench.state(plan) == "completed"
 
 
@@ -230,14 +232,14 @@ def test_a_commit_that_could_not_be_recorded_is_recorded_by_the_rescuer(bench: B
     plan, flaky = bench.request(), Flaky(bench.store)
     claim = bench.claim()
     flaky.down = {"complete": 1000}
-    assert bench.run(claim, store=flaky).result is Result.INFLIGHT
+    assert bench.run(claim, store=flaky).result is RunResult.INFLIGHT
     assert (bench.commits(plan), bench.state(plan)) == (1, "inflight")
     bench.expire()
-    rescued = rescue_one("second", formats=lambda _: bench.format, store=bench.store, spark=no_spark)
+    rescued = take_over_one("second", formats=lambda _: bench.format, store=bench.store, spark=no_spark)
     assert rescued is not None
-    assert rescued.result is Result.COMPLETED
+    assert rescued.result is RunResult.COMPLETED
     assert [f.files_after for f in rescued.figures] == [1, 1]
-    assert len(bench.store.superseded(bench.table)) == 6
+    assert len(bench.store.awaiting_deletion(bench.table)) == 6
 
 
 def test_progress_reaches_the_store_while_the_rewrite_runs(bench: Bench):
@@ -249,13 +251,13 @@ def test_progress_reaches_the_store_while_the_rewrite_runs(bench: Bench):
     wait_for(lambda: bench.store.plan(plan.plan_id).progress_bytes_done == first_group, "one group's progress")
     assert bench.store.plan(plan.plan_id).progress_bytes_total == plan.bytes
     gate.set()
-    assert run.join().result is Result.COMPLETED
+    assert run.join().result is RunResult.COMPLETED
 
 
 def test_closing_a_writer_that_fails_does_not_hide_the_commit(bench: Bench):
     plan = bench.request()
     bench.format.hooks["close"] = raising(RuntimeError("the JVM is gone"))
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert bench.state(plan) == "completed"
 
 
@@ -263,16 +265,16 @@ def test_closing_a_writer_that_fails_does_not_hide_the_commit(bench: Bench):
 def test_an_outcome_raised_by_a_writer_keeps_its_meaning(bench: Bench, error: Exception):
     plan = bench.request()
     bench.format.hooks["rewrite"] = raising(error)
-    expected = Result.LOST if isinstance(error, LeaseLost) else Result.FAILED
+    expected = RunResult.LEASE_LOST if isinstance(error, LeaseLost) else RunResult.FAILED
     assert bench.run().result is expected
-    assert bench.state(plan) == ("inflight" if expected is Result.LOST else "failed")
+    assert bench.state(plan) == ("inflight" if expected is RunResult.LEASE_LOST else "failed")
 
 
 def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: Bench, monkeypatch):
     seen: list[Any] = []
     prepare, rewrite, commit = timeline.ToyWriter.prepare, timeline.ToyWriter.rewrite, timeline.ToyWriter.commit
     monkeypatch.setattr(
-        timeline.ToyWriter, "prepare", lambda w, *args: replace(prepare(w, *args), evidence={"schema": 3})
+        timeline.ToyWriter, "prepare", lambda w, *args: replace(prepare(w, *args), preconditions={"schema": 3})
     )
 
     def with_payload(writer: Any, *args: Any) -> Any:
@@ -296,7 +298,7 @@ def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: 
 
 
 def test_p11_a_plan_is_kept_for_as_long_as_its_commit_may_take_before_that_begins(bench: Bench):
-    bench.format.commit_takes = timedelta(minutes=10)
+    bench.format.max_commit_duration = timedelta(minutes=10)
     lasts: list[int] = []
 
     def look() -> None:
@@ -307,6 +309,6 @@ def test_p11_a_plan_is_kept_for_as_long_as_its_commit_may_take_before_that_begin
 
     bench.format.hooks["commit"] = look
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert lasts[0] > 19 * 60_000
     assert lasts[1] == 20 * 60_000

@@ -10,7 +10,7 @@ from toys.bench import Background, Bench
 from toys.cases import no_spark
 from waiting import wait_for
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from executors.run import run_plan
 
 
@@ -21,21 +21,21 @@ def test_an_operators_cancel_stops_the_rewrite_and_discards_it(bench: Bench):
     wait_for(lambda: bench.store.plan(plan.plan_id).step == "prepare", "the rewrite begun")
     bench.store.request_cancel(plan.plan_id, "operator", "too big today")
     outcome = run.join()
-    assert (outcome.result, outcome.reason) == (Result.CANCELLED, "CancelRequested")
+    assert (outcome.result, outcome.reason) == (RunResult.CANCELLED, "CancelRequested")
     assert (bench.state(plan), bench.pending(), bench.unowned(), bench.rows()) == ("cancelled", {}, (), before)
 
 
 def test_a_cancel_that_arrives_just_before_the_commit_is_honoured(bench: Bench):
     plan = bench.request()
     bench.format.hooks["rewritten"] = lambda: bench.store.request_cancel(plan.plan_id, "operator", "") and None
-    assert bench.run(heartbeat=timedelta(hours=1)).result is Result.CANCELLED
+    assert bench.run(heartbeat=timedelta(hours=1)).result is RunResult.CANCELLED
     assert (bench.commits(plan), bench.unowned()) == (0, ())
 
 
 def test_a_cancel_that_arrives_during_the_commit_is_too_late(bench: Bench):
     plan = bench.request()
     bench.format.hooks["commit"] = lambda: bench.store.request_cancel(plan.plan_id, "operator", "") and None
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)
 
 
@@ -46,7 +46,7 @@ def test_an_abort_stops_the_rewrite_and_requeues_the_plan(bench: Bench):
     wait_for(lambda: bench.store.plan(plan.plan_id).step == "prepare", "the rewrite begun")
     abort.set()
     outcome = run.join()
-    assert (outcome.result, outcome.reason) == (Result.REQUEUED, "Aborted")
+    assert (outcome.result, outcome.reason) == (RunResult.REQUEUED, "Aborted")
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
@@ -54,11 +54,11 @@ def sleep_and_lose(bench: Bench) -> None:
     """Sleep until the lease has run out and a second executor has completed the plan."""
     bench.format.hooks.clear()
     bench.expire()
-    taken = bench.store.expired("second")
+    taken = bench.store.take_over_expired("second")
     assert taken is not None
     other = timeline.ToyFormat()
     done = run_plan(taken, format=other, store=bench.store, spark=no_spark, heartbeat=timedelta(seconds=0.05))
-    assert done.result is Result.COMPLETED
+    assert done.result is RunResult.COMPLETED
 
 
 def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: Bench):
@@ -66,7 +66,7 @@ def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: B
     claim = bench.claim()
     bench.format.hooks["rewritten"] = lambda: sleep_and_lose(bench)
     outcome = bench.run(claim, heartbeat=timedelta(hours=1))
-    assert outcome.result is Result.LOST
+    assert outcome.result is RunResult.LEASE_LOST
     assert (bench.state(plan), bench.commits(plan), bench.pending(), bench.unowned()) == ("completed", 1, {}, ())
     assert bench.rows() == before
     assert bench.recorder.finished == []
@@ -79,7 +79,7 @@ def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_to
     # After the last heartbeat, before the table's own lock.
     bench.format.hooks["commit"] = lambda: sleep_and_lose(bench)
     outcome = bench.run(claim, heartbeat=timedelta(hours=1))
-    assert outcome.result is Result.LOST
+    assert outcome.result is RunResult.LEASE_LOST
     assert (bench.state(plan), bench.commits(plan), bench.unowned(), bench.rows()) == ("completed", 1, (), before)
     assert bench.recorder.finished == []
 
@@ -91,14 +91,14 @@ def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_ins
     def sleep_and_publish() -> None:
         bench.format.hooks.clear()
         bench.expire()
-        assert bench.store.expired("second") is not None
+        assert bench.store.take_over_expired("second") is not None
         # The successor has asked and withdrawn, and published its own instant, when the sleeper publishes.
         theirs = Path(bench.table.location) / "pending" / "successor.json"
         theirs.write_text(f'{{"plan_id": "{plan.plan_id}x", "epoch": 2}}')
         seen.append(bench.pending())
 
     bench.format.hooks["prepare"] = sleep_and_publish
-    assert bench.run(claim, heartbeat=timedelta(hours=1)).result is Result.LOST
+    assert bench.run(claim, heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
     assert bench.pending() == seen[0]
 
 
@@ -109,7 +109,7 @@ def test_a_take_over_withdraws_instants_that_were_never_recorded(bench: Bench):
         writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)  # and then the process dies
     assert claim.staged == ()
     bench.expire()
-    taken = bench.store.expired("second")
+    taken = bench.store.take_over_expired("second")
     assert taken is not None
-    assert bench.run(taken).result is Result.COMPLETED
+    assert bench.run(taken).result is RunResult.COMPLETED
     assert (bench.commits(plan), bench.pending(), bench.unowned()) == (1, {}, ())

@@ -12,7 +12,7 @@ import pytest
 from waiting import suspend
 
 from executors import scratch
-from executors.scratch import new_scratch
+from executors.scratch import new_scratch_directory
 
 HOLD = "import sys; from executors.scratch import new_scratch; print(new_scratch(), flush=True); sys.stdin.read()"
 
@@ -20,7 +20,7 @@ HOLD = "import sys; from executors.scratch import new_scratch; print(new_scratch
 @pytest.fixture(autouse=True)
 def _temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(scratch, "_held", [])
+    monkeypatch.setattr(scratch, "_lock_descriptors", [])
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def test_what_a_killed_process_left_goes_and_what_a_living_or_stopped_one_has_st
 ) -> None:
     theirs = of(other)
     suspend(other.pid)
-    mine = new_scratch()
+    mine = new_scratch_directory()
     assert {path for path in tmp_path.iterdir() if path.is_dir()} == {mine, theirs}
     other.kill()
     other.wait()
-    again = new_scratch()
+    again = new_scratch_directory()
     assert list(tmp_path.iterdir()) == [again], "a process has one JVM at a time"
     assert again.stat().st_mode & 0o777 == 0o700
 
@@ -66,13 +66,13 @@ def test_nothing_else_is_touched(tmp_path: Path) -> None:
     (tmp_path / "spark-1" / "in-use").touch()
     (tmp_path / "lakefold-spark-link").symlink_to(outside)
     before = set(tmp_path.rglob("*"))
-    mine = new_scratch()
+    mine = new_scratch_directory()
     assert {path for path in tmp_path.rglob("*") if mine not in (path, *path.parents)} == before
 
 
 def test_a_directory_of_another_user_is_left_to_that_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = new_scratch()
-    os.close(scratch._held.pop())
+    theirs = new_scratch_directory()
+    os.close(scratch._lock_descriptors.pop())
     monkeypatch.setattr(os, "getuid", lambda: 4321)
-    new_scratch()
+    new_scratch_directory()
     assert theirs.exists()

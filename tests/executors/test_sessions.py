@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import lake.formats
 from executors import sessions, spark
-from executors.sessions import Sessions
-from lake.ports import SessionNeeds
+from executors.sessions import SparkSessions
+from lake.ports import SessionRequirements
 
 
 def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatch):
@@ -18,16 +18,16 @@ def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatc
         return object()
 
     monkeypatch.setattr(sessions, "jvm_process", lambda: jvms[-1])
-    found = Sessions(start)
+    found = SparkSessions(start)
     try:
-        assert (found.state, found.broken) == ("none", None)
+        assert (found.state, found.failure) == ("none", None)
         found()
-        assert (found.state, found.broken, found.usable()) == ("running", None, True)
+        assert (found.state, found.failure, found.ensure_usable()) == ("running", None, True)
         jvms[-1].kill()
         jvms[-1].wait()
-        assert (found.state, found.broken) == ("broken", "the JVM of Spark has ended; another one is started")
-        assert found.usable()
-        assert (found.state, found.broken, len(jvms)) == ("running", None, 2)
+        assert (found.state, found.failure) == ("broken", "the JVM of Spark has ended; another one is started")
+        assert found.ensure_usable()
+        assert (found.state, found.failure, len(jvms)) == ("running", None, 2)
     finally:
         for jvm in jvms:
             jvm.kill()
@@ -38,41 +38,45 @@ def test_a_session_that_lacks_what_waiting_work_needs_ends_as_soon_as_no_plan_ru
     started, ended, busy, lacks = [], [], [True], []
     monkeypatch.setattr(sessions, "jvm_process", lambda: None)
     monkeypatch.setattr(sessions, "end_session", lambda: ended.append(len(started)))
-    found = Sessions(lambda: started.append(1) or object(), lacks=lambda: lacks, busy=lambda: busy[0])
+    found = SparkSessions(lambda: started.append(1) or object(), missing_formats=lambda: lacks, is_busy=lambda: busy[0])
     lacks.append("delta")
-    assert found.usable(), "one that is not started yet lacks nothing"
+    assert found.ensure_usable(), "one that is not started yet lacks nothing"
     found()
-    assert (found.usable(), ended) == (False, []), "what runs is not disturbed, and nothing new begins"
+    assert (found.ensure_usable(), ended) == (False, []), "what runs is not disturbed, and nothing new begins"
     busy[0] = False
-    assert (found.usable(), ended, found.state) == (True, [1], "none")
+    assert (found.ensure_usable(), ended, found.state) == (True, [1], "none")
     lacks.clear()
     found()
-    assert (found.usable(), ended, len(started)) == (True, [1], 2)
+    assert (found.ensure_usable(), ended, len(started)) == (True, [1], 2)
 
 
 def test_a_spoiled_session_ends_as_soon_as_no_plan_runs_and_another_one_is_started(monkeypatch):
     started, ended, busy = [], [], [True]
     monkeypatch.setattr(sessions, "jvm_process", lambda: None)
     monkeypatch.setattr(sessions, "end_session", lambda: ended.append(len(started)))
-    found = Sessions(lambda: started.append(1) or object(), busy=lambda: busy[0])
+    found = SparkSessions(lambda: started.append(1) or object(), is_busy=lambda: busy[0])
     observer = found.observer()
     observer.clean_failed("t", "SessionSpoiled")
-    assert found.usable(), "there is none yet"
+    assert found.ensure_usable(), "there is none yet"
     found()
     observer.clean_failed("t", "Transient")
-    assert found.usable()
+    assert found.ensure_usable()
     observer.clean_failed("t", "SessionSpoiled")
-    assert (found.usable(), ended) == (False, []), "what runs is not disturbed, and nothing new begins"
+    assert (found.ensure_usable(), ended) == (False, []), "what runs is not disturbed, and nothing new begins"
     busy[0] = False
-    assert (found.usable(), ended, found.state) == (True, [1], "none")
+    assert (found.ensure_usable(), ended, found.state) == (True, [1], "none")
     found()
-    assert (found.usable(), ended, len(started)) == (True, [1], 2)
+    assert (found.ensure_usable(), ended, len(started)) == (True, [1], 2)
 
 
 def test_a_format_that_a_session_was_not_started_for_is_lacking_where_it_needs_anything(monkeypatch):
-    of = {"one": SessionNeeds(), "two": SessionNeeds(packages=("a:b:1",)), "three": SessionNeeds(settings={"k": "v"})}
+    of = {
+        "one": SessionRequirements(),
+        "two": SessionRequirements(packages=("a:b:1",)),
+        "three": SessionRequirements(settings={"k": "v"}),
+    }
     monkeypatch.setattr(lake.formats, "FORMATS", tuple(of))
-    monkeypatch.setattr(lake.formats, "load_format", lambda name: SimpleNamespace(session=of[name]))
+    monkeypatch.setattr(lake.formats, "load_format", lambda name: SimpleNamespace(session_requirements=of[name]))
     for started_for, wanted in ((None, []), (frozenset({"two"}), ["three"]), (frozenset(), ["three", "two"])):
         monkeypatch.setattr(spark, "_started_for", started_for)
-        assert list(spark.lacking(["one", "two", "three", "of another release"])) == wanted
+        assert list(spark.formats_missing_in_session(["one", "two", "three", "of another release"])) == wanted

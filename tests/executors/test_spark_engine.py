@@ -14,10 +14,10 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
-from executors.engines import engines
-from lake.engines import Engine, Task, choose, notes
+from executors.engines import create_engines
+from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
 from lake.errors import CancelRequested, Conflict
-from lake.plan import Progress, RewriteOptions
+from lake.plan import RewriteOptions, RewriteProgress
 
 pytestmark = pytest.mark.spark
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
@@ -30,8 +30,8 @@ NEW = """
 
 
 @pytest.fixture
-def both(spark: Any) -> tuple[Engine, ...]:
-    return engines(lambda: spark)
+def both(spark: Any) -> tuple[RewriteEngine, ...]:
+    return create_engines(lambda: spark)
 
 
 def files(spark: Any, folder: Path, kind: str = "parquet", **options: str) -> list[str]:
@@ -68,11 +68,13 @@ AS_JSON = json.dumps(
 )
 
 
-def task_of(paths: list[str], folder: Path, outputs: int = 1, group: int = 0, schema: str | None = AS_JSON) -> Task:
+def task_of(
+    paths: list[str], folder: Path, outputs: int = 1, group: int = 0, schema: str | None = AS_JSON
+) -> RewriteTask:
     folder.mkdir(exist_ok=True)
     names = tuple(str(folder / f"{group}-{number}") for number in range(outputs))
     size = sum(map(os.path.getsize, paths))
-    return Task(group=group, inputs=tuple(paths), outputs=names, bytes=size, schema=schema)
+    return RewriteTask(group=group, inputs=tuple(paths), outputs=names, bytes=size, schema=schema)
 
 
 def rows(spark: Any, kind: str, paths: list[str] | tuple[str, ...]) -> list[str]:
@@ -84,11 +86,11 @@ def rows(spark: Any, kind: str, paths: list[str] | tuple[str, ...]) -> list[str]
 def test_files_of_an_older_schema_get_the_columns_of_the_table_and_lose_none(spark, both, tmp_path):
     paths = files(spark, tmp_path / "t", compression="zstd")
     task = task_of(paths, tmp_path / "new", outputs=3)
-    choices = choose([task], both, OPTIONS, "t")
-    (note,) = notes(choices)
+    choices = choose_engines([task], both, OPTIONS, "t")
+    (note,) = engine_notes(choices)
     assert note.startswith("engine spark (1 group): arrow can't: ")
     assert "has another schema than" in note
-    told: list[Progress] = []
+    told: list[RewriteProgress] = []
     began = time.monotonic()
     written = list(choices[0].engine.rewrite([task], OPTIONS, told.append, threading.Event()))
     assert 0 < told[-1].cpu_seconds < (time.monotonic() - began) * os.cpu_count(), "as Spark counts it"
@@ -107,7 +109,7 @@ def test_files_of_an_older_schema_get_the_columns_of_the_table_and_lose_none(spa
 def test_orc_is_rewritten_and_read_by_another_reader(spark, both, tmp_path):
     paths = files(spark, tmp_path / "t", "orc", compression="zlib")
     task = task_of(paths, tmp_path / "new")
-    choices = choose([task], both, OPTIONS, "t")
+    choices = choose_engines([task], both, OPTIONS, "t")
     assert "is no Parquet file" in choices[0].reason
     (file,) = choices[0].engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
     assert file.rows == 500
@@ -129,7 +131,9 @@ def test_field_ids_that_the_schema_names_are_those_of_the_new_files(both, tmp_pa
         for name, number in (("id", 1), ("b", 7))
     ]
     task = task_of(paths, tmp_path / "new", schema=json.dumps({"type": "struct", "fields": fields}))
-    (file,) = choose([task], both, OPTIONS, "t")[0].engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    (file,) = choose_engines([task], both, OPTIONS, "t")[0].engine.rewrite(
+        [task], OPTIONS, lambda _: None, threading.Event()
+    )
     ids = [field.metadata[b"PARQUET:field_id"] for field in pq.read_schema(file.path)]
     assert (ids, pq.read_table(file.path)["b"].to_pylist()) == ([b"1", b"7"], [None, 1])
 
@@ -149,7 +153,7 @@ def test_outputs_without_rows_are_written_too(spark, both, tmp_path):
 def test_a_group_whose_schema_is_not_told_or_that_is_to_be_sorted_is_refused(spark, both, tmp_path):
     task = task_of(files(spark, tmp_path / "t"), tmp_path / "new", schema=None)
     with pytest.raises(Conflict, match=r"arrow can't: .* another schema .*; spark can't: it would hide columns"):
-        choose([task], both, OPTIONS, "t")
+        choose_engines([task], both, OPTIONS, "t")
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])

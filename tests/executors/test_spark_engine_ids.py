@@ -13,13 +13,13 @@ import pytest
 from toys.cases import no_spark
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
+from executors.engines.backends import InProcessBackend
 from executors.engines.spark_sql import SparkEngine
-from lake.engines import Task
+from lake.engines import RewriteTask
 from lake.plan import RewriteOptions
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
-ARROW, SPARK = ArrowEngine(InProcess(1)), SparkEngine(no_spark)
+ARROW, SPARK = ArrowEngine(InProcessBackend(1)), SparkEngine(no_spark)
 #: as pyarrow shows a column's id in Parquet, and that which Iceberg's writers give to ORC
 KEYS = {"parquet": b"PARQUET:field_id", "orc": b"iceberg.id"}
 
@@ -63,7 +63,9 @@ def as_json(ids: Ids, *names: str) -> str:
 
 
 def obstacle(schema: str, *paths: str) -> str | None:
-    return SPARK.obstacle(Task(group=0, inputs=paths, outputs=("/new",), bytes=1, schema=schema), OPTIONS)
+    return SPARK.unsupported_reason(
+        RewriteTask(group=0, inputs=paths, outputs=("/new",), bytes=1, schema=schema), OPTIONS
+    )
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
@@ -74,8 +76,8 @@ def test_files_in_which_a_name_is_not_one_column_are_refused(tmp_path: Path, kin
     fewer = write(tmp_path / f"4.{kind}", {"id": 1}, "id")
     schema = as_json({}, "id", "a")
     if kind == "parquet":
-        task = Task(group=0, inputs=(first, second), outputs=("/new",), bytes=1)
-        assert "another schema" in str(ARROW.obstacle(task, OPTIONS))
+        task = RewriteTask(group=0, inputs=(first, second), outputs=("/new",), bytes=1)
+        assert "another schema" in str(ARROW.unsupported_reason(task, OPTIONS))
     assert obstacle(schema, first, second) == (
         f"column a has field id 3 in {second} and 2 in {first}, and it goes by names"
     )

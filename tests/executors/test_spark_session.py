@@ -13,10 +13,10 @@ import pytest
 
 import lake.formats
 from executors.jars import cache_dir
-from executors.spark import S3_PACKAGES, _with_ours, session_settings, spark_session
+from executors.spark import S3_PACKAGES, _with_own_options, session_settings, spark_session
 from lake.errors import Rejected
 from lake.formats.hudi.session import BUNDLE
-from lake.ports import SessionNeeds
+from lake.ports import SessionRequirements
 
 pytestmark = pytest.mark.slow
 
@@ -59,10 +59,10 @@ def test_of_what_a_jvm_says_only_errors_come_into_the_log_as_lines_like_the_othe
 def test_a_configuration_of_log4j_that_somebody_has_goes_before_ours(tmp_path, monkeypatch):
     options, ours = "-Djava.io.tmpdir=/tmp", "-Dlog4j2.configurationFile="
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert ours in _with_ours(options), "the directory has none"
-    assert _with_ours(f"{options} {ours}/etc/theirs.xml").count("-Dlog4j") == 1
+    assert ours in _with_own_options(options), "the directory has none"
+    assert _with_own_options(f"{options} {ours}/etc/theirs.xml").count("-Dlog4j") == 1
     (tmp_path / "log4j2.xml").touch()
-    assert ours not in _with_ours(options)
+    assert ours not in _with_own_options(options)
 
 
 def start(tmp_path: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -124,16 +124,18 @@ def test_a_lake_without_hudi_tables_gets_none_of_its_jars_and_settings():
 
 
 def test_formats_share_a_session_where_their_settings_can(monkeypatch: pytest.MonkeyPatch):
-    def needs(**settings: str) -> SessionNeeds:
+    def needs(**settings: str) -> SessionRequirements:
         keys = {"extensions": "spark.sql.extensions", "catalog": "spark.sql.catalog.spark_catalog"}
-        return SessionNeeds(packages=("a:b:1",), settings={keys[name]: value for name, value in settings.items()})
+        return SessionRequirements(
+            packages=("a:b:1",), settings={keys[name]: value for name, value in settings.items()}
+        )
 
     toys = {
         "one": needs(extensions="x.One"),
         "two": needs(extensions="y.Two", catalog="y.Catalog"),
         "three": needs(catalog="z.Catalog"),
     }
-    monkeypatch.setattr(lake.formats, "load_format", lambda name: SimpleNamespace(session=toys[name]))
+    monkeypatch.setattr(lake.formats, "load_format", lambda name: SimpleNamespace(session_requirements=toys[name]))
     conf = session_settings({}, ["/lake"], formats=("one", "two"))
     assert conf["spark.sql.extensions"] == "x.One,y.Two"
     assert conf["spark.sql.catalog.spark_catalog"] == "y.Catalog"

@@ -15,13 +15,17 @@ from toys.cases import no_spark
 from toys.processes import start, wait
 from waiting import is_stopped, wait_for
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from executors.worker import Worker, WorkerSettings
 from lake.errors import Rejected, SessionSpoiled, Transient
 from lake.failpoints import failpoint
 from lake.identity import executor_name
 
-FAST = {"heartbeat": timedelta(seconds=0.05), "idle": timedelta(seconds=0.02), "patience": timedelta(seconds=1)}
+FAST = {
+    "heartbeat": timedelta(seconds=0.05),
+    "poll_interval": timedelta(seconds=0.02),
+    "patience": timedelta(seconds=1),
+}
 
 
 def worker(bench: Bench, *, store: Any = None, **options: Any) -> Worker:
@@ -32,14 +36,14 @@ def worker(bench: Bench, *, store: Any = None, **options: Any) -> Worker:
         formats=lambda _: bench.format,
         observer=bench.recorder,
         settings=settings,
-        revive=lambda: None,
+        drop_session=lambda: None,
     )
 
 
 def test_run_once_drains_the_queue_and_returns(bench: Bench):
     other = bench.add_table("other")
     plans = [bench.request(partitions=["dt=0"]), bench.request(partitions=["dt=1"]), bench.request(other)]
-    assert worker(bench).run_once() == {Result.COMPLETED: 3}
+    assert worker(bench).run_once() == {RunResult.COMPLETED: 3}
     assert [bench.state(plan) for plan in plans] == ["completed"] * 3
 
 
@@ -53,7 +57,7 @@ def test_run_once_waits_for_the_lease_of_a_silent_executor_and_takes_its_plan_ov
     bench = short_leases
     plan = bench.request()
     bench.claim("silent")
-    assert worker(bench).run_once() == {Result.REQUEUED: 1, Result.COMPLETED: 1}
+    assert worker(bench).run_once() == {RunResult.REQUEUED: 1, RunResult.COMPLETED: 1}
     assert bench.state(plan) == "completed"
     assert bench.recorder.expired == 1
 
@@ -73,7 +77,7 @@ def test_two_slots_run_two_plans_at_once(bench: Bench):
     bench.request(other)
     both = threading.Barrier(2, timeout=10)
     bench.format.hooks["prepare"] = lambda: both.wait() and None
-    assert worker(bench, slots=2).run_once() == {Result.COMPLETED: 2}
+    assert worker(bench, slots=2).run_once() == {RunResult.COMPLETED: 2}
 
 
 def test_draining_finishes_the_current_plan_and_claims_no_other(bench: Bench):
@@ -81,7 +85,7 @@ def test_draining_finishes_the_current_plan_and_claims_no_other(bench: Bench):
     first, second = bench.request(), bench.request(other)
     made = worker(bench)
     bench.format.hooks["rewrite"] = made.drain
-    assert made.run() == {Result.COMPLETED: 1}
+    assert made.run() == {RunResult.COMPLETED: 1}
     assert [bench.state(first), bench.state(second)] == ["completed", "requested"]
 
 
@@ -94,20 +98,20 @@ def test_aborting_requeues_the_current_plan(bench: Bench):
         bench.format.cancelled.wait(10)
 
     bench.format.hooks["rewrite"] = abort
-    assert made.run() == {Result.REQUEUED: 1}
+    assert made.run() == {RunResult.REQUEUED: 1}
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
 @pytest.mark.slow
 def test_a_database_outage_is_waited_out(bench: Bench):
     flaky = Flaky(bench.store)
-    flaky.down = {"expired": 1, "claim": 1}
+    flaky.down = {"take_over_expired": 1, "claim": 1}
     plan = bench.request()
     made = worker(bench, store=flaky)
     running = Background(made.run)
     wait_for(lambda: bench.state(plan) == "completed", "the plan completed")
     made.drain()
-    assert running.join() == {Result.COMPLETED: 1}
+    assert running.join() == {RunResult.COMPLETED: 1}
 
 
 def test_a_format_nobody_knows_fails_its_plan_and_the_worker_goes_on(bench: Bench):
@@ -117,7 +121,7 @@ def test_a_format_nobody_knows_fails_its_plan_and_the_worker_goes_on(bench: Benc
         raise Rejected(f"unknown table format {name!r}")
 
     made = Worker(store=bench.store, spark=no_spark, formats=formats, settings=WorkerSettings(**FAST))
-    assert made.run_once() == {Result.FAILED: 1}
+    assert made.run_once() == {RunResult.FAILED: 1}
     assert bench.store.plan(plan.plan_id).error == "unknown table format 'toy'"
 
 
@@ -131,9 +135,9 @@ def test_after_a_plan_that_did_not_complete_the_session_is_looked_at(bench: Benc
         spark=no_spark,
         formats=lambda _: bench.format,
         settings=WorkerSettings(**FAST),
-        revive=lambda: looked.append(1),
+        drop_session=lambda: looked.append(1),
     )
-    assert made.run_once() == {Result.REQUEUED: 1, Result.COMPLETED: 1}
+    assert made.run_once() == {RunResult.REQUEUED: 1, RunResult.COMPLETED: 1}
     assert looked == [1]
 
 
@@ -142,7 +146,7 @@ def test_an_attempt_in_a_spoiled_session_does_not_count_once(bench: Bench):
     calls = iter([raising(SessionSpoiled("spoiled")), raising(SessionSpoiled("spoiled")), lambda: None])
     bench.format.hooks["rewritten"] = lambda: next(calls, lambda: None)()
     made = worker(bench)
-    assert made.run_once() == {Result.REQUEUED: 2, Result.COMPLETED: 1}
+    assert made.run_once() == {RunResult.REQUEUED: 2, RunResult.COMPLETED: 1}
     found = bench.store.plan(plan.plan_id)
     assert found.attempts == 2, "of three attempts the first one was given back"
 
@@ -153,7 +157,7 @@ def test_two_workers_share_one_queue_without_running_a_plan_twice(bench: Bench):
     plans = [bench.request(table, partitions=[f"dt={p}"]) for table in tables for p in range(2)]
     results = [Background(worker(bench).run_once) for _ in range(2)]
     tallies = [result.join() for result in results]
-    assert sum(tally[Result.COMPLETED] for tally in tallies) == len(plans)
+    assert sum(tally[RunResult.COMPLETED] for tally in tallies) == len(plans)
     for table in tables:
         assert timeline.manifest(table)["number"] == 6 + 2
 

@@ -18,10 +18,10 @@ from hudi_writing import INDEXES, Table
 from kept_tables import kept
 from support import BUNDLE, SOAK
 
-from lake.formats.hudi.jvm.bundle import LINES
+from lake.formats.hudi.jvm.bundle import RELEASE_LINES
 from lake.plan import Plan
 
-TABLE_VERSIONS: Mapping[str, tuple[int, ...]] = {line.release: line.table_versions for line in LINES}
+TABLE_VERSIONS: Mapping[str, tuple[int, ...]] = {line.release: line.table_versions for line in RELEASE_LINES}
 """Bundles in their newest releases, each with the table versions that it writes."""
 ROWS = 120
 
@@ -70,7 +70,7 @@ class Case:
 
 
 _ALL = [Case(mor, version) for version in TABLE_VERSIONS[BUNDLE] for mor in (False, True)]
-_LONG = SOAK or LINES[0].release != BUNDLE
+_LONG = SOAK or RELEASE_LINES[0].release != BUNDLE
 CASES = _ALL if _LONG else [Case(True, 6), Case(False, 8)]
 """The kinds of tables of this run: all in the long one and on bundles other than the newest.
 

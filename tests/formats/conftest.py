@@ -36,7 +36,7 @@ def table(spark: "SparkSession", tmp_path: Path) -> NewTable:
 @pytest.fixture
 def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a test begins is on the timeline at once, so that cleans may start as late as the newest instant."""
-    monkeypatch.setattr(clean_start, "UNSEEN", timedelta(0))
+    monkeypatch.setattr(clean_start, "MAX_PUBLICATION_DELAY", timedelta(0))
 
 
 @pytest.fixture(scope="session")

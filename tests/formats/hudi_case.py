@@ -12,7 +12,7 @@ from hudi_tables import SMALL_BLOOM, copy, rows, table_rows, write
 from hudi_writing import QUICK_LOCK, Table
 from toys.cases import PARTS
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.formats.hudi.format import HudiFormat
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, EPOCH_KEY, PLAN_KEY, extra_metadata
@@ -33,14 +33,14 @@ OLDER = r"needs Hudi bundle 1\.1 or newer, this session has 1\.0"
 class HudiCase:
     """See ``contract.case.Case``; ``templates`` is a directory, empty at first, that all cases of a session share."""
 
-    engines: Sequence[Engine] = ()
+    engines: Sequence[RewriteEngine] = ()
     parts = PARTS
 
     def __init__(self, spark: "SparkSession", templates: Path) -> None:
         self.format: Any = HudiFormat()
         self._spark, self._templates = spark, templates
         self._made = self._version = 0
-        able = bundle_of(spark).serves_others
+        able = bundle_of(spark).can_run_foreign_plans
         self.lacks = {} if able else {Capability.ADOPTION: OLDER, Capability.TABLE_SERVICES: OLDER}
 
     def spark(self) -> Any:

@@ -12,15 +12,24 @@ import pyarrow as pa
 from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, small_files, table_rows, write
 from kept_tables import kept
 
-from executors.receipt import prove
-from lake.formats.hudi.files.names import data_file
-from lake.formats.hudi.files.storage import Storage
+from executors.receipt import verify_rewrite
+from lake.formats.hudi.files.names import parse_file_name
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.format import HudiFormat
 from lake.formats.hudi.read.hudi_rs import open_table
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.formats.hudi.writer import HudiWriter
 from lake.model import Concurrency, FileSlice, OnConflict, TableRef
-from lake.plan import ClusteringGroup, Commit, Plan, PlanKind, Progress, ReceiptLevel, RewriteOptions, SupersededVersion
+from lake.plan import (
+    ClusteringGroup,
+    Commit,
+    Plan,
+    PlanKind,
+    RewriteOptions,
+    RewriteProgress,
+    SupersededVersion,
+    VerificationLevel,
+)
 
 FORMAT = HudiFormat()
 INDEXES = STATISTICS | {
@@ -114,7 +123,7 @@ class Table:
         *,
         partitions: Sequence[str] | None = None,
         outputs: int = 1,
-        receipt: ReceiptLevel = ReceiptLevel.FOOTER,
+        receipt: VerificationLevel = VerificationLevel.FOOTER,
         **options: Any,
     ) -> Plan:
         """All slices of each partition as one group."""
@@ -139,7 +148,7 @@ class Table:
                 ClusteringGroup(partition=name, slices=tuple(slices), output_files=outputs)
                 for name, slices in sorted(by_partition.items())
             ),
-            options=RewriteOptions(target_file_max_bytes=1 << 30, receipt=receipt, **options),
+            options=RewriteOptions(target_file_max_bytes=1 << 30, verification=receipt, **options),
             snapshot_instant=snapshot.instant,
         )
 
@@ -164,7 +173,7 @@ class Table:
         """``run`` with a receipt."""
         with self.writer() as writer:
             rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-            prove(rewrite, writer=writer)
+            verify_rewrite(rewrite, writer=writer)
             return writer.commit(rewrite)
 
     def rows(self) -> list[tuple[object, ...]]:
@@ -173,7 +182,7 @@ class Table:
 
     def other_rows(self) -> tuple[pa.Schema, Counter[str]]:
         """What hudi-rs reads, as a multiset, and its types."""
-        batches = open_table(Storage(str(self.base))).read()
+        batches = open_table(TableStorage(str(self.base))).read()
         table = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
         table = table.drop_columns(["_hoodie_file_name"])
         return table.schema.remove_metadata(), Counter(repr(row) for row in table.to_pylist())
@@ -184,14 +193,14 @@ class Table:
         write(frame, self.base, "upsert", merge_on_read=mor, options=self.options | options)
 
     def timeline(self) -> Timeline:
-        return Timeline(Storage(str(self.base)))
+        return Timeline(TableStorage(str(self.base)))
 
     def data_files(self) -> dict[str, int]:
-        return dict(Storage(str(self.base)).data_files())
+        return dict(TableStorage(str(self.base)).data_file_sizes())
 
     def files_of(self, instant: str) -> set[str]:
         """Data files on disk that carry ``instant`` in their name."""
-        return {path for path in self.data_files() if (file := data_file(path)) and file.instant == instant}
+        return {path for path in self.data_files() if (file := parse_file_name(path)) and file.instant == instant}
 
     def temporary(self) -> list[str]:
         """What is left in the marker directory."""
@@ -222,7 +231,7 @@ def delete(trips: Table, commit: Commit) -> None:
         cleaner.delete(commit.superseded)
 
 
-def ignore(progress: Progress) -> None:
+def ignore(progress: RewriteProgress) -> None:
     """A report nobody reads."""
 
 

@@ -7,7 +7,7 @@ from contract.capabilities import ASKED
 from lake import optional
 from lake.errors import Rejected
 from lake.formats import FORMATS, load_format
-from lake.formats_doc import MEANINGS, PAGE, render
+from lake.formats_doc import CAPABILITY_DESCRIPTIONS, PAGE, render
 from lake.model import TableRef
 from lake.ports import Capability
 
@@ -28,10 +28,10 @@ def test_p3_what_a_format_can_not_do_is_refused_by_name():
         capabilities = frozenset({Capability.SORTING})
 
     table = TableRef(name="demo.trips", format="plain", location="/lake/trips")
-    optional.require(Plain(), table, Capability.SORTING)
+    optional.require_capability(Plain(), table, Capability.SORTING)
     with pytest.raises(Rejected, match=r"demo\.trips: plain tables have no roll back, lakefold can't do that here"):
-        optional.require(Plain(), table, Capability.ROLL_BACK)
-    assert (optional.pending(Plain(), table), optional.unfinished(Plain(), table)) == ({}, ())
+        optional.require_capability(Plain(), table, Capability.ROLL_BACK)
+    assert (optional.pending_instants(Plain(), table), optional.pending_actions(Plain(), table)) == ({}, ())
 
 
 def test_the_page_shows_what_each_shipped_format_declares():
@@ -42,4 +42,4 @@ def test_the_page_shows_what_each_shipped_format_declares():
 
 
 def test_every_capability_is_explained_to_its_users():
-    assert set(MEANINGS) == set(Capability)
+    assert set(CAPABILITY_DESCRIPTIONS) == set(Capability)

@@ -18,11 +18,11 @@ from hive_metastore import MetastoreServer
 from pyarrow import fs as pafs
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
+from executors.engines.backends import InProcessBackend
 from lake import hdfs as native
 from lake.errors import Rejected, Transient
-from lake.filesystems import files_of, filesystem_of
-from lake.locations import canonical_location, file_system_of
+from lake.filesystems import file_io_of, filesystem_of
+from lake.locations import canonical_location, filesystem_key
 
 pytestmark = pytest.mark.slow
 ODD = "dt=K%2FL #1?é; b"
@@ -37,7 +37,7 @@ def home(hdfs: HadoopCluster) -> HdfsPath:
 
 @pytest.fixture
 def case(metastore: MetastoreServer, hdfs: HadoopCluster) -> HiveCase:
-    return HiveCase(uri=metastore.uri, root=hdfs.uri, engines=(ArrowEngine(InProcess()),))
+    return HiveCase(uri=metastore.uri, root=hdfs.uri, engines=(ArrowEngine(InProcessBackend()),))
 
 
 def test_pyarrow_reads_writes_lists_and_moves_files_whatever_they_are_called(home: HdfsPath):
@@ -61,10 +61,10 @@ def test_pyarrow_reads_writes_lists_and_moves_files_whatever_they_are_called(hom
 
 def test_a_place_has_one_spelling_and_a_name_service_that_nobody_knows_is_refused_with_where_to_name_it(home: HdfsPath):
     assert canonical_location("HDFS://Name:8020//a//b/") == "hdfs://name:8020/a/b"
-    assert file_system_of("hdfs://name/a/b") == "hdfs://name"
+    assert filesystem_key("hdfs://name/a/b") == "hdfs://name"
     for location in ("hdfs:///lake/t", "hdfs://nowhere/lake/t"):
         with pytest.raises(Rejected, match=r"name service|HADOOP_CONF_DIR"):
-            files_of(location).list(location)
+            file_io_of(location).list(location)
 
 
 def test_a_cluster_that_does_not_answer_is_told_by_an_error_with_a_number(home: HdfsPath):
@@ -72,7 +72,7 @@ def test_a_cluster_that_does_not_answer_is_told_by_an_error_with_a_number(home: 
     native.configure({"spark.hadoop.dfs.client.failover.max.attempts": "1"})
     try:
         with pytest.raises(OSError, match="refused") as told:
-            files_of(nowhere).list(nowhere)
+            file_io_of(nowhere).list(nowhere)
         assert told.value.errno is not None
     finally:
         native.configure({})
@@ -88,12 +88,12 @@ def test_settings_come_from_the_configuration_directory_and_from_spark_over_it(
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
     native.configure({"spark.hadoop.dfs.replication": "2", "spark.hadoop.fs.s3a.secret.key": "s", "spark.master": "x"})
     try:
-        told = native.configured()
+        told = native.current_configuration()
         assert (told["dfs.nameservices"], told["dfs.replication"]) == ("lake", "2")
         assert "fs.s3a.secret.key" not in told
         (tmp_path / "core-site.xml").write_text("<configuration>")
         with pytest.raises(Rejected, match=r"core-site\.xml can't be read"):
-            native.configured()
+            native.current_configuration()
     finally:
         native.configure({})
 

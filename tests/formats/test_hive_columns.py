@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
-from lake.formats.hive.columns import schema_of
-from lake.metastore import Table
-from lake.metastore.thrift import LIST, STRING, STRUCT, Items, string_map
+from lake.formats.hive.columns import spark_schema_json
+from lake.metastore import MetastoreTable
+from lake.metastore.thrift import LIST, STRING, STRUCT, ThriftList, string_map
 
 
-def table(columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None) -> Table:
+def table(columns: Sequence[tuple[str, str]], properties: Mapping[str, str] | None = None) -> MetastoreTable:
     """One that is partitioned by ``dt``."""
 
     def listed(pairs: Sequence[tuple[str, str]]) -> Any:
-        return LIST, Items(STRUCT, [{1: (STRING, name), 2: (STRING, kind)} for name, kind in pairs])
+        return LIST, ThriftList(STRUCT, [{1: (STRING, name), 2: (STRING, kind)} for name, kind in pairs])
 
     partitioned = listed([("dt", "string")])
-    return Table({7: (STRUCT, {1: listed(columns)}), 8: partitioned, 9: string_map(dict(properties or {}))})
+    return MetastoreTable({7: (STRUCT, {1: listed(columns)}), 8: partitioned, 9: string_map(dict(properties or {}))})
 
 
 def fields(text: str | None) -> dict[str, Any]:
@@ -50,12 +50,12 @@ def test_each_of_hives_types_has_one_of_sparks():
         "decimal(10,2)": "decimal(10,2)",
         "decimal": "decimal(10,0)",
     }
-    found = fields(schema_of(table([(f"c{number}", kind) for number, kind in enumerate(kinds)])))
+    found = fields(spark_schema_json(table([(f"c{number}", kind) for number, kind in enumerate(kinds)])))
     assert list(found.values()) == list(kinds.values())
 
 
 def test_types_within_types_are_read_as_deep_as_they_are():
-    found = fields(schema_of(table([("x", "array<struct<a:int,b:map<string,decimal(38,18)>>>")])))["x"]
+    found = fields(spark_schema_json(table([("x", "array<struct<a:int,b:map<string,decimal(38,18)>>>")])))["x"]
     inner = found["elementType"]["fields"]
     assert (inner[0]["name"], inner[0]["type"]) == ("a", "integer")
     assert (inner[1]["type"]["keyType"], inner[1]["type"]["valueType"]) == ("string", "decimal(38,18)")
@@ -63,14 +63,14 @@ def test_types_within_types_are_read_as_deep_as_they_are():
 
 @pytest.mark.parametrize("kind", ["uniontype<int,string>", "timestamp with local time zone", "array<int", "struct<a>"])
 def test_a_type_that_spark_does_not_know_leaves_the_schema_untold(kind: str):
-    assert schema_of(table([("x", kind)])) is None
+    assert spark_schema_json(table([("x", kind)])) is None
 
 
 def test_what_spark_has_noted_counts_with_its_capitals_and_without_the_partitions_columns():
     text = noted(("eventId", "long"), ("at", "timestamp_ntz"), ("dt", "string"))
     parts = {"spark.sql.sources.schema.numParts": "2", "spark.sql.sources.provider": "parquet"}
     halves = {"spark.sql.sources.schema.part.0": text[:30], "spark.sql.sources.schema.part.1": text[30:]}
-    found = fields(schema_of(table([("col", "array<string>")], parts | halves)))
+    found = fields(spark_schema_json(table([("col", "array<string>")], parts | halves)))
     assert found == {"eventId": "long", "at": "timestamp_ntz"}
 
 
@@ -86,4 +86,4 @@ def test_of_a_table_that_hive_changes_too_sparks_note_counts_only_while_it_agree
     columns: list[tuple[str, str]], names: list[str]
 ):
     text = noted(("eventId", "long"), ("name", "string"), ("dt", "string"))
-    assert list(fields(schema_of(table(columns, {"spark.sql.sources.schema": text})))) == names
+    assert list(fields(spark_schema_json(table(columns, {"spark.sql.sources.schema": text})))) == names

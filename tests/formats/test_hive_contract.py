@@ -14,7 +14,7 @@ from hive_metastore import MetastoreServer
 from toys.bench import Bench, bench_at
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
+from executors.engines.backends import InProcessBackend
 
 pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase:
     """The engine ``arrow`` rewrites Parquet, as a daemon's does; what Spark does of ORC there, a copy does."""
     if request.param == "parquet":
-        return HiveCase(uri=metastore.uri, engines=(ArrowEngine(InProcess()),))
+        return HiveCase(uri=metastore.uri, engines=(ArrowEngine(InProcessBackend()),))
     return HiveCase(uri=metastore.uri, kind=request.param)
 
 

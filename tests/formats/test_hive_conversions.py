@@ -21,13 +21,13 @@ from py4j.java_gateway import get_field, set_field
 from pyarrow import orc
 
 from executors.datafiles.orc_tail import read_tail
-from executors.engines import engines
-from executors.receipt import prove
+from executors.engines import create_engines
+from executors.receipt import verify_rewrite
 from lake.errors import Conflict
 from lake.formats.hive import FORMAT
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 from lake.model import TableRef
-from lake.plan import ReceiptLevel
+from lake.plan import VerificationLevel
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -57,11 +57,11 @@ def reader(metastore: MetastoreServer) -> Iterator[Session]:
 
 
 def table_of(metastore: MetastoreServer, name: str) -> TableRef:
-    return next(FORMAT.in_metastore(metastore.uri, "converted", name))
+    return next(FORMAT.discover_in_metastore(metastore.uri, "converted", name))
 
 
 def directory(metastore: MetastoreServer, name: str) -> Path:
-    with Metastore(metastore.uri) as client:
+    with MetastoreClient(metastore.uri) as client:
         found = dict(client.partitions("converted", name, ["dt=d"]))
     return Path(found["dt=d"].storage.location.removeprefix("file:"))
 
@@ -85,14 +85,14 @@ def files(place: Path) -> list[Path]:
 
 def compact(metastore: MetastoreServer, spark: Any, name: str) -> list[Path]:
     """The files of the partition after a whole plan with its verification, all of whose groups were committed."""
-    case = HiveCase(uri=metastore.uri, engines=engines(lambda: spark))
-    for level in ReceiptLevel:
+    case = HiveCase(uri=metastore.uri, engines=create_engines(lambda: spark))
+    for level in VerificationLevel:
         plan = plan_all(FORMAT, table_of(metastore, name), f"{name}-{level.value}")
-        with attempt(case, replace(plan, options=replace(plan.options, receipt=level))) as one:
+        with attempt(case, replace(plan, options=replace(plan.options, verification=level))) as one:
             rewrite = one.rewritten()
-            prove(rewrite, writer=one.writer)
-            if level is ReceiptLevel.HASH:
-                assert one.writer.commit(rewrite).left_out == ()
+            verify_rewrite(rewrite, writer=one.writer)
+            if level is VerificationLevel.HASH:
+                assert one.writer.commit(rewrite).skipped == ()
     return files(directory(metastore, name))
 
 
@@ -226,7 +226,7 @@ def test_a_group_whose_values_would_be_converted_is_left_alone_with_the_reason(
     place = directory(metastore, name)
     put_there(place)
     paths = files(place)
-    case = HiveCase(uri=metastore.uri, engines=engines(lambda: spark))
+    case = HiveCase(uri=metastore.uri, engines=create_engines(lambda: spark))
     with pytest.raises(Conflict, match=why) as raised:
         run(case, plan_all(FORMAT, table_of(metastore, name), name))
     (left_out,) = raised.value.args[1]

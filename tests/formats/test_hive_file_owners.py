@@ -15,7 +15,7 @@ from hive_case import HiveCase
 from hive_metastore import MetastoreServer
 
 from lake.errors import Rejected
-from lake.local_files import LocalFiles
+from lake.local_files import LocalFileIO
 from lake.model import TableRef
 
 pytestmark = pytest.mark.slow
@@ -95,13 +95,13 @@ def test_rule_13_a_writer_who_is_not_root_refuses_what_he_could_not_give_back_to
     assert re.fullmatch(
         "t: / belongs to root, and lakefold runs as .*: what it writes could not be overwritten by its owner; run "
         "lakefold's executors as root",
-        as_nobody(lambda: LocalFiles().check_owner("t", "/")),
+        as_nobody(lambda: LocalFileIO().check_owner("t", "/")),
     )
     # Below /tmp itself, since the tests' own directory is for its owner only.
     with TemporaryDirectory(dir="/tmp") as name:
         owned = os.stat(name)
         user = 65534 if os.geteuid() == 0 else owned.st_uid
         os.chown(name, user, -1)
-        assert as_nobody(lambda: LocalFiles().check_owner("t", name)) == ""
+        assert as_nobody(lambda: LocalFileIO().check_owner("t", name)) == ""
         os.chmod(name, 0o500)
-        assert f"t: lakefold may not write to {name}; allow" in as_nobody(lambda: LocalFiles().check_owner("t", name))
+        assert f"t: lakefold may not write to {name}; allow" in as_nobody(lambda: LocalFileIO().check_owner("t", name))

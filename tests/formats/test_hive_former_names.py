@@ -12,7 +12,7 @@ from hive_case import HiveCase, WholeCase
 from hive_metastore import MetastoreServer
 
 from lake.formats.hive import commits, writer
-from lake.formats.hive.catalog import FORMER_HOME, HOME
+from lake.formats.hive.catalog import DATA_DIR, LEGACY_DATA_DIR
 from lake.model import TableRef
 from lake.plan import Commit
 
@@ -29,9 +29,9 @@ def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase
 def earlier_release() -> Iterator[None]:
     """Versions are made where earlier releases made them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commits, "HOME", FORMER_HOME)
-        patch.setattr(writer, "HOME", FORMER_HOME)
-        patch.setattr(commits, "leave_former_home", lambda ref: None)
+        patch.setattr(commits, "DATA_DIR", LEGACY_DATA_DIR)
+        patch.setattr(writer, "DATA_DIR", LEGACY_DATA_DIR)
+        patch.setattr(commits, "migrate_legacy_data_dir", lambda ref: None)
         yield
 
 
@@ -42,7 +42,7 @@ def homes(case: HiveCase, table: TableRef) -> set[str]:
 
 def deleted(case: HiveCase, table: TableRef, commit: Commit) -> None:
     with attempt(case, plan_all(case.format, table, "deletion")) as one:
-        assert not one.writer.delete(commit.superseded).left
+        assert not one.writer.delete(commit.superseded).retained
 
 
 def test_versions_of_an_earlier_release_stay_the_tables_until_they_are_replaced_and_nothing_of_them_stays(
@@ -52,21 +52,21 @@ def test_versions_of_an_earlier_release_stay_the_tables_until_they_are_replaced_
     with earlier_release():
         first = run(case, plan_all(case.format, table, "p"))
         deleted(case, table, first)
-    assert homes(case, table) == {FORMER_HOME}
+    assert homes(case, table) == {LEGACY_DATA_DIR}
     partitions = sorted(case.places(table))
     for number, partition in enumerate(partitions):
         case.append(table, partition, 800 + 10 * number, 810 + 10 * number)
     rows = case.rows(table)
-    assert case.format.committed(table, "p") is not None
+    assert case.format.find_commit(table, "p") is not None
     second = run(case, plan_all(case.format, table, "q"))
-    assert (homes(case, table), case.rows(table)) == ({HOME}, rows)
-    assert (Path(table.location) / FORMER_HOME / first.instant).exists()
-    found = [case.format.committed(table, plan) for plan in ("p", "q")]
+    assert (homes(case, table), case.rows(table)) == ({DATA_DIR}, rows)
+    assert (Path(table.location) / LEGACY_DATA_DIR / first.instant).exists()
+    found = [case.format.find_commit(table, plan) for plan in ("p", "q")]
     assert [one and one.instant for one in found] == [first.instant, second.instant]
     deleted(case, table, second)
     assert case.rows(table) == rows
-    assert not (Path(table.location) / FORMER_HOME).exists()
-    assert [one and one.instant for one in (case.format.committed(table, plan) for plan in ("p", "q"))] == [
+    assert not (Path(table.location) / LEGACY_DATA_DIR).exists()
+    assert [one and one.instant for one in (case.format.find_commit(table, plan) for plan in ("p", "q"))] == [
         first.instant,
         second.instant,
     ]
@@ -77,9 +77,9 @@ def test_an_attempt_of_an_earlier_release_that_was_killed_is_withdrawn(case: Hiv
     rows = case.rows(table)
     with earlier_release(), attempt(case, plan_all(case.format, table, "p")) as one:
         one.rewritten()
-    assert list((Path(table.location) / FORMER_HOME).iterdir())
+    assert list((Path(table.location) / LEGACY_DATA_DIR).iterdir())
     with attempt(case, plan_all(case.format, table, "p"), epoch=2) as other:
         other.journal = one.journal
         other.discarded(None)
-    assert not list((Path(table.location) / FORMER_HOME).iterdir())
+    assert not list((Path(table.location) / LEGACY_DATA_DIR).iterdir())
     assert case.rows(table) == rows

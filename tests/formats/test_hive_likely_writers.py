@@ -19,8 +19,8 @@ from hive_metastore import MetastoreServer
 from pyarrow import orc
 
 from lake.formats.hive import FORMAT, likely, tools
-from lake.formats.hive.refusals import FileKind
-from lake.metastore import Table
+from lake.formats.hive.refusals import FileFormat
+from lake.metastore import MetastoreTable
 from lake.model import CatalogRef, TableRef
 from lake.optional import LikelyWriter
 
@@ -68,7 +68,7 @@ def names(signs: Any) -> list[str]:
     ],
 )
 def test_a_property_tells_the_tool_that_sets_it(name, tool):
-    assert names(tools.of_properties({name: "1"})) == [tool]
+    assert names(tools.match_properties({name: "1"})) == [tool]
 
 
 def test_what_every_metastore_counts_tells_of_no_tool():
@@ -81,13 +81,13 @@ def test_what_every_metastore_counts_tells_of_no_tool():
         "connectors",
         "parquet.compression",
     )
-    assert list(tools.of_properties(dict.fromkeys((*counted, *own), "1"))) == []
+    assert list(tools.match_properties(dict.fromkeys((*counted, *own), "1"))) == []
 
 
 def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
     found = {
         tool.name: said
-        for tool, said in tools.of_properties(
+        for tool, said in tools.match_properties(
             {
                 "flink.properties.sasl.jaas.config": "password='x'",
                 "spark.sql.create.version": "3.5.9",
@@ -99,7 +99,7 @@ def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
         "Spark": "table property spark.sql.create.version = 3.5.9",
         "Flink": "table property flink.properties.sasl.jaas.config",
     }
-    (sign,) = tools.of_properties({"trino_query_id": "q"}, "dt=d0")
+    (sign,) = tools.match_properties({"trino_query_id": "q"}, "dt=d0")
     assert sign[1] == "property of partition dt=d0 trino_query_id"
 
 
@@ -123,7 +123,7 @@ def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
 )
 def test_the_name_of_a_file_tells_the_tool_that_names_files_so(name, tool):
     paths = pa.chunked_array([["dt=d0/other.parquet", f"dt=d0/{name}"]])
-    ((found, said),) = tools.of_names(paths)
+    ((found, said),) = tools.match_file_names(paths)
     assert found.name == tool
     assert said.startswith("1 of 2 files have its names, such as ")
 
@@ -139,7 +139,7 @@ def test_the_name_of_a_file_tells_the_tool_that_names_files_so(name, tool):
     ],
 )
 def test_the_name_of_a_file_of_spark_or_lakefold_is_no_other_tools(name):
-    assert list(tools.of_names(pa.chunked_array([[f"dt=d0/{name}", name]]))) == []
+    assert list(tools.match_file_names(pa.chunked_array([[f"dt=d0/{name}", name]]))) == []
 
 
 @pytest.mark.parametrize(
@@ -158,13 +158,13 @@ def test_the_name_of_a_file_of_spark_or_lakefold_is_no_other_tools(name):
         ("Polars", "root", ["ARROW:schema"], "Polars"),
         ("fastparquet-python version 2024.2.0 (build 0)", "schema", ["pandas"], "fastparquet"),
         ("parquet-rs version 58.3.0", "arrow_schema", [], "a program on parquet-rs"),
-        ("parquet-mr version 1.12.0", "Order", ["parquet.avro.schema", "writer.model.name"], tools.AVRO.name),
+        ("parquet-mr version 1.12.0", "Order", ["parquet.avro.schema", "writer.model.name"], tools.AVRO_PARQUET.name),
         ("parquet-mr version 1.12.0", "Order", [], "another program"),
         ("", "schema", [], "another program"),
     ],
 )
 def test_a_footer_of_parquet_tells_its_writer(created_by, schema, keys, tool):
-    assert tools.of_parquet(created_by, schema, keys)[0].name == tool
+    assert tools.match_parquet_footer(created_by, schema, keys)[0].name == tool
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_footer_of_parquet_tells_its_writer(created_by, schema, keys, tool):
     ],
 )
 def test_a_footer_of_orc_tells_its_writer_but_for_the_one_that_many_share(writer, keys, tool):
-    sign = tools.of_orc(writer, keys)
+    sign = tools.match_orc_footer(writer, keys)
     assert (sign and sign[0].name) == tool
 
 
@@ -191,11 +191,11 @@ def test_footers_are_read_as_duckdb_and_pyarrow_write_them_and_what_cannot_be_re
     orc.write_table(table, striped)
     (tmp_path / "cut").write_bytes(b"PAR1")
     footers = [by_duckdb, by_arrow, by_arrow, str(tmp_path / "cut"), str(tmp_path / "gone")]
-    found = {tool.name: said for tool, said in likely._of_footers(footers, FileKind.PARQUET)}
+    found = {tool.name: said for tool, said in likely._match_footers(footers, FileFormat.PARQUET)}
     assert found.keys() == {"DuckDB", tools.ARROW.name}
     assert found["DuckDB"].startswith("1 of 5 footers: created_by = DuckDB version ")
     assert found[tools.ARROW.name].startswith("2 of 5 footers: created_by = parquet-cpp-arrow version ")
-    assert names(likely._of_footers([striped], FileKind.ORC)) == [tools.ARROW.name]
+    assert names(likely._match_footers([striped], FileFormat.ORC)) == [tools.ARROW.name]
 
 
 def test_every_tool_that_goes_by_path_has_a_consequence_and_a_remedy_and_those_that_ask_have_none():
@@ -210,7 +210,7 @@ def test_the_page_names_every_tool_that_is_detected():
     table = page.partition("**Access by path**")[2].partition("\n**Overwrites of a partition")[0]
     for tool in (*BY_PATH, "Spark", "pyarrow", "pandas", "Sqoop", "MapReduce", "parquet-rs", "Avro", "distcp", "LOAD"):
         assert tool in table, tool
-    assert str(likely.FOOTERS) in table
+    assert str(likely.MAX_FOOTERS) in table
 
 
 class Made:
@@ -230,8 +230,10 @@ class Made:
     def with_properties(self, **properties: str) -> None:
         with Owner(self.uri) as owner:
             found = owner.table(DATABASE, self.name)
-            assert isinstance(found, Table)
-            owner.alter_table(DATABASE, self.name, found.changed(found.storage, {**found.parameters, **properties}))
+            assert isinstance(found, MetastoreTable)
+            owner.alter_table(
+                DATABASE, self.name, found.with_changes(found.storage, {**found.parameters, **properties})
+            )
 
     def put(self, partition: str, *files: str, at: float = 1.7e9, properties: Mapping[str, str] | None = None) -> None:
         """Files by pyarrow in a partition of its own."""
@@ -244,7 +246,7 @@ class Made:
             owner.add(self.name, partition, place)
             if properties is not None:
                 ((_, one),) = owner.partitions(DATABASE, self.name, [f"dt={partition}"])
-                owner.alter_partitions(DATABASE, self.name, [one.changed(one.storage, properties)])
+                owner.alter_partitions(DATABASE, self.name, [one.with_changes(one.storage, properties)])
 
     def likely(self) -> dict[str, LikelyWriter]:
         return {one.tool: one for one in FORMAT.likely_writers(FORMAT.snapshot(self.ref))}
@@ -259,11 +261,11 @@ def test_a_table_is_looked_at_once_for_each_kind_of_sign_and_at_few_of_its_files
         made.put(f"d{day}", *files, at=1.7e9 + 100 * day, properties=properties)
         (made.location / f"dt=d{day}/_SUCCESS").touch()
     looked: list[str] = []
-    read = likely._of_footer
-    monkeypatch.setattr(likely, "_of_footer", lambda path, kind: (looked.append(path), read(path, kind))[1])
+    read = likely._match_footer
+    monkeypatch.setattr(likely, "_match_footer", lambda path, kind: (looked.append(path), read(path, kind))[1])
     found = made.likely()
     assert list(found) == ["Flink", "Presto", tools.ARROW.name]
-    assert len(looked) == likely.FOOTERS == 8
+    assert len(looked) == likely.MAX_FOOTERS == 8
     newest = [
         f"{made.location}/dt=d{day}/{file}" for day in (9, 8) for file in (f"other-{day}.parquet", f"part-{ID}-0-{day}")
     ]
@@ -319,7 +321,7 @@ def test_init_explain_and_show_warn_of_a_table_of_flinks_with_evidence_consequen
     assert "Leave access unset while a streaming job writes the table." in said
     assert "Warning: Spark" not in said
     assert all(len(line) <= 120 for line in at)
-    for text in (written, FORMAT.unseen_by_path):
+    for text in (written, FORMAT.catalog_only_reason):
         assert "INSERT OVERWRITE … SELECT from the same partition" in text
     # A rule that is uncommented line by line, warnings included, is one.
     freed = [re.sub(r"^# ", "", line) for line in rule]
@@ -349,7 +351,7 @@ def test_init_explain_and_show_warn_of_a_table_of_flinks_with_evidence_consequen
 def test_tables_that_spark_made_and_writes_by_name_are_named_without_a_warning_and_by_path_with_one(
     hive: MetastoreServer, tmp_path
 ):
-    found = {ref.name: ref for ref in FORMAT.in_metastore(hive.uri, "shop", "*")}
+    found = {ref.name: ref for ref in FORMAT.discover_in_metastore(hive.uri, "shop", "*")}
     for name in ("shop.orders", "shop.clicks", "shop.events"):
         writers = FORMAT.likely_writers(FORMAT.snapshot(found[name]))
         assert [(one.tool, one.consequence) for one in writers if one.tool != "Hive"] == [("Spark", None)], name
@@ -375,7 +377,7 @@ def test_tables_that_spark_made_and_writes_by_name_are_named_without_a_warning_a
         f"INSERT OVERWRITE DIRECTORY '{hive.place}/warehouse/by_path.db/orders/dt=d1' USING parquet "
         "SELECT id FROM range(9)",
     )
-    (ref,) = FORMAT.in_metastore(hive.uri, "by_path", "*")
+    (ref,) = FORMAT.discover_in_metastore(hive.uri, "by_path", "*")
     by_path, spark = FORMAT.likely_writers(FORMAT.snapshot(ref))
-    assert (by_path.tool, spark.tool) == (tools.MARKER.name, "Spark")
+    assert (by_path.tool, spark.tool) == (tools.PATH_JOB.name, "Spark")
     assert by_path.evidence == ("_SUCCESS in 1 of 2 directories, such as that of partition dt=d1",)

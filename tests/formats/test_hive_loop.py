@@ -15,7 +15,7 @@ from harness import Installation, hive_installation
 from hive_metastore import MetastoreServer
 from pyarrow import orc
 
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +63,7 @@ def home(metastore: MetastoreServer, tmp_path: Path) -> Installation:
 
 def places(uri: str) -> dict[str, dict[str, Path]]:
     """Where each table's partitions are."""
-    with Metastore(uri) as metastore:
+    with MetastoreClient(uri) as metastore:
         return {
             table: {
                 name: Path(one.storage.location.removeprefix("file:"))

@@ -17,26 +17,26 @@ from hive_metastore import MetastoreServer
 from lake.errors import Rejected, TableGone
 from lake.formats import load_format
 from lake.formats.hive import FORMAT, refusals
-from lake.formats.hive.catalog import Place
-from lake.formats.hive.slices import list_places
-from lake.locations import file_at
-from lake.metastore import Metastore, Table
-from lake.model import SLICES_SCHEMA, CatalogRef, TableRef, Unsearched
+from lake.formats.hive.catalog import CatalogPartition
+from lake.formats.hive.slices import list_partition_files
+from lake.locations import resolve_path
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.model import SLICES_SCHEMA, CatalogRef, SearchFailure, TableRef
 from lake.plan import SupersededVersion
-from lake.ports import Verification
+from lake.ports import TableVerification
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def tables(hive: MetastoreServer) -> dict[str, TableRef]:
-    return {ref.name: ref for ref in FORMAT.in_metastore(hive.uri, "*", "*")}
+    return {ref.name: ref for ref in FORMAT.discover_in_metastore(hive.uri, "*", "*")}
 
 
 @pytest.fixture
-def changed(hive: MetastoreServer) -> Iterator[Metastore]:
+def changed(hive: MetastoreServer) -> Iterator[MetastoreClient]:
     """A client; ``shop.flat`` and the partitions of ``shop.moved`` are afterwards as they were."""
-    with Metastore(hive.uri) as client:
+    with MetastoreClient(hive.uri) as client:
         flat = client.table("shop", "flat")
         assert flat is not None
         moved = [one for _, one in client.partitions("shop", "moved", ["dt=d0", "dt=d1"])]
@@ -46,21 +46,21 @@ def changed(hive: MetastoreServer) -> Iterator[Metastore]:
 
 
 def test_a_database_that_the_metastore_does_not_list_hides_no_table_of_another(hive, tables, monkeypatch):
-    names_of = Metastore.table_names
+    names_of = MetastoreClient.table_names
 
-    def refused_for_odd(self: Metastore, database: str):
+    def refused_for_odd(self: MetastoreClient, database: str):
         # A call that this metastore answers with an error of its own.
         return self.partition_names("shop", "nothing") if database == "odd" else names_of(self, database)
 
-    monkeypatch.setattr(Metastore, "table_names", refused_for_odd)
-    found = list(FORMAT.in_metastore(hive.uri, "*", "*"))
-    (unsearched,) = [one for one in found if isinstance(one, Unsearched)]
+    monkeypatch.setattr(MetastoreClient, "table_names", refused_for_odd)
+    found = list(FORMAT.discover_in_metastore(hive.uri, "*", "*"))
+    (unsearched,) = [one for one in found if isinstance(one, SearchFailure)]
     assert unsearched.location == "odd"
     assert unsearched.reason.startswith("database odd: ")
     assert {one.name for one in found if one is not unsearched} == {n for n in tables if not n.startswith("odd.")}
 
 
-def table(client: Metastore, name: str) -> Table:
+def table(client: MetastoreClient, name: str) -> MetastoreTable:
     found = client.table("shop", name)
     assert found is not None
     return found
@@ -98,7 +98,7 @@ def test_a_metastores_tables_are_found_by_patterns_with_where_they_are_and_no_vi
     orders = tables["shop.orders"]
     assert (orders.format, orders.location) == ("hive", f"{hive.place}/warehouse/shop.db/orders")
     assert orders.catalog == CatalogRef(kind="metastore", name=hive.uri, table="shop.orders")
-    some = FORMAT.in_metastore(hive.uri, "s*", "[ce]*")
+    some = FORMAT.discover_in_metastore(hive.uri, "s*", "[ce]*")
     assert sorted(ref.name for ref in some) == ["shop.clicks", "shop.events"]
     assert load_format("hive") is FORMAT
 
@@ -136,7 +136,7 @@ def test_tables_of_spark_of_hive_with_orc_and_without_partitions_are_listed_alik
     assert {name: len(paths) for name, paths in listed(tables["shop.flat"]).items()} == {"": 1}
     assert FORMAT.verify(tables["shop.orders"], (), rows=True).rows == 300
     events = FORMAT.verify(tables["shop.events"], (), rows=True)
-    assert events == Verification(files=1, bytes=events.bytes, rows=7)
+    assert events == TableVerification(files=1, bytes=events.bytes, rows=7)
 
 
 def test_a_table_without_partitions_is_explained_and_left_alone(tables: dict[str, TableRef]):
@@ -146,14 +146,16 @@ def test_a_table_without_partitions_is_explained_and_left_alone(tables: dict[str
 
 
 def test_a_partition_is_listed_where_the_metastore_says_and_one_without_a_directory_is_empty(
-    hive: MetastoreServer, tables: dict[str, TableRef], changed: Metastore
+    hive: MetastoreServer, tables: dict[str, TableRef], changed: MetastoreClient
 ):
     ref = tables["shop.moved"]
     (path,) = listed(ref)["dt=d1"]
     assert path.startswith(f"{hive.place}/elsewhere/part-")
-    assert file_at(ref.location, path) == path
+    assert resolve_path(ref.location, path) == path
     ((_, partition),) = changed.partitions("shop", "moved", ["dt=d1"])
-    nowhere = partition.changed(partition.storage.moved(f"file:{hive.place}/nowhere"), partition.parameters)
+    nowhere = partition.with_changes(
+        partition.storage.with_location(f"file:{hive.place}/nowhere"), partition.parameters
+    )
     changed.alter_partitions("shop", "moved", [nowhere])
     assert listed(ref) == {}
 
@@ -191,12 +193,12 @@ def test_rule_7_partitions_that_share_a_directory_or_lie_in_one_another_are_left
 
 
 def test_a_partition_of_another_kind_of_file_than_its_table_is_left_alone(
-    tables: dict[str, TableRef], changed: Metastore
+    tables: dict[str, TableRef], changed: MetastoreClient
 ):
     orc = next(one for _, one in changed.partitions("shop", "events", ["dt=d0"]))
     ((_, before),) = changed.partitions("shop", "moved", ["dt=d1"])
     changed.alter_partitions(
-        "shop", "moved", [before.changed(orc.storage.moved(before.storage.location), before.parameters)]
+        "shop", "moved", [before.with_changes(orc.storage.with_location(before.storage.location), before.parameters)]
     )
     (reason,) = busy(tables["shop.moved"])["dt=d1"]
     assert reason is not None
@@ -225,22 +227,22 @@ def test_a_table_that_is_not_ours_is_refused_with_rule_and_value(tables: dict[st
     ],
 )
 def test_a_table_whose_rows_are_not_in_plain_files_is_refused(
-    changed: Metastore, properties: dict[str, str], reason: str
+    changed: MetastoreClient, properties: dict[str, str], reason: str
 ):
     flat = table(changed, "flat")
     with pytest.raises(Rejected, match=reason):
-        refusals.check("t", flat.changed(flat.storage, {**flat.parameters, **properties}))
+        refusals.check_table("t", flat.with_changes(flat.storage, {**flat.parameters, **properties}))
 
 
-def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused(changed: Metastore):
+def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused(changed: MetastoreClient):
     flat = table(changed, "flat")
     reason = "at s3a://nn/flat, but Hive tables must be on HDFS, or on a local or mounted file system"
     with pytest.raises(Rejected, match=reason):
-        refusals.check("t", flat.changed(flat.storage.moved("s3a://nn/flat"), flat.parameters))
-    moved = flat.storage.moved("s3a://nn/flat")
-    place = Place(name="dt=d0", storage=moved, parameters={}, made_at=0, holder=flat)
+        refusals.check_table("t", flat.with_changes(flat.storage.with_location("s3a://nn/flat"), flat.parameters))
+    moved = flat.storage.with_location("s3a://nn/flat")
+    place = CatalogPartition(name="dt=d0", storage=moved, parameters={}, created_at=0, metastore_object=flat)
     with pytest.raises(Rejected, match=f"t, partition dt=d0: it is {reason}"):
-        list_places("t", [place])
+        list_partition_files("t", [place])
 
 
 def test_a_view_that_took_a_tables_name_and_a_table_that_is_gone_are_told_apart(
@@ -249,7 +251,7 @@ def test_a_view_that_took_a_tables_name_and_a_table_that_is_gone_are_told_apart(
     catalog = CatalogRef(kind="metastore", name=hive.uri, table="odd.view")
     with pytest.raises(Rejected, match="is a view"):
         FORMAT.check(replace(tables["odd.lines"], name="odd.view", catalog=catalog))
-    for ask in (FORMAT.check, FORMAT.snapshot, FORMAT.identity, lambda ref: FORMAT.committed(ref, "p")):
+    for ask in (FORMAT.check, FORMAT.snapshot, FORMAT.identity, lambda ref: FORMAT.find_commit(ref, "p")):
         with pytest.raises(TableGone):
             ask(replace(tables["odd.lines"], catalog=replace(catalog, table="odd.gone")))
     with pytest.raises(Rejected, match="found through its metastore"):

@@ -14,7 +14,7 @@ from hive_metastore import MetastoreServer
 from toys.bench import Bench, bench_at
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
+from executors.engines.backends import InProcessBackend
 
 #: Parquet and ORC take turns; `make soak` runs each test with both
 pytestmark = [pytest.mark.slow, pytest.mark.crossed]
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.crossed]
 @pytest.fixture(params=["parquet", "orc"])
 def case(metastore: MetastoreServer, hdfs: HadoopCluster, request: pytest.FixtureRequest) -> HiveCase:
     """The engine ``arrow`` rewrites Parquet, as a daemon's does; what Spark does of ORC there, a copy does."""
-    engines = (ArrowEngine(InProcess()),) if request.param == "parquet" else ()
+    engines = (ArrowEngine(InProcessBackend()),) if request.param == "parquet" else ()
     return HiveCase(uri=metastore.uri, kind=request.param, root=hdfs.uri, engines=engines)
 
 

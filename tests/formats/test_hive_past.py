@@ -4,14 +4,14 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lake.formats.hive.commits import output_name
-from lake.formats.hive.past import past
-from lake.formats.hive.slices import File, Listing
-from lake.history import Change
+from lake.formats.hive.commits import output_file_name
+from lake.formats.hive.past import reconstruct_history
+from lake.formats.hive.slices import ListedFile, PartitionListing
+from lake.history import ChangeKind
 from lake.plan import SupersededVersion
 from planner.policy import SizingPolicy
-from planner.replay.loop import replay
-from planner.replay.script import script_of
+from planner.replay.loop import replay_policy
+from planner.replay.script import writer_history
 
 MIB, LIMIT = 1 << 20, 300 << 20
 NOW = datetime(2026, 3, 10, tzinfo=UTC)
@@ -32,22 +32,22 @@ def at(hours: float) -> datetime:
     return SINCE + timedelta(hours=hours)
 
 
-def live(path: str, size: int, hours: float) -> File:
-    return File(f"{LAKE}/{path}", size, round(at(hours).timestamp() * 1000) * 1_000_000)
+def live(path: str, size: int, hours: float) -> ListedFile:
+    return ListedFile(f"{LAKE}/{path}", size, round(at(hours).timestamp() * 1000) * 1_000_000)
 
 
 def output(version: str) -> str:
     """The file that a rewrite made, in its version."""
-    return f".lakefold/{version}/dt=1/{output_name(version, 0, 0, 'parquet')}"
+    return f".lakefold/{version}/dt=1/{output_file_name(version, 0, 0, 'parquet')}"
 
 
 def replaced(path: str, size: int, hours: float, by: str) -> SupersededVersion:
     return SupersededVersion(partition="dt=1", path=path, bytes=size, instant=by, modified_at=at(hours))
 
 
-def told(files: list[File], *superseded: SupersededVersion, partition: str = "dt=1"):
-    listing = Listing(place=Somewhere(partition), files=tuple(files))
-    return past(LAKE, [listing], superseded, SINCE, NOW)
+def told(files: list[ListedFile], *superseded: SupersededVersion, partition: str = "dt=1"):
+    listing = PartitionListing(partition=Somewhere(partition), files=tuple(files))
+    return reconstruct_history(LAKE, [listing], superseded, SINCE, NOW)
 
 
 def test_files_of_one_job_are_one_commit_and_older_ones_are_there_at_the_beginning():
@@ -67,16 +67,16 @@ def test_what_a_plan_replaced_was_written_by_commits_and_what_came_along_was_not
         replaced("dt=1/b", 2 * MIB, 3, V1),
         replaced("dt=1/large", LIMIT, 2, V1),
     )
-    assert [(commit.change, len(commit.wrote), len(commit.took_out)) for commit in found.commits] == [
-        (Change.WRITE, 1, 0),
-        (Change.WRITE, 1, 0),
-        (Change.WRITE, 1, 0),
-        (Change.REWRITE, 1, 2),
+    assert [(commit.change, len(commit.wrote), len(commit.removed_groups)) for commit in found.commits] == [
+        (ChangeKind.WRITE, 1, 0),
+        (ChangeKind.WRITE, 1, 0),
+        (ChangeKind.WRITE, 1, 0),
+        (ChangeKind.REWRITE, 1, 2),
     ]
-    without = replay(script_of(found), None, small_file_limit_bytes=LIMIT)
-    assert (without.end.files, without.end.bytes) == (3, LIMIT + 3 * MIB)
-    again = replay(script_of(found), SizingPolicy(payback=timedelta()), small_file_limit_bytes=LIMIT)
-    assert (again.end.files, again.work.rewritten_bytes) == (2, 3 * MIB)
+    without = replay_policy(writer_history(found), None, small_file_limit_bytes=LIMIT)
+    assert (without.final_totals.files, without.final_totals.bytes) == (3, LIMIT + 3 * MIB)
+    again = replay_policy(writer_history(found), SizingPolicy(payback=timedelta()), small_file_limit_bytes=LIMIT)
+    assert (again.final_totals.files, again.work.rewritten_bytes) == (2, 3 * MIB)
 
 
 def test_a_version_that_a_later_one_replaced_is_still_a_rewrite():
@@ -87,14 +87,14 @@ def test_a_version_that_a_later_one_replaced_is_still_a_rewrite():
         replaced(output(V1), 3 * MIB, 9, V2),
         replaced(f".lakefold/{V1}/dt=1/c", 4 * MIB, 12, V2),  # a writer wrote to the new place
     )
-    rewrites = [commit for commit in found.commits if commit.change is Change.REWRITE]
+    rewrites = [commit for commit in found.commits if commit.change is ChangeKind.REWRITE]
     assert [commit.plan_id for commit in rewrites] == [V1, V2]
-    assert sum(len(commit.wrote) for commit in found.commits if commit.change is Change.WRITE) == 3
-    without = replay(script_of(found), None, small_file_limit_bytes=LIMIT)
-    assert (without.end.files, without.end.bytes) == (3, 7 * MIB)
+    assert sum(len(commit.wrote) for commit in found.commits if commit.change is ChangeKind.WRITE) == 3
+    without = replay_policy(writer_history(found), None, small_file_limit_bytes=LIMIT)
+    assert (without.final_totals.files, without.final_totals.bytes) == (3, 7 * MIB)
 
 
 def test_of_what_was_deleted_long_ago_the_file_that_was_made_of_it_is_left():
     found = told([live(output(V1), 3 * MIB, -9), live("dt=1/b", MIB, 3)])
     assert [file.bytes for file in found.files] == [3 * MIB]
-    assert replay(script_of(found), None, small_file_limit_bytes=LIMIT).end.bytes == 4 * MIB
+    assert replay_policy(writer_history(found), None, small_file_limit_bytes=LIMIT).final_totals.bytes == 4 * MIB

@@ -14,7 +14,7 @@ from hive_case import HiveCase
 from hive_metastore import MetastoreServer
 from pyarrow import orc
 
-from executors.engines import engines
+from executors.engines import create_engines
 from lake.formats.hive import FORMAT
 from lake.model import TableRef
 
@@ -109,12 +109,12 @@ def says(path: str) -> Any:
 def test_other_readers_find_the_same_rows_and_files_that_say_the_same_of_themselves(
     spark: Any, peers: MetastoreServer, name: str
 ):
-    table = next(FORMAT.in_metastore(peers.uri, "peers", name))
+    table = next(FORMAT.discover_in_metastore(peers.uri, "peers", name))
     before = files(table)
     expected, said = rows(before), says(before[0])
     assert (len(before), expected.total()) == (6, 60)
-    commit = run(HiveCase(uri=peers.uri, engines=engines(lambda: spark)), plan_all(FORMAT, table, name))
-    assert commit.left_out == ()
+    commit = run(HiveCase(uri=peers.uri, engines=create_engines(lambda: spark)), plan_all(FORMAT, table, name))
+    assert commit.skipped == ()
     after = files(table)
     assert len(after) == 2
     assert rows(after) == expected

@@ -24,7 +24,7 @@ from toys.bench import Bench, bench_on
 from toys.processes import start, wait
 from waiting import suspend, wait_for
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from lake.formats.hive import call
 from lake.model import TableRef
 from lake.plan import Plan
@@ -97,7 +97,7 @@ class Held:
             assert self._bench.state(plan) == "completed", output
             ended(self._bench, plan, self.before)
             assert self._bench.store.table_state(table.name).halted_reason is None
-            assert len(self._bench.store.superseded(table)) == 6
+            assert len(self._bench.store.awaiting_deletion(table)) == 6
 
     def _all_wait(self) -> bool:
         assert self.process.poll() is None, wait(self.process)
@@ -171,7 +171,7 @@ def added_again(owner: Owner, table: TableRef, elsewhere: Path) -> None:
 
 def relocated(owner: Owner, table: TableRef, elsewhere: Path) -> None:
     ((_, partition),) = owner.partitions(DATABASE, table_name(table), [PARTITION])
-    moved = partition.changed(partition.storage.moved(f"file:{elsewhere}"), partition.parameters)
+    moved = partition.with_changes(partition.storage.with_location(f"file:{elsewhere}"), partition.parameters)
     owner.alter_partitions(DATABASE, table_name(table), [moved])
 
 
@@ -192,7 +192,7 @@ def test_what_its_owner_does_to_a_partition_in_the_gap_before_the_move_stays(
                 change(owner, bench.table, elsewhere)
 
     with mock.patch.object(call, "failpoint", act):
-        assert bench.run().result is Result.COMPLETED, "the other partition is moved"
+        assert bench.run().result is RunResult.COMPLETED, "the other partition is moved"
     assert [group.left_out is None for group in bench.store.plan(plan.plan_id).groups] == [False, True]
     places = case.places(bench.table)
     assert places.get(PARTITION) == (None if change is dropped else elsewhere)
@@ -200,5 +200,5 @@ def test_what_its_owner_does_to_a_partition_in_the_gap_before_the_move_stays(
     bench.sweep()
     assert case.places(bench.table) == places
     assert bench.store.table_state(bench.table.name).halted_reason is None
-    assert bench.clean(timedelta()).files == 3, "of the partition that was moved"
+    assert bench.clean(timedelta()).deleted_files == 3, "of the partition that was moved"
     assert len(list((Path(bench.table.location) / PARTITION).glob("*.*"))) == 3

@@ -13,9 +13,9 @@ from hive_session import session
 from toys.cases import no_spark
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcess
+from executors.engines.backends import InProcessBackend
 from executors.worker import Worker, WorkerSettings
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 from service.wiring import open_config, open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
@@ -44,7 +44,7 @@ def inserted(number: int) -> str:
 
 def live(uri: str) -> dict[Path, int]:
     """The files that readers are given, with their sizes."""
-    with Metastore(uri) as metastore:
+    with MetastoreClient(uri) as metastore:
         found = metastore.partitions("past", "t", metastore.partition_names("past", "t"))
         places = [Path(one.storage.location.removeprefix("file:")) for _, one in found]
     return {path: path.stat().st_size for place in places for path in place.glob("[!._]*")}
@@ -55,7 +55,7 @@ def work(home: Installation) -> None:
     store = open_store(open_config(home.config))
     try:
         settings = WorkerSettings()
-        Worker(store=store, spark=no_spark, settings=settings, engines=(ArrowEngine(InProcess()),)).run_once()
+        Worker(store=store, spark=no_spark, settings=settings, engines=(ArrowEngine(InProcessBackend()),)).run_once()
     finally:
         store.close()
 

@@ -24,10 +24,10 @@ from hive_metastore import MetastoreServer
 from toys.bench import Bench
 from waiting import wait_for
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from lake.errors import Conflict, Integrity, Rejected
 from lake.formats.hive import commits, neighbours
-from lake.metastore import Metastore, Partition
+from lake.metastore import MetastoreClient, MetastorePartition
 from lake.model import TableRef
 from lake.plan import Commit, Plan
 from service.store.views import StoreSettings
@@ -48,10 +48,10 @@ def table(case: HiveCase, tmp_path: Path) -> TableRef:
 def altered(case: HiveCase, table: TableRef, partition: str, location: str = "", **parameters: str) -> None:
     """What ``ALTER TABLE … PARTITION … SET LOCATION``, or one of its properties, does."""
     before = case.partitions(table)[partition]
-    storage = before.storage.moved(location) if location else before.storage
+    storage = before.storage.with_location(location) if location else before.storage
     with Owner(case.uri) as owner:
         owner.alter_partitions(
-            DATABASE, table_name(table), [before.changed(storage, {**before.parameters, **parameters})]
+            DATABASE, table_name(table), [before.with_changes(storage, {**before.parameters, **parameters})]
         )
 
 
@@ -60,7 +60,7 @@ def of_two_files(plan: Plan) -> Plan:
     return replace(plan, groups=tuple(replace(group, slices=group.slices[:2]) for group in plan.groups))
 
 
-def counts(partition: Partition) -> Mapping[str, str]:
+def counts(partition: MetastorePartition) -> Mapping[str, str]:
     names = ("COLUMN_STATS_ACCURATE", "numFiles", "numRows", "rawDataSize", "totalSize")
     return {name: value for name, value in partition.parameters.items() if name in names}
 
@@ -92,13 +92,13 @@ def test_rule_1_a_version_is_not_deleted_while_a_partition_is_read_from_it_or_fr
     stored = dict(case.stored(table))
     for location in (version, version / "below"):
         altered(case, table, "dt=1", f"file:{location}")
-        reasons = case.format.superseded_deletable(table, later.superseded)
+        reasons = case.format.deletion_blockers(table, later.superseded)
         assert [reasons[one.path] is not None for one in later.superseded if one.partition == "dt=0"] == [True]
         with case.format.writer(table, case.spark, case.engines) as writer, pytest.raises(Conflict):
             writer.delete(of_the_version)
         assert case.stored(table) == stored
     altered(case, table, "dt=0", f"file:{version}")
-    closed = case.format.superseded_closed(table, later.superseded)
+    closed = case.format.obsolete_deletions(table, later.superseded)
     assert [later.superseded[index].partition for index in closed] == ["dt=0"]
 
 
@@ -113,11 +113,11 @@ def test_rule_1_what_a_sleeper_makes_the_tables_after_its_withdrawal_is_there_wh
         wait_for(gate.with_name("gate.reached").exists, "no commit began")
         successor.journal = sleeper.journal
         assert successor.discarded(None) == 0
-        assert case.format.left_of(table, sleeper.journal) == set()
+        assert case.format.remaining_staged(table, sleeper.journal) == set()
         gate.touch()
         commit = late.result()
         assert (case.rows(table), case.commits(table)) == (rows, [("p", 1)])
-        found = case.format.committed(table, "p")
+        found = case.format.find_commit(table, "p")
         assert found is not None
         assert (found.epoch, found.instant) == (1, commit.instant)
 
@@ -128,12 +128,12 @@ def test_rule_1_a_version_whose_commit_was_begun_and_never_made_goes_after_days(
         rewrite = one.rewritten()
         (version,) = (staged.token for staged in one.journal)
         written = Commit(plan_id="p", instant=version, epoch=1, outputs=rewrite.outputs, superseded=())
-        commits.write(table, commits.Record(commit=written, partitions=("dt=0", "dt=1")))
-        assert (one.discarded(None), case.format.committed(table, "p")) == (0, None)
+        commits.write_record(table, commits.CommitRecord(commit=written, partitions=("dt=0", "dt=1")))
+        assert (one.discarded(None), case.format.find_commit(table, "p")) == (0, None)
         document = Path(table.location, ".lakefold", version, "commit.json")
         then = time.time() - timedelta(days=6, minutes=1).total_seconds()
         os.utime(document, (then, then))
-        assert case.format.left_of(table, one.journal) == {version}
+        assert case.format.remaining_staged(table, one.journal) == {version}
         assert (one.discarded(None), case.rows(table), case.stored(table)) == (1, rows, files)
 
 
@@ -145,11 +145,11 @@ def test_rule_7_a_table_in_whose_directory_another_one_lies_is_refused_and_nothi
     stored, other = dict(case.stored(table)), f"other{os.getpid()}"
     with Owner(case.uri) as owner:
         owner.make_table(other, (Path(table.location) / where).resolve())
-    neighbours.forget()
+    neighbours.clear_directory_caches()
     try:
         with pytest.raises(Rejected, match=f"that of table {DATABASE}.{other}"):
             case.format.check(table)
-        kept = case.format.superseded_deletable(table, commit.superseded)
+        kept = case.format.deletion_blockers(table, commit.superseded)
         assert all(other in str(reason) for reason in kept.values())
         with case.format.writer(table, case.spark, case.engines) as writer, pytest.raises(Conflict, match=other):
             writer.delete(commit.superseded)
@@ -158,7 +158,7 @@ def test_rule_7_a_table_in_whose_directory_another_one_lies_is_refused_and_nothi
         with Owner(case.uri) as owner:
             owner.drop_table(other)
     case.format.check(table)
-    assert set(case.format.superseded_deletable(table, commit.superseded).values()) == {None}
+    assert set(case.format.deletion_blockers(table, commit.superseded).values()) == {None}
 
 
 def test_rule_9_what_a_late_task_writes_is_not_read_and_what_nobody_knows_of_is_not_committed(
@@ -178,7 +178,7 @@ def test_rule_9_what_a_late_task_writes_is_not_read_and_what_nobody_knows_of_is_
         one.writer.commit(rewrite)
         shutil.copy(some, late)
         assert case.rows(table) == rows
-        assert case.format.left_of(table, one.journal) == set(), "it is a commit's"
+        assert case.format.remaining_staged(table, one.journal) == set(), "it is a commit's"
 
 
 def test_rule_10_one_changed_file_leaves_out_every_group_of_its_partition(case: HiveCase, table: TableRef):
@@ -189,7 +189,7 @@ def test_rule_10_one_changed_file_leaves_out_every_group_of_its_partition(case: 
     shutil.copyfile(Path(table.location) / str(second.path), Path(table.location) / str(first.path))
     with attempt(case, replace(plan, groups=halves)) as one:
         prepared = one.prepared()
-        assert (prepared.groups, [left.group for left in prepared.left_out]) == ((2,), [0, 1])
+        assert (prepared.live_groups, [left.group for left in prepared.skipped]) == ((2,), [0, 1])
         one.discarded(None)
 
 
@@ -202,7 +202,7 @@ def test_rule_10_a_partition_that_is_dropped_before_the_commit_is_left_out_and_t
             owner.drop(table_name(table), "0")
         rows = case.rows(table)
         commit = one.writer.commit(rewrite)
-    (left,) = commit.left_out
+    (left,) = commit.skipped
     assert (left.group, left.reason) == (
         0,
         "partition dt=0 changed before the commit: it is not in the metastore any more",
@@ -217,22 +217,24 @@ def test_rule_10_a_partition_that_is_dropped_before_the_commit_is_left_out_and_t
 def test_rule_10_a_call_that_fails_for_a_dropped_partition_is_made_again_without_it(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    call, calls = Metastore.alter_partitions, []
+    call, calls = MetastoreClient.alter_partitions, []
 
-    def dropped_before(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+    def dropped_before(
+        self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]
+    ) -> None:
         calls.append(sorted(one.values[0] for one in partitions))
         if len(calls) == 1:
             with Owner(case.uri) as owner:
                 owner.drop(name, "1")
         call(self, database, name, partitions)
 
-    monkeypatch.setattr(Metastore, "alter_partitions", dropped_before)
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", dropped_before)
     with attempt(case, plan_all(case.format, table, "p")) as one:
         commit = one.committed()
     assert calls == [["0", "1"], ["0"]]
-    assert [left.group for left in commit.left_out] == [1]
+    assert [left.group for left in commit.skipped] == [1]
     assert (set(case.places(table)), case.commits(table)) == ({"dt=0"}, [("p", 1)])
-    found = case.format.committed(table, "p")
+    found = case.format.find_commit(table, "p")
     assert found is not None
     assert found.superseded == commit.superseded
 
@@ -245,7 +247,7 @@ def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superse
         assert case.append(table, "dt=0", 10_000, 10_010)
         rows, files = case.rows(table), {path for path in case.stored(table) if path.startswith("dt=0/")}
         commit = one.writer.commit(rewrite)
-    assert (case.rows(table), commit.left_out) == (rows, ())
+    assert (case.rows(table), commit.skipped) == (rows, ())
     assert {one.path for one in commit.superseded if one.partition == "dt=0"} == files
     assert len(list(case.places(table)["dt=0"].iterdir())) == 2
 
@@ -253,15 +255,15 @@ def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superse
 def test_rule_10_what_a_writer_adds_once_all_is_ready_for_the_call_comes_along_too_but_puts_it_off_not_for_ever(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    written, write = list[Path](), commits.write
+    written, write = list[Path](), commits.write_record
 
-    def added_to(ref: TableRef, record: commits.Record) -> None:
+    def added_to(ref: TableRef, record: commits.CommitRecord) -> None:
         write(ref, record)
         before = set(Path(table.location, "dt=0").iterdir())
         case.append(table, "dt=0", 10_000 + 10 * len(written), 10_010 + 10 * len(written))
         written.extend(set(Path(table.location, "dt=0").iterdir()) - before)
 
-    monkeypatch.setattr(commits, "write", added_to)
+    monkeypatch.setattr(commits, "write_record", added_to)
     with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
         commit = one.committed()
     late = written.pop()
@@ -275,18 +277,18 @@ def test_rule_10_what_a_writer_adds_once_all_is_ready_for_the_call_comes_along_t
 def test_rule_10_a_partition_that_is_overwritten_once_all_is_ready_for_the_call_is_left_out(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    rows, write = list[str](), commits.write
+    rows, write = list[str](), commits.write_record
 
-    def overwritten_after(ref: TableRef, record: commits.Record) -> None:
+    def overwritten_after(ref: TableRef, record: commits.CommitRecord) -> None:
         write(ref, record)
         if not rows:
             case.update(table, "dt=0")
             rows.extend(case.rows(table))
 
-    monkeypatch.setattr(commits, "write", overwritten_after)
+    monkeypatch.setattr(commits, "write_record", overwritten_after)
     with attempt(case, plan_all(case.format, table, "p")) as one:
         commit = one.committed()
-    assert ([move.partition for move in commit.moves], len(commit.left_out)) == (["dt=1"], 1)
+    assert ([move.partition for move in commit.relocations], len(commit.skipped)) == (["dt=1"], 1)
     assert (case.places(table)["dt=0"], case.rows(table)) == (Path(table.location, "dt=0"), rows)
 
 
@@ -316,17 +318,17 @@ def test_rule_11_a_commit_changes_a_partitions_place_and_its_own_properties_only
     run(case, plan_all(case.format, table, "p"))
     after = case.partitions(table)["dt=0"]
     assert after.parameters["owner.says"] == "keep"
-    assert after.storage.moved(before.storage.location) == before.storage
-    assert (after.made_at, after.values) == (before.made_at, before.values)
+    assert after.storage.with_location(before.storage.location) == before.storage
+    assert (after.created_at, after.values) == (before.created_at, before.values)
 
 
 @pytest.mark.parametrize("what", [{"location": "file:/elsewhere"}, {"owner.says": "keep"}, {}])
 def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afterwards(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch, what: dict[str, str]
 ):
-    call, before = Metastore.alter_partitions, case.partitions(table)["dt=0"]
+    call, before = MetastoreClient.alter_partitions, case.partitions(table)["dt=0"]
 
-    def met(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+    def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
         call(self, database, name, partitions)
         # What somebody read before the commit and writes back after it, or what he makes of it then.
         if not what:
@@ -334,28 +336,28 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
         monkeypatch.undo()
         altered(case, table, "dt=0", **what)
 
-    monkeypatch.setattr(Metastore, "alter_partitions", met)
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
     with (
         attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one,
         pytest.raises(Integrity, match=r"one of the two may have undone the other: .*partition dt=0"),
     ):
         one.committed()
-    assert (case.format.committed(table, "p") is None) == (not what)
+    assert (case.format.find_commit(table, "p") is None) == (not what)
 
 
 def test_rule_11_a_commit_that_met_another_change_is_recorded_and_its_table_halted(
     case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
-    plan, call = bench.request(), Metastore.alter_partitions
+    plan, call = bench.request(), MetastoreClient.alter_partitions
 
-    def met(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+    def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
         call(self, database, name, partitions)
         monkeypatch.undo()
         altered(case, bench.table, "dt=1", **{"owner.says": "keep"})
 
-    monkeypatch.setattr(Metastore, "alter_partitions", met)
-    assert bench.run().result is Result.COMPLETED
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
+    assert bench.run().result is RunResult.COMPLETED
     state = bench.store.table_state(plan.table.name)
     assert state.halted
     assert "the properties of partition dt=1 changed" in str(state.halted_reason)
@@ -368,11 +370,11 @@ def test_rule_11_a_partition_that_is_dropped_right_after_its_commit_halts_nothin
 ):
     """The call is refused for one that was dropped before: so the drop came later, and undoes nothing else."""
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), case)
-    plan, call = bench.request(), Metastore.alter_partitions
-    made = case.partitions(bench.table)["dt=1"].made_at
+    plan, call = bench.request(), MetastoreClient.alter_partitions
+    made = case.partitions(bench.table)["dt=1"].created_at
     wait_for(lambda: time.time() > made + 1, "time stands still")
 
-    def met(self: Metastore, database: str, name: str, partitions: Sequence[Partition]) -> None:
+    def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
         call(self, database, name, partitions)
         monkeypatch.undo()
         with Owner(case.uri) as owner:
@@ -380,14 +382,14 @@ def test_rule_11_a_partition_that_is_dropped_right_after_its_commit_halts_nothin
             if is_added_again:
                 owner.add(table_name(bench.table), "1", Path(bench.table.location) / "dt=1")
 
-    monkeypatch.setattr(Metastore, "alter_partitions", met)
-    assert bench.run().result is Result.COMPLETED
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", met)
+    assert bench.run().result is RunResult.COMPLETED
     state = bench.store.table_state(plan.table.name)
     assert (state.halted_reason, state.halted_partitions) == (None, {})
     bench.sweep()
     state = bench.store.table_state(plan.table.name)
     assert (state.halted_reason, state.halted_partitions) == (None, {})
-    assert "dt=0" in {one.partition for one in bench.store.moved(bench.table)}
+    assert "dt=0" in {one.partition for one in bench.store.relocated_partitions(bench.table)}
     bench.store.close()
 
 

@@ -27,7 +27,7 @@ from pyarrow import parquet as pq
 from support import HEAP, free_port
 from waiting import wait_for
 
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ class Shop:
 
     def places(self, table: str) -> dict[str, Path]:
         """Where the table's partitions are, or it is itself."""
-        with Metastore(self.uri) as metastore:
+        with MetastoreClient(self.uri) as metastore:
             found = metastore.table(DATABASE, table)
             assert found is not None
             if not found.partition_columns:
@@ -388,12 +388,12 @@ def test_a_managed_table_without_partitions_that_was_moved_could_not_be_made_ane
         place = shop.places(name)[""]
         version = place / ".lakefold" / "v" / "data"
         shutil.copytree(place, version, ignore=shutil.ignore_patterns("_*", ".*"))
-        with Metastore(shop.uri) as metastore:
+        with MetastoreClient(shop.uri) as metastore:
             table = metastore.table(DATABASE, name)
             assert table is not None
-            storage = table.storage.moved(f"file:{version}")
-            storage = storage.with_note(f"file:{version}") if storage.noted else storage
-            metastore.alter_table(DATABASE, name, table.changed(storage, table.parameters))
+            storage = table.storage.with_location(f"file:{version}")
+            storage = storage.with_spark_path(f"file:{version}") if storage.spark_path else storage
+            metastore.alter_table(DATABASE, name, table.with_changes(storage, table.parameters))
         comes_to(shop, name, range(20))
     shop.session.sql("ALTER TABLE sql.moved RENAME TO sql.moved_after")
     assert shop.rows("moved_after") == Counter(), "Spark looks for them where the new name says"

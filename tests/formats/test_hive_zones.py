@@ -17,7 +17,7 @@ from hive_session import Session, session
 from pyarrow import orc
 
 from executors.datafiles.orc_tail import read_tail
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +74,7 @@ def answers(readers: Mapping[str, Session], table: str) -> Mapping[str, Counter[
 
 
 def files(uri: str, table: str) -> list[Path]:
-    with Metastore(uri) as metastore:
+    with MetastoreClient(uri) as metastore:
         found = dict(metastore.partitions("zones", table, ["dt=d"]))
     place = Path(found["dt=d"].storage.location.removeprefix("file:"))
     return sorted(path for path in place.iterdir() if path.name[0] not in "._")
@@ -84,7 +84,7 @@ def zones_of(paths: list[Path]) -> set[str]:
     found: set[str] = set()
     for path in paths:
         with path.open("rb") as file:
-            found |= read_tail(pa.PythonFile(file)).zones
+            found |= read_tail(pa.PythonFile(file)).writer_zones
     return found
 
 

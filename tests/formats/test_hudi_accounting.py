@@ -11,12 +11,12 @@ import pytest
 from hudi_templates import edit_avro, timeline_file
 from hudi_writing import FORMAT, NewTable, Table
 
-from lake.ports import Verification
+from lake.ports import TableVerification
 
 pytestmark = pytest.mark.spark
 
 
-def verified(trips: Table) -> Verification:
+def verified(trips: Table) -> TableVerification:
     return FORMAT.verify(trips.ref, (), rows=True)
 
 
@@ -25,7 +25,7 @@ def as_if_unseen(trips: Table, elsewhere: Path, work: Callable[[Table], object])
     shutil.copytree(trips.base, elsewhere)
     there = Table(trips.spark, elsewhere, trips.options)
     work(there)
-    return there.timeline().newest
+    return there.timeline().newest_commit_time
 
 
 def arrive(trips: Table, elsewhere: Path, instant: str) -> None:
@@ -78,7 +78,7 @@ def test_f2_rows_that_readers_are_no_longer_told_of_are_missing_from_the_count(t
     assert (found.rows, found.rows_expected) == (rows, rows)
     # What two services leave that write to the metadata table without a common lock: the one takes back what the other
     # has written there for its commit.
-    for told in (Path(trips.base) / ".hoodie/metadata/files").glob(f"*_{trips.timeline().newest}.log.*"):
+    for told in (Path(trips.base) / ".hoodie/metadata/files").glob(f"*_{trips.timeline().newest_commit_time}.log.*"):
         told.unlink()
     left = len(trips.rows())
     assert left < rows, "lost without an error"

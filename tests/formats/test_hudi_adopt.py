@@ -15,7 +15,7 @@ from hudi_writing import FORMAT, Table, ignore
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.pending import attempts
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, InstantState, extra_metadata
-from lake.optional import Unfinished
+from lake.optional import PendingAction
 from lake.plan import Plan, PlanKind, RewriteOptions
 
 pytestmark = pytest.mark.spark
@@ -30,7 +30,7 @@ Scheduled = Callable[[], tuple[Table, Plan]]
 
 def adopted(table: Table, plan_id: str = "0198-adopted") -> Plan:
     """A plan of ours for the one rewrite that is pending on ``table``."""
-    (entry,) = FORMAT.unfinished(table.ref)
+    (entry,) = FORMAT.pending_actions(table.ref)
     assert entry.kind is not None
     assert (entry.plan_id, entry.refusal) == (None, None)
     return Plan(
@@ -40,7 +40,7 @@ def adopted(table: Table, plan_id: str = "0198-adopted") -> Plan:
         groups=entry.groups,
         options=RewriteOptions(target_file_max_bytes=1 << 30, sort_columns=entry.sort_columns),
         snapshot_instant="",
-        adopted=entry.instant,
+        adopted_instant=entry.instant,
     )
 
 
@@ -86,11 +86,11 @@ def test_a_clustering_that_a_writer_scheduled_is_executed_on_its_own_instant(sch
     assert plan.options.sort_columns == ("id",), "the writer's choice, from its plan"
     assert [len(group.slices) for group in plan.groups] == [2, 2]
     commit = table.run(plan)
-    assert (commit.instant, len(commit.outputs)) == (plan.adopted, 2)
+    assert (commit.instant, len(commit.outputs)) == (plan.adopted_instant, 2)
     assert (table.rows(), table.other_rows()) == (before, other)
     assert {v.path for v in commit.superseded} == {s.path for g in plan.groups for s in g.slices}
-    assert FORMAT.committed(table.ref, plan.plan_id) == commit, "only the commit has our id, not the writer's plan"
-    assert FORMAT.unfinished(table.ref) == []
+    assert FORMAT.find_commit(table.ref, plan.plan_id) == commit, "only the commit has our id, not the writer's plan"
+    assert FORMAT.pending_actions(table.ref) == []
     timeline = table.timeline()
     instant = timeline.find(commit.instant)
     assert instant is not None
@@ -114,9 +114,9 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
     with table.writer() as dead, table.writer() as successor:
         written = dead.rewrite(dead.prepare(plan, 1), ignore)
         assert table.rows() == before
-        assert successor.take_back(plan.adopted, plan.plan_id)
-        (entry,) = FORMAT.unfinished(table.ref)
-        assert (entry.instant, entry.begun) == (plan.adopted, False)
+        assert successor.abort_adopted(plan.adopted_instant, plan.plan_id)
+        (entry,) = FORMAT.pending_actions(table.ref)
+        assert (entry.instant, entry.is_begun) == (plan.adopted_instant, False)
         assert not [path for path in table.files_of(entry.instant) if path.endswith(".parquet")]
         with pytest.raises(Conflict, match="took back what was written"):
             dead.commit(written)
@@ -127,14 +127,14 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
         assert (table.rows(), table.other_rows()) == (before, other)
         table.upsert(0, 60, 9, "id % 7 = 0")
         expected, other = table.rows(), table.other_rows()
-        (entry,) = FORMAT.unfinished(table.ref)
+        (entry,) = FORMAT.pending_actions(table.ref)
         assert entry.groups == plan.groups, (
             "what is listed has later logs, too; a scan leaves its proposal alone by this"
         )
         commit = successor.commit(again)
     assert (table.rows(), table.other_rows()) == (expected, other)
-    assert (commit.instant, FORMAT.committed(table.ref, plan.plan_id)) == (plan.adopted, commit)
-    assert FORMAT.unfinished(table.ref) == []
+    assert (commit.instant, FORMAT.find_commit(table.ref, plan.plan_id)) == (plan.adopted_instant, commit)
+    assert FORMAT.pending_actions(table.ref) == []
     assert {v.path for v in commit.superseded} >= {s.path for g in plan.groups for s in g.slices}
 
 
@@ -146,12 +146,12 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
     before = table.rows()
     with table.writer() as sleeper, table.writer() as successor:
         written = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
-        (begun,) = FORMAT.unfinished(table.ref)
-        assert (begun.begun, begun.alive, begun.dead) == (True, True, False)
-        assert successor.take_back(plan.adopted, plan.plan_id)
+        (begun,) = FORMAT.pending_actions(table.ref)
+        assert (begun.is_begun, begun.is_alive, begun.is_abandoned) == (True, True, False)
+        assert successor.abort_adopted(plan.adopted_instant, plan.plan_id)
         assert (table.files_of(begun.instant), table.temporary()) == (set(), [])
-        (entry,) = FORMAT.unfinished(table.ref)
-        assert (entry.instant, entry.begun, entry.groups) == (plan.adopted, False, plan.groups)
+        (entry,) = FORMAT.pending_actions(table.ref)
+        assert (entry.instant, entry.is_begun, entry.groups) == (plan.adopted_instant, False, plan.groups)
         with pytest.raises(Conflict, match="took back what was written"):
             sleeper.commit(written)
         with pytest.raises(Transient, match="may still be writing"):
@@ -163,8 +163,8 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
         commit = successor.commit(again)
         with pytest.raises(Conflict, match="took over"):
             sleeper.commit(written)
-        assert not sleeper.take_back(plan.adopted, plan.plan_id)
-    assert (table.rows(), commit.instant) == (before, plan.adopted)
+        assert not sleeper.abort_adopted(plan.adopted_instant, plan.plan_id)
+    assert (table.rows(), commit.instant) == (before, plan.adopted_instant)
     assert table.files_of(commit.instant) == {output.path for output in commit.outputs}
 
 
@@ -174,14 +174,14 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
     with table.writer() as dead:
         dead.rewrite(dead.prepare(plan, 1), ignore)
     with table.writer() as writer, pytest.raises(Conflict, match="is alive, its last sign of life is of"):
-        writer.roll_back(str(plan.adopted))
+        writer.roll_back(str(plan.adopted_instant))
     assert list((table.base / attempts.DIRECTORY).iterdir()) == [], "its attempt is over"
     for file in [*(table.base / ".hoodie/timeline").glob("*.clustering.*"), *(table.base / ".hoodie/.temp").rglob("*")]:
         os.utime(file, (1e9, 1e9))
     with table.writer() as writer:
-        assert "is taken back to requested" in writer.roll_back(str(plan.adopted))
-    (entry,) = FORMAT.unfinished(table.ref)
-    assert (entry.instant, entry.begun, table.files_of(entry.instant)) == (plan.adopted, False, set())
+        assert "is taken back to requested" in writer.roll_back(str(plan.adopted_instant))
+    (entry,) = FORMAT.pending_actions(table.ref)
+    assert (entry.instant, entry.is_begun, table.files_of(entry.instant)) == (plan.adopted_instant, False, set())
     assert table.rows() == before
 
 
@@ -191,8 +191,8 @@ def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Sch
     requested.with_name(requested.name.replace(".requested", ".inflight")).write_bytes(b"")
     with table.writer() as writer, pytest.raises(Transient, match=r"another process has begun clustering .* rollback"):
         writer.prepare(plan, 1)
-    (entry,) = FORMAT.unfinished(table.ref)
-    assert entry.begun
+    (entry,) = FORMAT.pending_actions(table.ref)
+    assert entry.is_begun
 
 
 def test_trap_a_stale_clustering_of_others_would_lose_rows_and_is_left_to_its_owner(scheduled: Scheduled) -> None:
@@ -235,7 +235,7 @@ def test_a_plan_whose_result_could_not_be_proved_says_why(
     edit_avro(
         timeline_file(table.base, "*.clustering.requested"), lambda record: record["clusteringPlan"].update(change)
     )
-    (entry,) = FORMAT.unfinished(table.ref)
+    (entry,) = FORMAT.pending_actions(table.ref)
     assert refusal in (entry.refusal or "")
 
 
@@ -252,18 +252,18 @@ def test_life_is_told_by_the_heartbeat_where_there_is_one_and_by_files_elsewhere
         then = path.stat().st_mtime - age.total_seconds()
         os.utime(path, (then, then))
 
-    def seen() -> Unfinished:
-        (entry,) = FORMAT.unfinished(table.ref)
+    def seen() -> PendingAction:
+        (entry,) = FORMAT.pending_actions(table.ref)
         return entry
 
     for file in (requested, inflight):
         aged(file, timedelta(hours=1))
-    assert seen().dead
+    assert seen().is_abandoned
     aged(table.base / f".hoodie/.temp/{instant}/dt=1/x.parquet.marker.CREATE", timedelta(minutes=9))
     for directory in ("dt=1", "."):
         aged(table.base / f".hoodie/.temp/{instant}/{directory}", timedelta(hours=1))
-    assert seen().alive
+    assert seen().is_alive
     aged(table.base / f".hoodie/.heartbeat/{instant}", timedelta(minutes=3))
-    assert seen().dead, "Hudi's own limit is two minutes"
+    assert seen().is_abandoned, "Hudi's own limit is two minutes"
     aged(table.base / f".hoodie/.heartbeat/{instant}", timedelta(minutes=1))
-    assert not seen().dead
+    assert not seen().is_abandoned

@@ -11,8 +11,8 @@ from test_hudi_history import LAYOUT_TWO, archive
 
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.audit.damage import as_listed, damage_of
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.audit.damage import find_damage, to_listed_slice
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Fault, FileSlice
@@ -46,9 +46,9 @@ def test_a_scan_leaves_alone_only_file_groups_whose_commits_are_in_the_file_that
         FileSlice(partition="p", file_id=f"f-{number}", path=f"p/f-{number}_0-1-1_{time}.parquet", bytes=1)
         for number, time in enumerate((T3, T1))
     ]
-    storage = Storage(str(table.base))
-    listed = {("p", entry.file_id): as_listed(entry) for entry in planned}
-    assert list(damage_of(storage, Timeline(storage), listed)) == [("p", "f-1")], "and publishing leaves it out"
+    storage = TableStorage(str(table.base))
+    listed = {("p", entry.file_id): to_listed_slice(entry) for entry in planned}
+    assert list(find_damage(storage, Timeline(storage), listed)) == [("p", "f-1")], "and publishing leaves it out"
     assert "nobody knows how many archived: " in FORMAT.describe(ref(table.base))["timeline"]
 
 
@@ -57,7 +57,7 @@ def test_what_truly_needs_the_archived_timeline_names_the_file_and_what_to_do(ta
     with pytest.raises(
         Transient, match=r"/archived/\.commits_\.archive\.1_1-0-1 can't be read \(.*\); put it back from"
     ):
-        FORMAT.verify(ref(table.base), (), rows=False) if ask == "verify" else FORMAT.committed(ref(table.base), "p")
+        FORMAT.verify(ref(table.base), (), rows=False) if ask == "verify" else FORMAT.find_commit(ref(table.base), "p")
 
 
 def test_a_file_that_the_archives_manifest_names_and_that_is_gone_counts_as_unreadable(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_file_that_the_archives_manifest_names_and_that_is_gone_counts_as_unre
     (lost,) = history.glob("*.parquet")
     (history / "manifest_1").write_text(f'{{"files": [{{"fileName": "{lost.name}"}}]}}')
     (history / "_version_").write_text("1")
-    timeline = Timeline(Storage(str(tmp_path)))
+    timeline = Timeline(TableStorage(str(tmp_path)))
     assert [entry.time for entry in timeline.archived()] == [T1]
     lost.unlink()
     with pytest.raises(ArchiveUnreadable, match=rf"{lost.name} can't be read \(it is gone\); put it back"):

@@ -10,7 +10,7 @@ from hudi_templates import ref, timeline_file
 from test_hudi_observe_snapshot import slices_of_hudi
 
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_log_belongs_to_the_slice_of_its_completion_after_its_delta_commit_was
     assert set(expected.values()) == {0, 1, 5}
     for low in range(1000, 1012, 2):
         write(rows(spark, low, low + 2).coalesce(1), base, "insert", merge_on_read=True, options=ARCHIVING)
-    timeline = Timeline(Storage(str(base)))
+    timeline = Timeline(TableStorage(str(base)))
     assert timeline.find(time) is None
     assert [entry.completed_at for entry in timeline.archived({"deltacommit"}, times={time})] == [later]
     found = {}

@@ -9,9 +9,9 @@ from hudi_writing import FORMAT, NewTable, ignore
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Transient
 from lake.formats.hudi.jvm.bundle import Bundle, bundle_of
-from lake.formats.hudi.jvm.outcomes import translate
-from lake.formats.hudi.pending.late_files import note_begun
-from lake.plan import Progress
+from lake.formats.hudi.jvm.outcomes import translate_error
+from lake.formats.hudi.pending.late_files import record_begin
+from lake.plan import RewriteProgress
 
 pytestmark = pytest.mark.spark
 
@@ -21,10 +21,10 @@ def test_discard_with_instants_leaves_a_newer_instant_of_the_plan_alone(table: N
     plan = trips.plan()
     with trips.writer() as fenced_out, trips.writer() as successor:
         old = fenced_out.prepare(plan, 1)
-        assert successor.discard(plan.plan_id, None) == 1
+        assert successor.withdraw(plan.plan_id, None) == 1
         new = successor.prepare(plan, 2)
-        assert fenced_out.discard(plan.plan_id, [old.instant]) == 0
-        assert successor.discard(plan.plan_id, [new.instant]) == 1
+        assert fenced_out.withdraw(plan.plan_id, [old.instant]) == 0
+        assert successor.withdraw(plan.plan_id, [new.instant]) == 1
 
 
 @pytest.mark.parametrize("state", ["inflight", "written"])
@@ -38,8 +38,8 @@ def test_discard_leaves_no_file_and_no_instant(table: NewTable, state: str) -> N
         if state == "inflight":
             client = writer._client
             assert client is not None
-            client.worker.cluster(prepared.instant, False)
-            note_begun(client.storage, client.timeline(), prepared.instant)
+            client.write_client.cluster(prepared.instant, False)
+            record_begin(client.storage, client.read_timeline(), prepared.instant)
         if state == "written":
             assert writer.rewrite(prepared, ignore).outputs
             stray = trips.base / plan.groups[0].partition / f"stray-0_9-9-9_{prepared.instant}.parquet"
@@ -48,10 +48,10 @@ def test_discard_leaves_no_file_and_no_instant(table: NewTable, state: str) -> N
     assert instant is not None
     assert instant.state == "inflight"
     with trips.writer() as writer:
-        assert writer.discard("another plan", [prepared.instant]) == 0
+        assert writer.withdraw("another plan", [prepared.instant]) == 0
         assert trips.timeline().find(prepared.instant) is not None
-        assert writer.discard(plan.plan_id, None) == 1
-        assert writer.discard(plan.plan_id, [prepared.instant]) == 0
+        assert writer.withdraw(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, [prepared.instant]) == 0
     assert trips.timeline().find(prepared.instant) is None
     assert trips.data_files() == files
     assert trips.temporary() == []
@@ -67,7 +67,7 @@ def test_cancel_from_another_thread_ends_the_rewrite_and_nothing_stays(table: Ne
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
 
-        def report(_: Progress) -> None:
+        def report(_: RewriteProgress) -> None:
             thread = threading.Thread(target=writer.cancel)
             thread.start()
             thread.join()
@@ -75,7 +75,7 @@ def test_cancel_from_another_thread_ends_the_rewrite_and_nothing_stays(table: Ne
         with pytest.raises(CancelRequested, match="cancelled during the rewrite"):
             writer.rewrite(prepared, report)
     with trips.writer() as writer:
-        assert writer.discard(plan.plan_id, [prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
     assert trips.data_files() == files
 
 
@@ -98,7 +98,7 @@ def test_a_commit_that_landed_although_its_answer_was_lost_counts(
 
         monkeypatch.setattr(kind, "commit_clustering", lost)
         commit = writer.commit(rewrite)
-    assert commit == FORMAT.committed(trips.ref, plan.plan_id)
+    assert commit == FORMAT.find_commit(trips.ref, plan.plan_id)
     assert trips.rows() == rows
 
 
@@ -117,7 +117,7 @@ def test_a_commit_whose_end_nobody_saw_is_unknown(table: NewTable, monkeypatch: 
         with pytest.raises(CommitUnknown, match="Java process did not answer while committing"):
             writer.commit(rewrite)
         monkeypatch.undo()
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_java_causes_become_outcomes(
     error = Py4JJavaError("An error occurred", cause)
     ref = table().ref
     for committing, expected in ((False, before), (True, during)):
-        outcome = translate(error, ref, "testing", committing=committing)
+        outcome = translate_error(error, ref, "testing", committing=committing)
         assert type(outcome) is expected
         assert message in str(outcome) or "Spark was stopped" in str(outcome)
         assert "\n" not in str(outcome)

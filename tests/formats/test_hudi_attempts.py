@@ -16,13 +16,19 @@ from hudi_templates import ref
 
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.pending.attempts import DIRECTORY, OpenAttempt, attempts, forget_ended, refuse_living
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.attempts import (
+    DIRECTORY,
+    RunningAttempt,
+    delete_ended_attempts,
+    list_attempts,
+    refuse_live_attempts,
+)
 from lake.formats.hudi.plans import adoption, compaction
-from lake.formats.hudi.plans.withdrawal import discard
+from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
 from lake.identity import Process
-from lake.optional import Unfinished
+from lake.optional import PendingAction
 
 
 @pytest.fixture
@@ -39,9 +45,9 @@ def table(tmp_path: Path) -> ByHand:
 
 def begin(
     table: ByHand, plan_id: str = "p", *, process: Process | None = None, epoch: int = 1, instant: str = T3
-) -> OpenAttempt:
-    storage = Storage(str(table.base))
-    return OpenAttempt(storage, Timeline(storage), instant, plan_id, epoch, process or Process.of(os.getpid()))
+) -> RunningAttempt:
+    storage = TableStorage(str(table.base))
+    return RunningAttempt(storage, Timeline(storage), instant, plan_id, epoch, process or Process.of(os.getpid()))
 
 
 def of_a_dead_process() -> Process:
@@ -53,59 +59,59 @@ def of_a_dead_process() -> Process:
 
 
 def test_attempts_at_one_instant_take_turns_and_the_last_one_owns_the_work(table: ByHand) -> None:
-    storage = Storage(str(table.base))
+    storage = TableStorage(str(table.base))
     first = begin(table)
     assert not first.is_superseded()
     second = begin(table, "adopter")
     assert (first.is_superseded(), second.is_superseded()) == (True, False)
-    assert [signed.attempt for signed in attempts(storage)[T3]] == [first.attempt, second.attempt]
+    assert [signed.attempt for signed in list_attempts(storage)[T3]] == [first.attempt, second.attempt]
     with pytest.raises(Transient, match=r"may still be writing \(process \d+ of host"):
-        refuse_living(storage, "t", T3)
+        refuse_live_attempts(storage, "t", T3)
     for attempt in (second, first, first):
         attempt.end()
-    assert attempts(storage) == {}
-    refuse_living(storage, "t", T3)
+    assert list_attempts(storage) == {}
+    refuse_live_attempts(storage, "t", T3)
 
 
 def test_an_attempt_is_over_when_its_process_has_ended_or_after_half_an_hour_of_silence(table: ByHand) -> None:
-    storage = Storage(str(table.base))
+    storage = TableStorage(str(table.base))
     begin(table, process=of_a_dead_process())
     begin(table)
-    dead, living = attempts(storage)[T3]
+    dead, living = list_attempts(storage)[T3]
     assert (dead.is_alive, living.is_alive) == (False, True)
-    forget_ended(storage, T3)
-    (left,) = attempts(storage)[T3]
+    delete_ended_attempts(storage, T3)
+    (left,) = list_attempts(storage)[T3]
     assert left.path == living.path
     os.utime(table.base / left.path, (1e9, 1e9))
-    refuse_living(storage, "t", T3)
-    forget_ended(storage, T3)
+    refuse_live_attempts(storage, "t", T3)
+    delete_ended_attempts(storage, T3)
     assert list((table.base / DIRECTORY).iterdir()) == []
 
 
 def test_an_attempt_whose_first_sign_is_reported_as_not_written_leaves_none_behind(
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    storage, write, before = Storage(str(table.base)), Storage.write, set(threading.enumerate())
+    storage, write, before = TableStorage(str(table.base)), TableStorage.write, set(threading.enumerate())
 
-    def write_and_hear_no_answer(storage: Storage, relative: str, content: bytes) -> None:
+    def write_and_hear_no_answer(storage: TableStorage, relative: str, content: bytes) -> None:
         write(storage, relative, content)
         raise Transient("no answer")
 
-    monkeypatch.setattr(Storage, "write", write_and_hear_no_answer)
+    monkeypatch.setattr(TableStorage, "write", write_and_hear_no_answer)
     with pytest.raises(Transient, match="no answer"):
         begin(table)
-    assert attempts(storage) == {}
+    assert list_attempts(storage) == {}
     assert set(threading.enumerate()) <= before, "nobody renews it"
 
 
 def test_a_file_that_a_crash_tore_says_nothing_and_a_dropped_table_does_not_come_back(table: ByHand) -> None:
-    storage = Storage(str(table.base))
+    storage = TableStorage(str(table.base))
     attempt = begin(table)
     (path,) = (table.base / DIRECTORY).iterdir()
     path.write_text("{")
-    assert attempts(storage) == {}
+    assert list_attempts(storage) == {}
     attempt.end()
-    gone = Storage(str(table.base / "gone"))
+    gone = TableStorage(str(table.base / "gone"))
     with pytest.raises((FileNotFoundError, Transient)):
         gone.write(f"{DIRECTORY}/x.json", b"")
     assert not (table.base / "gone").exists()
@@ -115,20 +121,20 @@ def test_f3_a_request_that_logs_are_named_after_stays_and_is_the_adopters_while_
     requested = table.base / f".hoodie/{T3}.compaction.requested"
     stamp(requested, "0198-ended")
 
-    def look() -> Unfinished:
-        (entry,) = FORMAT.unfinished(ref(table.base))
-        assert FORMAT.pending(ref(table.base)) == {T3: entry.plan_id}
+    def look() -> PendingAction:
+        (entry,) = FORMAT.pending_actions(ref(table.base))
+        assert FORMAT.pending_instants(ref(table.base)) == {T3: entry.plan_id}
         return entry
 
-    assert (look().plan_id, look().stays, look().alive) == ("0198-ended", False, True)
+    assert (look().plan_id, look().must_execute, look().is_alive) == ("0198-ended", False, True)
     table.log_file(T3, 1)
-    assert look().stays
+    assert look().must_execute
     os.utime(requested, (1e9, 1e9))
-    assert not look().alive
+    assert not look().is_alive
     adopter = begin(table, "0198-adopter")
-    assert (look().plan_id, look().alive) == ("0198-adopter", True)
+    assert (look().plan_id, look().is_alive) == ("0198-adopter", True)
     adopter.end()
-    assert (look().plan_id, look().alive) == ("0198-ended", False)
+    assert (look().plan_id, look().is_alive) == ("0198-ended", False)
 
 
 def test_f3_a_commit_belongs_to_the_plan_that_made_it_and_not_to_the_one_whose_request_it_executed(
@@ -136,7 +142,7 @@ def test_f3_a_commit_belongs_to_the_plan_that_made_it_and_not_to_the_one_whose_r
 ) -> None:
     stamp(table.base / f".hoodie/{T3}.compaction.requested", "0198-ended")
     table.complete(T3, "commit", table.base_file(T3))
-    assert FORMAT.landed(ref(table.base), {"0198-ended", "0198-adopter"}).keys() == {"0198-ended"}
+    assert FORMAT.recent_commits(ref(table.base), {"0198-ended", "0198-adopter"}).keys() == {"0198-ended"}
     other = ByHand(table.base.parent / "other")
     base = other.base_file(T1)
     other.complete(T1, "commit", base)
@@ -147,8 +153,8 @@ def test_f3_a_commit_belongs_to_the_plan_that_made_it_and_not_to_the_one_whose_r
     record = json.loads(committed.read_text())
     record["extraMetadata"][PLAN_KEY] = "0198-adopter"
     committed.write_text(json.dumps(record))
-    assert FORMAT.landed(ref(other.base), {"0198-ended", "0198-adopter"}).keys() == {"0198-adopter"}
-    assert FORMAT.committed(ref(other.base), "0198-ended") is None
+    assert FORMAT.recent_commits(ref(other.base), {"0198-ended", "0198-adopter"}).keys() == {"0198-adopter"}
+    assert FORMAT.find_commit(ref(other.base), "0198-ended") is None
 
 
 def stamp(requested: Path, plan_id: str) -> None:
@@ -166,17 +172,17 @@ def test_f3_an_executor_that_slept_over_its_withdrawal_leaves_its_successors_wor
 ) -> None:
     stamp(table.base / f".hoodie/{T3}.compaction.requested", "p")
     withdrawn: list[str] = []
-    monkeypatch.setattr(compaction, "withdraw", lambda _, instant, __: not withdrawn.append(instant.time))
-    monkeypatch.setattr(adoption, "roll_back", lambda *_: withdrawn.append("rolled back"))
+    monkeypatch.setattr(compaction, "withdraw_compaction", lambda _, instant, __: not withdrawn.append(instant.time))
+    monkeypatch.setattr(adoption, "roll_back_rewrite", lambda *_: withdrawn.append("rolled back"))
     successor = begin(table, epoch=3)
-    assert discard(without_java(table), "p", None, epoch=1) == 0
-    assert adoption.take_back(without_java(table), T3, "p", epoch=1) == 0
+    assert withdraw_plan(without_java(table), "p", None, epoch=1) == 0
+    assert adoption.abort_adopted(without_java(table), T3, "p", epoch=1) == 0
     assert withdrawn == []
-    assert discard(without_java(table), "p", None, epoch=3) == 1
-    assert discard(without_java(table), "p", [T3]) == 1, "the sweep has no epoch"
+    assert withdraw_plan(without_java(table), "p", None, epoch=3) == 1
+    assert withdraw_plan(without_java(table), "p", [T3]) == 1, "the sweep has no epoch"
     successor.end()
     begin(table, process=of_a_dead_process(), epoch=3)
-    assert discard(without_java(table), "p", None, epoch=1) == 1, "who is dead works on nothing"
+    assert withdraw_plan(without_java(table), "p", None, epoch=1) == 1, "who is dead works on nothing"
     assert withdrawn == [T3] * 3
 
 
@@ -184,7 +190,7 @@ def test_f3_an_attempt_that_was_taken_for_over_does_not_take_back_the_one_after_
     asleep = begin(table)
     for path in (table.base / DIRECTORY).iterdir():
         os.utime(path, (1e9, 1e9))
-    forget_ended(Storage(str(table.base)), T3)
+    delete_ended_attempts(TableStorage(str(table.base)), T3)
     assert asleep.is_superseded()
     successor = begin(table, epoch=2)
     assert (asleep.attempt.turn, successor.attempt.turn) == (1, 1)

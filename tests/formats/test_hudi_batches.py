@@ -13,7 +13,7 @@ from hudi_writing import Table, make_table
 from kept_tables import kept
 
 from lake.formats.hudi.rewrite import execute
-from lake.plan import Plan, ReceiptLevel
+from lake.plan import Plan, VerificationLevel
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +74,7 @@ def test_values_of_every_type_and_their_order_are_as_from_hudis_own_reader(
     template = kept("of every type", "trips", build, __file__)
     table, other = (Table(spark, copy(template, tmp_path / name)) for name in ("trips", "copy"))
     before = table.rows()
-    found = new_files(table, table.plan(outputs=2, engine="spark", receipt=ReceiptLevel.HASH))
+    found = new_files(table, table.plan(outputs=2, engine="spark", receipt=VerificationLevel.HASH))
     assert batches.times == 1
     batches.off = True
     expected = new_files(other, other.plan(outputs=2, engine="spark"))

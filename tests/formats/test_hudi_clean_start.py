@@ -12,7 +12,7 @@ from hudi_tables import copy, rows, small_files, write
 from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, delete, ignore, insert
 from kept_tables import kept
 
-from lake.formats.hudi.files.names import data_file
+from lake.formats.hudi.files.names import parse_file_name
 from lake.formats.hudi.plans import clean_start
 from lake.plan import Commit
 
@@ -128,7 +128,7 @@ def test_f1_a_clustering_that_a_writers_own_clean_has_passed_is_held_back_all_th
     insert(trips, 6, start=2000, **ARCHIVING)
     assert trips.timeline().find(done[0].instant) is not None, "its replaced files exist"
     assert len(same_for_both(trips)) == 180 + 14
-    assert FORMAT.committed(trips.ref, "0198-pending") == done[0]
+    assert FORMAT.find_commit(trips.ref, "0198-pending") == done[0]
 
 
 # -- the table's own cleaner ---------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def stale(trips: Table) -> Counter[tuple[str, int]]:
     """Base files that are no longer the newest of their group: partition, and which upsert from the end wrote them."""
     live = set(FORMAT.snapshot(trips.ref).slices["path"].to_pylist())
     upserts = [i.time for i in trips.timeline().commits if i.action == "commit"][::-1]
-    files = [file for path in trips.data_files() if path not in live and (file := data_file(path)) is not None]
+    files = [file for path in trips.data_files() if path not in live and (file := parse_file_name(path)) is not None]
     return Counter((file.partition, upserts.index(file.instant)) for file in files if file.instant in upserts)
 
 
@@ -203,23 +203,23 @@ def test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hide
 ) -> None:
     trips = table(**{"hoodie.clean.commits.retained": "1"})
     with trips.writer() as writer:
-        writer._open().worker.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("somebody", "before an upgrade")
     (saved,) = trips.timeline().savepoints().values()
     trips.upsert(0, 180, 1)
     for version in (2, 3):
         trips.upsert(0, 180, version, **{"hoodie.clean.automatic": "true"})
     native = trips.timeline()
-    counted = native.cleans()[-1][1]["lastCompletedCommitTimestamp"]
+    counted = native.read_cleans()[-1][1]["lastCompletedCommitTimestamp"]
     assert counted
     ours = trips.run(trips.plan("0198-ours", partitions=[ONE]))
     with trips.writer() as writer:
         # The newest versions of the clustering's inputs are in no savepoint.
         writer.delete([version for version in ours.superseded if version.path not in saved])
-        writer._open().worker.deleteSavepoint(next(iter(native.savepoints())))
+        writer._open().write_client.deleteSavepoint(next(iter(native.savepoints())))
     after = trips.timeline()
-    (_, record) = after.cleans()[-1]
+    (_, record) = after.read_cleans()[-1]
     assert record["lastCompletedCommitTimestamp"] == counted
-    assert clean_start.native_progress(after).start == "", "a savepoint is gone: the whole table is looked at"
+    assert clean_start.read_cleaner_progress(after).start == "", "a savepoint is gone: the whole table is looked at"
     assert record["earliestCommitToRetain"] == ours.instant, "what lakefold deleted no state before it has"
     insert(trips, 3, start=3000, **{"hoodie.clean.automatic": "true"})
     assert not saved & set(trips.data_files()), "what only the savepoint kept is cleaned"

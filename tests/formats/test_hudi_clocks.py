@@ -23,9 +23,9 @@ from hudi_writing import COMPACTED, LOCK, NewTable, Table
 from py4j.java_gateway import get_java_class
 
 from lake.errors import Transient
-from lake.formats.hudi.jvm.class_cache import packages_of
-from lake.formats.hudi.jvm.zones import Zones, zones_of
-from lake.formats.hudi.timeline.clocks import MAX_SKEW, moment_of
+from lake.formats.hudi.jvm.class_cache import cached_jvm
+from lake.formats.hudi.jvm.zones import TimeZones, time_zones_of
+from lake.formats.hudi.timeline.clocks import MAX_SKEW, parse_instant_time
 from lake.plan import Plan
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class _Hudi:
     """The zone of Hudi in the JVM of the tests."""
 
     def __init__(self, spark: "SparkSession") -> None:
-        jvm: Any = packages_of(spark)
+        jvm: Any = cached_jvm(spark)
         self._jvm = jvm
         self._zones = jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone
         self.generator = jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator
@@ -280,8 +280,8 @@ def test_a_lakefold_whose_clock_is_off_the_storages_refuses_and_names_both_clock
     table: NewTable, monkeypatch: pytest.MonkeyPatch, off: timedelta
 ) -> None:
     trips = in_utc(table("mor"))
-    now, files = Zones.now, trips.data_files()
-    monkeypatch.setattr(Zones, "now", lambda zones: now(zones) + off)
+    now, files = TimeZones.now, trips.data_files()
+    monkeypatch.setattr(TimeZones, "now", lambda zones: now(zones) + off)
     why = refusal(trips, trips.compaction())
     assert "the clock of lakefold's JVM says" in why
     assert "the storage's" in why
@@ -347,13 +347,13 @@ def test_tables_in_two_zones_that_one_jvm_changes_at_once_have_each_its_own(
 
 def test_sections_in_two_zones_never_mix(spark: "SparkSession", hudi: _Hudi, zone: Zone) -> None:
     zone("Asia/Tokyo")
-    zones, generator = zones_of(spark), hudi.generator
+    zones, generator = time_zones_of(spark), hudi.generator
 
     def form(timezone: str) -> list[timedelta]:
         found = []
         for _ in range(20):
-            with zones.set_to("trips", timezone) as offset:
-                formed = moment_of(str(generator.getCurrentInstantTimeStr()))
+            with zones.using_zone("trips", timezone) as offset:
+                formed = parse_instant_time(str(generator.getCurrentInstantTimeStr()))
                 found.append(formed - offset - zones.now().replace(tzinfo=None))
         return found
 
@@ -378,8 +378,8 @@ def test_h1_the_client_that_writes_waits_for_the_skew_of_clocks_that_the_tables_
         followed = trips.timeline().properties | {"hoodie.table.metadata.partitions": "files,column_stats"}
         found: list[int] = []
         for _ in range(2):
-            configs = (client.worker_config, client.worker.getConfig())
+            configs = (client.write_config, client.write_client.getConfig())
             found += [config.getTimeGeneratorConfig().getMaxExpectedClockSkewMs() for config in configs]
-            client.follow(followed, has_metadata_table=True, doing="a test")
-        assert writer.discard("0198-plan", None) == 1
+            client.follow_table_changes(followed, has_metadata_table=True, doing="a test")
+        assert writer.withdraw("0198-plan", None) == 1
     assert found == [expected] * 4, "also where the client was opened anew to follow the table's properties"

@@ -9,9 +9,9 @@ import pytest
 from hudi_tables import rows, write
 from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore, make_table
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from lake.errors import Conflict, Integrity
-from lake.formats.hudi.pending.unfinished import must_stay
+from lake.formats.hudi.pending.unfinished import must_execute
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
 from lake.plan import Plan
 
@@ -40,12 +40,12 @@ def test_a_compaction_keeps_rows_keys_and_commit_times_and_puts_base_files_in_pl
     assert len(plan.groups) == 4
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 3)
-        assert (prepared.groups, prepared.left_out) == ((0, 1, 2, 3), ())
+        assert (prepared.live_groups, prepared.skipped) == ((0, 1, 2, 3), ())
         rewrite = writer.rewrite(prepared, ignore)
         assert trips.rows() == before, "a rewrite is invisible before its commit"
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         with pytest.raises(Integrity, match="rows: expected"):
-            prove(replace(rewrite, outputs=rewrite.outputs[1:]), writer=writer)
+            verify_rewrite(replace(rewrite, outputs=rewrite.outputs[1:]), writer=writer)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
     assert trips.other_rows() == rows_of_hudi_rs
@@ -54,7 +54,7 @@ def test_a_compaction_keeps_rows_keys_and_commit_times_and_puts_base_files_in_pl
     assert {s.file_id for g in plan.groups for s in g.slices} == set(after["file_id"].to_pylist())
     assert {version.path for version in commit.superseded} == _inputs(plan)
     assert all(version.bytes > 0 and version.instant == commit.instant for version in commit.superseded)
-    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) == commit
     record = extra_metadata(trips.timeline().metadata(trips.timeline().commits[-1]))
     assert (record[PLAN_KEY], record[EPOCH_KEY]) == (plan.plan_id, "3")
     assert not trips.timeline().pending
@@ -76,7 +76,7 @@ def test_a_log_appended_after_planning_is_compacted_too(table: NewTable) -> None
         prepared = writer.prepare(plan, 1)
         assert _inputs(prepared.plan) == grown
         rewrite = writer.rewrite(prepared, ignore)
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert {version.path for version in commit.superseded} == grown
     assert trips.rows() == before
@@ -91,7 +91,7 @@ def test_writers_go_on_upserting_between_publication_and_commit_and_nothing_is_l
         rewrite = writer.rewrite(prepared, ignore)
         trips.upsert(0, 120, 9, "id % 7 = 2")
         before = trips.rows()
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == len(before)
@@ -110,17 +110,17 @@ def test_a_slice_that_another_plan_holds_or_that_has_a_newer_base_file_is_left_o
     with trips.writer() as first, trips.writer() as second:
         first.prepare(held, 1)
         prepared = second.prepare(plan, 1)
-        assert prepared.groups == (2, 3)
-        assert all("is in pending clustering" in left.reason for left in prepared.left_out)
+        assert prepared.live_groups == (2, 3)
+        assert all("is in pending clustering" in left.reason for left in prepared.skipped)
         with pytest.raises(Conflict, match="is in pending compaction"):
             first.prepare(trips.plan("third", partitions=["dt=2026-01-02"]), 1)
         second.commit(second.rewrite(prepared, ignore))
-        assert first.discard("clustering", None) == 1
+        assert first.withdraw("clustering", None) == 1
     with trips.writer() as writer:
         prepared = writer.prepare(replace(plan, plan_id="again"), 1)
-        assert prepared.groups == (0, 1)
-        assert all("now, the plan names" in left.reason for left in prepared.left_out)
-        writer.discard("again", None)
+        assert prepared.live_groups == (0, 1)
+        assert all("now, the plan names" in left.reason for left in prepared.skipped)
+        writer.withdraw("again", None)
 
 
 def test_logs_of_a_write_that_did_not_complete_are_not_in_the_plan(table: NewTable) -> None:
@@ -155,9 +155,9 @@ def test_a_withdrawn_compaction_leaves_nothing_and_commits_made_meanwhile_stay(t
             assert trips.files_of(prepared.instant)
     before, others = trips.rows(), trips.other_rows()
     with trips.writer() as writer:
-        assert writer.discard("another plan", [prepared.instant]) == 0
-        assert writer.discard(plan.plan_id, None) == 1
-        assert writer.discard(plan.plan_id, None) == 0
+        assert writer.withdraw("another plan", [prepared.instant]) == 0
+        assert writer.withdraw(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 0
     assert trips.timeline().find(prepared.instant) is None
     assert trips.files_of(prepared.instant) == set()
     assert trips.temporary() == []
@@ -175,11 +175,11 @@ def test_a_compaction_that_somebody_withdrew_is_not_committed(table: NewTable) -
     plan = trips.compaction()
     with trips.writer() as sleeper, trips.writer() as other:
         rewrite = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
-        assert other.discard(plan.plan_id, None) == 1
+        assert other.withdraw(plan.plan_id, None) == 1
         with pytest.raises(Conflict, match="no longer pending"):
             sleeper.commit(rewrite)
     assert trips.rows() == before
-    assert FORMAT.committed(trips.ref, plan.plan_id) is None
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) is None
 
 
 @pytest.mark.shown_by(
@@ -215,7 +215,7 @@ def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning
     assert any(instant.action == "clean" and instant.time > newer.time for instant in timeline.completed)
     assert len(trips.rows()) == len(before) + 16
     assert sum(trips.other_rows()[1].values()) == len(before) + 16
-    assert FORMAT.committed(trips.ref, "second") is not None, "found in the archive"
+    assert FORMAT.find_commit(trips.ref, "second") is not None, "found in the archive"
     assert FORMAT.verify(trips.ref, third.superseded, rows=True).resurrected == ()
 
 
@@ -252,7 +252,7 @@ def test_slices_of_logs_only_get_a_base_file(table: NewTable) -> None:
     assert all(s.path is None for g in plan.groups for s in g.slices)
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert {version.path for version in commit.superseded} == _inputs(plan)
     assert trips.rows() == before
@@ -283,7 +283,7 @@ def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(ta
         (planned,) = planned_slices(record)
         assert set(planned.paths) == _inputs(plan)
         assert (extra_metadata(record)[PLAN_KEY], extra_metadata(record)[EPOCH_KEY]) == (plan.plan_id, "1")
-        writer.discard(plan.plan_id, None)
+        writer.withdraw(plan.plan_id, None)
 
 
 def test_trap_on_table_version_6_a_request_stays_that_a_writer_may_have_seen_which_began_during_the_withdrawal(
@@ -295,7 +295,7 @@ def test_trap_on_table_version_6_a_request_stays_that_a_writer_may_have_seen_whi
     write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=six)
     trips.upsert(0, 60, 1, "id % 3 = 0", **six)
     plan = trips.compaction()
-    looks = must_stay
+    looks = must_execute
 
     def meanwhile(*arguments: Any) -> bool:
         found = looks(*arguments)
@@ -305,8 +305,8 @@ def test_trap_on_table_version_6_a_request_stays_that_a_writer_may_have_seen_whi
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         begun = f"{trips.base}/.hoodie/{int(prepared.instant) + 1}.deltacommit.requested"
-        monkeypatch.setattr("lake.formats.hudi.plans.compaction.must_stay", meanwhile)
-        assert writer.discard(plan.plan_id, None) == 0
+        monkeypatch.setattr("lake.formats.hudi.plans.compaction.must_execute", meanwhile)
+        assert writer.withdraw(plan.plan_id, None) == 0
     pending = trips.timeline().find(prepared.instant, action="commit")
     assert pending is not None
     assert trips.timeline().plan(pending) is not None
@@ -322,7 +322,7 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
     plan = trips.compaction()
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
         assert trips.timeline().find(prepared.instant, action="commit") is None, "no log is named after it"
         prepared = writer.prepare(plan, 2)
         writer.rewrite(prepared, ignore)
@@ -330,7 +330,7 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
         logs = {path for path in trips.files_of(prepared.instant) if ".log." in path}
         assert len(logs) == 2
         before = trips.rows()
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
     pending = trips.timeline().find(prepared.instant, action="commit")
     assert pending is not None
     assert pending.state is InstantState.REQUESTED
@@ -340,7 +340,7 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
         again = writer.prepare(plan, 3)
         assert (again.instant, _inputs(again.plan)) == (prepared.instant, _inputs(plan))
         rewrite = writer.rewrite(again, ignore)
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == len(before)

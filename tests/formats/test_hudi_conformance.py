@@ -15,8 +15,8 @@ from support import BUNDLE, SOAK, passed_in_its_own_process, record_figure
 
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.jvm import bundle
-from lake.formats.hudi.jvm.bundle import LINES, bundle_of
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS
+from lake.formats.hudi.jvm.bundle import RELEASE_LINES, bundle_of
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
 from lake.formats.hudi.rewrite import execute
 from lake.plan import Commit
 
@@ -60,7 +60,7 @@ def run(request: pytest.FixtureRequest, spark: Any, tmp_path_factory: pytest.Tem
     commit = ours.run(service.plan(ours))
     after = look(ours)
     service.by_hudi(hudis, case)
-    our_schemas, hudis_schemas = _schemas(ours, commit.instant), _schemas(hudis, hudis.timeline().newest)
+    our_schemas, hudis_schemas = _schemas(ours, commit.instant), _schemas(hudis, hudis.timeline().newest_commit_time)
     with ours.writer() as writer:
         freed = writer.delete(commit.superseded).bytes_freed
     return Run(
@@ -125,10 +125,10 @@ def test_cleaning_deletes_what_the_rewrite_replaced_and_nothing_else(run: Run) -
 
 
 def test_the_commit_is_found_and_the_table_is_as_its_commits_say(run: Run) -> None:
-    found = FORMAT.committed(run.table.ref, run.commit.plan_id)
+    found = FORMAT.find_commit(run.table.ref, run.commit.plan_id)
     assert found is not None
     assert (found.instant, set(found.outputs)) == (run.commit.instant, set(run.commit.outputs))
-    assert FORMAT.pending(run.table.ref) == {}
+    assert FORMAT.pending_instants(run.table.ref) == {}
     verified = FORMAT.verify(run.table.ref, run.commit.superseded, rows=True)
     assert (verified.missing, verified.wrong_size, verified.resurrected, verified.unowned) == ((), (), (), ())
     assert verified.rows == verified.rows_expected == run.before.spark_rows.total()
@@ -140,12 +140,12 @@ def test_a_withdrawn_plan_leaves_no_file_and_no_instant(run: Run, spark: Any, tm
     plan = run.service.plan(table)
     with table.writer() as writer:
         requested = writer.prepare(plan, 1)
-        assert FORMAT.pending(table.ref) == {requested.instant: plan.plan_id}
+        assert FORMAT.pending_instants(table.ref) == {requested.instant: plan.plan_id}
         assert set(FORMAT.snapshot(table.ref).slices["busy_reason"].to_pylist()) != {None}
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
         written = writer.rewrite(writer.prepare(plan, 2), ignore)
         assert len(table.data_files()) == len(files) + len(written.outputs)
-        assert writer.discard(plan.plan_id, [written.prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [written.prepared.instant]) == 1
     assert table.data_files() == files
     assert not table.timeline().pending
     assert look(table).spark_rows == run.before.spark_rows
@@ -170,7 +170,7 @@ def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_
     assert table.timeline().find(first.instant) is None, "the archiver has been at work"
     assert table.timeline().find(second.instant) is not None, "a commit whose replaced files exist stays active"
     for commit in (first, second):
-        found = FORMAT.committed(table.ref, commit.plan_id)
+        found = FORMAT.find_commit(table.ref, commit.plan_id)
         assert found is not None
         assert (found.instant, set(found.outputs)) == (commit.instant, set(commit.outputs))
         assert {version.path for version in found.superseded} == {version.path for version in commit.superseded}
@@ -191,8 +191,8 @@ def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_
 def test_hudis_own_conflict_resolution_lets_the_writer_win_where_both_sides_say_so(
     run: Run, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK | WRITER_WINS)
-    monkeypatch.setattr(execute, "unchanged", lambda *_: None)
+    table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK | WRITER_WINS_OPTIONS)
+    monkeypatch.setattr(execute, "check_clustering_commit", lambda *_: None)
     plan = table.plan()
     with table.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
@@ -200,34 +200,34 @@ def test_hudis_own_conflict_resolution_lets_the_writer_win_where_both_sides_say_
         rows_now = table.rows()
         with pytest.raises(Conflict, match="a writer was faster while committing"):
             writer.commit(rewrite)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
     assert table.rows() == rows_now
 
 
 def test_a_release_line_that_lakefold_does_not_know_is_refused_by_its_number(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "LINES", [line for line in LINES if line is not type(bundle_of(spark))])
+    monkeypatch.setattr(bundle, "RELEASE_LINES", [line for line in RELEASE_LINES if line is not type(bundle_of(spark))])
     with pytest.raises(Rejected, match=rf"Hudi bundle {BUNDLE} is not known, only .*; set \"spark.jars.packages\" in"):
-        bundle._look(spark._jvm)
+        bundle._detect_bundle(spark._jvm)
 
 
 def test_a_table_version_that_a_bundle_does_not_know_is_refused_with_the_bundle_that_does(spark: Any) -> None:
-    old = next(line for line in LINES if line.line == "1.0")(spark, "1.0.2")
+    old = next(line for line in RELEASE_LINES if line.line == "1.0")(spark, "1.0.2")
     old.check_table_version("trips", 8)
     expected = r"trips: table version 9 needs Hudi bundle 1.1 or newer, this session has 1.0.2; set \"spark.jars.pack"
     with pytest.raises(Rejected, match=expected):
         old.check_table_version("trips", 9)
     with pytest.raises(Rejected, match=r"trips: running the table's own services needs Hudi bundle 1.1 or newer, this"):
-        old.check_serves_others("trips", "running the table's own services")
+        old.require_foreign_plans("trips", "running the table's own services")
     with pytest.raises(Rejected, match="table version 7 is not served, only 6, 8, 9"):
         bundle_of(spark).check_table_version("trips", 7)
 
 
-if SOAK and LINES[0].release == BUNDLE:
+if SOAK and RELEASE_LINES[0].release == BUNDLE:
 
     @pytest.mark.timeout(3600)
-    @pytest.mark.parametrize("release", [line.release for line in LINES[1:]])
+    @pytest.mark.parametrize("release", [line.release for line in RELEASE_LINES[1:]])
     def test_the_other_bundles_pass_this_suite_each_in_a_process_of_its_own(release: str) -> None:
         passed = passed_in_its_own_process(__file__, LAKEFOLD_TEST_BUNDLE=release, LAKEFOLD_SOAK="")
         tests = [signature(test).parameters for name, test in globals().items() if name.startswith("test_")]

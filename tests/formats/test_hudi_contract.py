@@ -13,7 +13,7 @@ from hudi_case import HudiCase
 from support import BUNDLE, ONE_BUNDLE, SOAK, passed_in_its_own_process, record_figure
 from toys.bench import Bench, bench_at
 
-from lake.formats.hudi.jvm.bundle import LINES, bundle_of
+from lake.formats.hudi.jvm.bundle import RELEASE_LINES, bundle_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 
@@ -54,7 +54,7 @@ if ONE_BUNDLE:
 if SOAK:
 
     @pytest.mark.timeout(3600)
-    @pytest.mark.parametrize("release", [line.release for line in LINES])
+    @pytest.mark.parametrize("release", [line.release for line in RELEASE_LINES])
     def test_every_bundle_passes_this_suite_in_a_process_of_its_own(release: str) -> None:
         passed = passed_in_its_own_process(__file__, LAKEFOLD_TEST_BUNDLE=release, LAKEFOLD_SOAK="")
         record_figure(f"contract on Hudi bundle {release}", f"{passed} passed")

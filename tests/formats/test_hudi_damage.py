@@ -12,7 +12,7 @@ import pytest
 from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi.files.names import data_file
+from lake.formats.hudi.files.names import parse_file_name
 from lake.model import Fault
 from lake.plan import Plan
 from planner.planner import plan_table
@@ -80,8 +80,8 @@ def table(spark: Any, tmp_path: Path) -> NewTable:
 
 def victim(trips: Table, ending: str, groups: set[tuple[str, str]] | None = None) -> Path:
     """The newest file of the kind in the first partition, of one of ``groups``."""
-    files = [file for path in trips.data_files() if ending in path and (file := data_file(path)) is not None]
-    files = [file for file in files if file.partition == PARTITION and (groups is None or file.group in groups)]
+    files = [file for path in trips.data_files() if ending in path and (file := parse_file_name(path)) is not None]
+    files = [file for file in files if file.partition == PARTITION and (groups is None or file.group_id in groups)]
     return Path(trips.base) / PARTITION / max(files, key=lambda file: file.instant).name
 
 
@@ -102,15 +102,15 @@ def test_d1_what_verify_reports_is_not_planned_and_the_others_are(
     trips = table(kind)
     before = file_ids(planned(trips))
     file = victim(trips, ending, before)
-    hurt = data_file(str(file.relative_to(trips.base)))
+    hurt = parse_file_name(str(file.relative_to(trips.base)))
     assert hurt is not None
-    assert hurt.group in before
+    assert hurt.group_id in before
     harm(file)
     after = file_ids(planned(trips))
-    assert hurt.group not in after
+    assert hurt.group_id not in after
     assert {group for group in before if group[0] != PARTITION} <= after
     (damage,) = FORMAT.snapshot(trips.ref).damaged
-    assert (damage.partition, damage.file_id) == hurt.group
+    assert (damage.partition, damage.file_id) == hurt.group_id
     assert damage.path.startswith(f"{PARTITION}/")
     assert damage.path in damage.text
     for rows in (False, True):
@@ -133,7 +133,7 @@ def test_d1_damage_after_planning_is_left_out_under_the_lock_and_mending_it_brin
     harm(file)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        (left_out,) = prepared.left_out
+        (left_out,) = prepared.skipped
         assert plan.groups[left_out.group].partition == PARTITION
         assert left_out.reason.startswith(f"damaged: {PARTITION}/")
         commit = writer.commit(writer.rewrite(prepared, ignore))
@@ -157,7 +157,7 @@ def test_d1_a_log_damaged_after_planning_is_not_compacted(table: NewTable, harm:
     harm(file)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        (left_out,) = prepared.left_out
+        (left_out,) = prepared.skipped
         assert left_out.reason.startswith(f"damaged: {PARTITION}/{file.name} ")
         writer.commit(writer.rewrite(prepared, ignore))
     mend(file)
@@ -176,7 +176,7 @@ def test_d1_a_log_cut_while_it_is_being_compacted_is_not_committed(table: NewTab
         with pytest.raises(Conflict, match=f"damaged: {file.parent.name}/{file.name}"):
             writer.commit(rewrite)
         mend(file)
-        writer.discard(plan.plan_id, None)
+        writer.withdraw(plan.plan_id, None)
     assert trips.rows() == rows
 
 

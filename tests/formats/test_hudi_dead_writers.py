@@ -12,7 +12,7 @@ from hudi_tables import FS_LOCK, rows, write
 from hudi_writing import FORMAT, LOCK, NewTable, Table, ignore
 
 from lake.errors import Conflict
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
 from lake.formats.hudi.plans import publication
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -60,7 +60,7 @@ def test_a_delete_partition_that_lost_twice_holds_no_plan_up_while_its_jvm_lives
     with trips.writer() as writer:
         writer.prepare(plan, 1)
         lost = {lose_delete_partition(trips) for _ in range(2)}
-        writer.discard(plan.plan_id, None)
+        writer.withdraw(plan.plan_id, None)
     time.sleep(2.5)
     assert all(time.time() - heartbeat_of(trips, instant).stat().st_mtime < 2 for instant in lost), "renewed for ever"
     assert busy(trips) == {None}
@@ -70,23 +70,23 @@ def test_a_delete_partition_that_lost_twice_holds_no_plan_up_while_its_jvm_lives
 
 
 def test_a_delete_partition_that_has_just_begun_is_waited_for(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publication, "WRITER_WAIT", timedelta(seconds=1))
+    monkeypatch.setattr(publication, "WRITER_GAP_TIMEOUT", timedelta(seconds=1))
     trips = table(**LOCK)
     plan, other = trips.plan(), trips.plan("0198-other")
     with trips.writer() as writer:
         writer.prepare(plan, 1)
         lost = lose_delete_partition(trips)
-        writer.discard(plan.plan_id, None)
+        writer.withdraw(plan.plan_id, None)
         assert busy(trips) == {f"inflight replacecommit {lost}"}
         with pytest.raises(Conflict, match=f"a writer is inflight .replacecommit {lost}"):
             writer.prepare(other, 1)
 
 
-@pytest.mark.parametrize("wins", [{}, WRITER_WINS], ids=["plan", "writer"])
+@pytest.mark.parametrize("wins", [{}, WRITER_WINS_OPTIONS], ids=["plan", "writer"])
 def test_an_overwrite_holds_plans_up_while_its_heartbeat_lives_and_not_after(
     table: NewTable, wins: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "WRITER_WAIT", timedelta(seconds=1))
+    monkeypatch.setattr(publication, "WRITER_GAP_TIMEOUT", timedelta(seconds=1))
     trips = table(**LOCK | wins)
     before, plan = trips.rows(), trips.plan()
     leave_overwrite(trips)

@@ -15,14 +15,19 @@ from hudi_templates import ref
 
 from lake.errors import Rejected
 from lake.formats.hudi.client.write_options import plan_options
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.inputs.engine_choice import HEALTHY_ROW_GROUP_BYTES, Engine, choose_engine, turned_to_text
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.inputs.engine_choice import (
+    HEALTHY_ROW_GROUP_BYTES,
+    EngineChoice,
+    choose_engine,
+    columns_read_as_text,
+)
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 
 MIB = 1 << 20
-COPY = Engine(copies=True, reason="one schema and healthy row groups in all inputs")
+COPY = EngineChoice(is_copy=True, reason="one schema and healthy row groups in all inputs")
 
 
 def values(size: int, name: str = "v", nullable: bool = True) -> pa.Table:
@@ -54,7 +59,7 @@ class Lake:
         as_text: Collection[str] = (),
         kind: PlanKind = PlanKind.CLUSTERING,
         **options: Any,
-    ) -> Engine:
+    ) -> EngineChoice:
         group = ClusteringGroup(partition="", slices=tuple(self.slices), output_files=outputs)
         plan = Plan(
             plan_id="0198",
@@ -64,8 +69,8 @@ class Lake:
             options=RewriteOptions(**{"target_file_max_bytes": 64 * MIB, **options}),
             snapshot_instant="1",
         )
-        storage = Storage(str(self.base))
-        return choose_engine(plan, storage, merge_on_read=merge_on_read, can_copy=can_copy, as_text=as_text)
+        storage = TableStorage(str(self.base))
+        return choose_engine(plan, storage, merge_on_read=merge_on_read, can_copy=can_copy, text_columns=as_text)
 
 
 @pytest.fixture
@@ -79,7 +84,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> None:
     assert lake.choose() == COPY
-    assert lake.choose(engine="stitch") == Engine(copies=True, reason="as set")
+    assert lake.choose(engine="stitch") == EngineChoice(is_copy=True, reason="as set")
     assert str(lake.choose(engine="spark")) == "engine spark: as set"
 
 
@@ -96,7 +101,7 @@ def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> N
 )
 def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
     chosen = lake.choose(**settings)
-    assert not chosen.copies
+    assert not chosen.is_copy
     assert str(chosen).startswith("engine spark: no copy, ")
     assert obstacle in chosen.reason
     with pytest.raises(Rejected) as refused:
@@ -119,7 +124,7 @@ def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: d
 )
 def test_files_that_differ_are_not_copied(lake: Lake, other: pa.Table, bloom: dict[str, str], obstacle: str) -> None:
     lake.add(other, **bloom)
-    assert lake.choose() == Engine(copies=False, reason=f"no copy, {obstacle}")
+    assert lake.choose() == EngineChoice(is_copy=False, reason=f"no copy, {obstacle}")
     with pytest.raises(Rejected) as refused:
         lake.choose(engine="stitch")
     assert obstacle in str(refused.value)
@@ -130,7 +135,7 @@ def test_small_row_groups_are_rewritten_unless_a_copy_is_asked_for(lake: Lake) -
     assert lake.choose().reason == (
         "no copy, row groups of group 0 average 1.7 MiB, so a copy would keep them too small (needs 4.0 MiB)"
     )
-    assert lake.choose(engine="stitch").copies
+    assert lake.choose(engine="stitch").is_copy
 
 
 @pytest.mark.parametrize(
@@ -149,11 +154,11 @@ def test_d5_numbers_in_a_column_that_is_text_by_now_are_copied_or_refused(
     kept = (
         "0.parquet has numbers in partition column v, which is text in the table's schema, and only a copy keeps them"
     )
-    assert lake.choose(as_text=["v"]) == Engine(copies=True, reason=kept)
+    assert lake.choose(as_text=["v"]) == EngineChoice(is_copy=True, reason=kept)
     with pytest.raises(Rejected) as refused:
         lake.choose(as_text=["v"], **settings)
     assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise write the table anew, ")
-    assert not lake.choose(as_text=["w"], **settings).copies
+    assert not lake.choose(as_text=["w"], **settings).is_copy
 
 
 OLD = {"org.apache.spark.version": "3.5.5", "org.apache.spark.legacyDateTime": ""}
@@ -174,7 +179,7 @@ def test_days_that_spark_would_move_into_todays_calendar_are_copied_or_refused(
     lake = Lake(tmp_path)
     lake.add(BEFORE, **told)
     kept = "0.parquet has dates or timestamps of Spark's calendar before 3.0 in column day, and only a copy keeps them"
-    assert lake.choose() == Engine(copies=True, reason=kept)
+    assert lake.choose() == EngineChoice(is_copy=True, reason=kept)
     with pytest.raises(Rejected) as refused:
         lake.choose(**settings)
     assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise write the table anew by today's ")
@@ -194,7 +199,7 @@ def test_days_that_no_reader_moves_may_be_written_by_the_row_writer(
 ) -> None:
     lake = Lake(tmp_path)
     lake.add(rows, **told)
-    assert not lake.choose(engine="spark").copies
+    assert not lake.choose(engine="spark").is_copy
 
 
 @pytest.mark.parametrize("other", [{}, {"org.apache.spark.version": "3.5.5"}, OLD | {"org.apache.spark.timeZone": "X"}])
@@ -203,7 +208,7 @@ def test_files_of_two_calendars_are_not_copied_into_one(tmp_path: Path, other: d
     lake.add(BEFORE.slice(1), **OLD)
     lake.add(BEFORE.slice(1), **other)
     obstacle = "1.parquet has dates and timestamps of another calendar than 0.parquet, or of another zone"
-    assert lake.choose() == Engine(copies=False, reason=f"no copy, {obstacle}")
+    assert lake.choose() == EngineChoice(is_copy=False, reason=f"no copy, {obstacle}")
     with pytest.raises(Rejected, match="another calendar"):
         lake.choose(engine="stitch")
 
@@ -222,7 +227,7 @@ def test_d5_only_a_key_generator_of_time_stamps_makes_text_of_numbers(
     generator: dict[str, str], kind: str, found: set[str]
 ) -> None:
     schema = json.dumps({"fields": [{"name": "v", "type": kind}, {"name": "w", "type": "string"}]})
-    assert set(turned_to_text({"hoodie.table.partition.fields": "v"} | generator, schema)) == found
+    assert set(columns_read_as_text({"hoodie.table.partition.fields": "v"} | generator, schema)) == found
 
 
 def test_an_input_that_is_gone_or_damaged_is_left_to_the_step_that_names_it(lake: Lake) -> None:
@@ -257,7 +262,7 @@ def options_of(*columns: str, layout: str = "linear") -> dict[str, str]:
         options=RewriteOptions(target_file_max_bytes=MIB, sort_columns=columns, layout=layout),
         snapshot_instant="1",
     )
-    return plan_options(plan, replace(COPY, copies=False), SCHEMA)
+    return plan_options(plan, replace(COPY, is_copy=False), SCHEMA)
 
 
 @pytest.mark.slow

@@ -10,10 +10,10 @@ import pytest
 from hudi_tables import small_files, write
 from hudi_writing import NewTable, Table, ignore
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from lake.errors import Integrity, Rejected
 from lake.formats.hudi.inputs import engine_choice
-from lake.plan import Commit, ReceiptLevel
+from lake.plan import Commit, VerificationLevel
 
 pytestmark = pytest.mark.spark
 
@@ -26,17 +26,17 @@ def test_copied_row_groups_stay_as_they_are_under_new_file_names_and_a_later_ups
     trips = table()
     before, other = trips.rows(), trips.other_rows()
     inputs = trips.data_files()
-    plan = trips.plan(engine="stitch", receipt=ReceiptLevel.HASH)
+    plan = trips.plan(engine="stitch", receipt=VerificationLevel.HASH)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         assert prepared.notes == ("engine stitch: as set",)
         rewrite = writer.rewrite(prepared, ignore)
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         copied = trips.base / rewrite.outputs[0].path
         kept = shutil.copy(copied, trips.base.parent / "kept")
         shutil.copy(trips.base / min(inputs), copied)
         with pytest.raises(Integrity, match="rows reported"):
-            prove(rewrite, writer=writer)
+            verify_rewrite(rewrite, writer=writer)
         shutil.copy(kept, copied)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
@@ -61,10 +61,10 @@ def test_a_table_without_meta_columns_is_rewritten_by_both_engines(spark: Any, t
     small_files(spark, tmp_path / "trips", commits=2, rows_each=20, partitions=1, options=virtual_keys)
     trips = Table(spark, tmp_path / "trips")
     before = trips.rows()
-    plan = trips.plan(engine=engine, receipt=ReceiptLevel.HASH)
+    plan = trips.plan(engine=engine, receipt=VerificationLevel.HASH)
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         writer.commit(rewrite)
     assert trips.rows() == before
     assert len(rewrite.outputs) == 1
@@ -118,7 +118,7 @@ def test_the_copy_is_taken_by_itself_where_row_groups_are_healthy(
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         assert prepared.notes[0].startswith("engine spark: no copy, row groups of group 0 average ")
-        writer.discard(plan.plan_id, None)
+        writer.withdraw(plan.plan_id, None)
     monkeypatch.setattr(engine_choice, "HEALTHY_ROW_GROUP_BYTES", 1)
     before = trips.rows()
     commit = trips.run(plan)

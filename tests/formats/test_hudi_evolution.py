@@ -11,9 +11,9 @@ from hudi_tables import copy, write
 from hudi_writing import FORMAT, Table, ignore
 from kept_tables import kept
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from lake.errors import Integrity, Rejected, Transient
-from lake.plan import ReceiptLevel
+from lake.plan import VerificationLevel
 
 pytestmark = pytest.mark.spark
 
@@ -71,15 +71,15 @@ def test_c2_files_from_before_a_column_took_another_type_are_clustered_with_a_pr
 def _rewritten_at_both_levels(trips: Table) -> None:
     before = trips.rows()
     assert len(before) == 40
-    for level in (ReceiptLevel.FOOTER, ReceiptLevel.HASH):
+    for level in (VerificationLevel.FOOTER, VerificationLevel.HASH):
         plan = trips.plan(f"0198-{level}", receipt=level)
         with trips.writer() as writer:
             rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-            prove(rewrite, writer=writer)
-            if level is ReceiptLevel.HASH:
+            verify_rewrite(rewrite, writer=writer)
+            if level is VerificationLevel.HASH:
                 writer.commit(rewrite)
             else:
-                writer.discard(plan.plan_id, None)
+                writer.withdraw(plan.plan_id, None)
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == 40
 
@@ -98,11 +98,11 @@ def _dropped(spark: Any, base: Path) -> None:
     write(_frame(spark, 20, 40, 2, None), base, options=allowed)
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("build", [_added, _dropped])
 @pytest.mark.crossed
 def test_c2_files_from_before_a_column_came_or_went_are_clustered_with_a_proof(
-    spark: Any, tmp_path: Path, build: Callable[[Any, Path], None], level: ReceiptLevel
+    spark: Any, tmp_path: Path, build: Callable[[Any, Path], None], level: VerificationLevel
 ) -> None:
     trips = _copied(spark, tmp_path, build.__name__, partial(build, spark))
     before = trips.rows()
@@ -121,15 +121,15 @@ def _alter(trips: Table, change: str) -> None:
         names = trips.spark.sparkContext._gateway.new_array(jvm.java.lang.String, 1)
         names[0] = column
         with trips.writer() as writer:
-            writer._open().worker.deleteColumns(names)
+            writer._open().write_client.deleteColumns(names)
 
     def add(column: str, kind: Any) -> None:
         with trips.writer() as writer:
-            writer._open().worker.addColumn(column, create(kind))
+            writer._open().write_client.addColumn(column, create(kind))
 
     if change == "rename":
         with trips.writer() as writer:
-            writer._open().worker.renameColumn("x", "y")
+            writer._open().write_client.renameColumn("x", "y")
     elif change == "add":
         add("y", kinds.INT)
     elif change == "drop":
@@ -166,11 +166,11 @@ def _read(trips: Table) -> list[tuple[object, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=repr)
 
 
-@pytest.mark.parametrize("level", list(ReceiptLevel))
+@pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("change", ["add", "drop", "drop and add the last"])
 @pytest.mark.crossed
 def test_c2_a_table_whose_schema_has_a_history_is_clustered_with_a_proof(
-    spark: Any, tmp_path: Path, change: str, level: ReceiptLevel
+    spark: Any, tmp_path: Path, change: str, level: VerificationLevel
 ) -> None:
     trips = _with_a_history(spark, tmp_path, change)
     FORMAT.check(trips.ref)
@@ -236,4 +236,4 @@ def test_c2_a_validator_of_the_writers_own_that_fails_is_no_commit_whose_end_nob
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         with pytest.raises((Transient, Integrity), match="of its own"):
             writer.commit(rewrite)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1

@@ -15,9 +15,9 @@ from support import SOAK
 
 from lake.errors import Transient
 from lake.formats.hudi.client import exclusion, exclusive_renewed
-from lake.formats.hudi.client.exclusion import FILE
-from lake.formats.hudi.client.exclusive_hdfs import HdfsExclusion
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.client.exclusion import LOCK_FILE
+from lake.formats.hudi.client.exclusive_hdfs import HdfsLock
+from lake.formats.hudi.files.storage import TableStorage
 from lake.model import TableRef
 
 pytestmark = pytest.mark.slow
@@ -25,24 +25,24 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def table(hdfs: HadoopCluster, monkeypatch: pytest.MonkeyPatch) -> TableRef:
-    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(0))
+    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(0))
     location = f"{hdfs.uri}/lake/{uuid.uuid4().hex}"
     place(f"{location}/.hoodie").mkdir(parents=True)
     return TableRef(name="trips", format="hudi", location=location)
 
 
-def lock(table: TableRef, pid: int = 1) -> HdfsExclusion:
+def lock(table: TableRef, pid: int = 1) -> HdfsLock:
     """The lock as a Java process would hold it, in a Python process of its own."""
     handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=lambda: pid))
     thread = SimpleNamespace(currentThread=lambda: SimpleNamespace(getId=lambda: 1))
     jvm = SimpleNamespace(java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=handle, Thread=thread)))
-    made = HdfsExclusion(table, Storage(table.location), jvm)
-    made._place = lambda: id(made)  # type: ignore[method-assign]  # not the threads of one process
+    made = HdfsLock(table, TableStorage(table.location), jvm)
+    made._lock_key = lambda: id(made)  # type: ignore[method-assign]  # not the threads of one process
     return made
 
 
 def versions(table: TableRef) -> dict[str, Any]:
-    found = place(f"{table.location}/{FILE}").parent.iterdir()
+    found = place(f"{table.location}/{LOCK_FILE}").parent.iterdir()
     return {path.name: json.loads(path.read_bytes()) for path in found}
 
 
@@ -50,10 +50,10 @@ def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_hdfs_and_it_goes_from_
     for _ in range(3 if SOAK else 2):
         locks = [lock(table) for _ in range(5)]
         (winner,) = winners(locks)
-        winner.confirm("racing")
+        winner.assert_held("racing")
         with pytest.raises(Transient, match=r"trips: process 1 of host .* has been racing since .* while cleaning"):
-            lock(table).take("cleaning")
-        winner.give_back()
+            lock(table).acquire("cleaning")
+        winner.release()
     ((_, note),) = versions(table).items()
     assert note["free"]
 
@@ -62,27 +62,27 @@ def test_f2_a_holder_that_slept_while_others_had_the_lock_has_lost_it_though_its
     table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
     asleep = lock(table)
-    asleep.take("committing")
-    asleep._claimed["process"] = None
-    asleep.confirm("committing")
+    asleep.acquire("committing")
+    asleep._owner_record["process"] = None
+    asleep.assert_held("committing")
     asleep._stopped.set()
-    assert asleep._renewing is not None
-    asleep._renewing.join()
-    monkeypatch.setattr(exclusive_renewed, "SILENCE", timedelta())
+    assert asleep._renewal_thread is not None
+    asleep._renewal_thread.join()
+    monkeypatch.setattr(exclusive_renewed, "TAKEOVER_TIMEOUT", timedelta())
     other = lock(table)
     with pytest.raises(Transient):
-        other.take("looking for the first time")
-    other.take("cleaning")
+        other.acquire("looking for the first time")
+    other.acquire("cleaning")
     for _ in range(3):
-        other.confirm("cleaning")
+        other.assert_held("cleaning")
     (held,) = versions(table)
     with pytest.raises(
         Transient, match=r"own lock on the table was lost while committing .*was taken over or replaced"
     ):
-        asleep.confirm("committing")
+        asleep.assert_held("committing")
     assert set(versions(table)) == {held}, "what the sleeper wrote is gone, and the holder's is not"
-    other.confirm("cleaning")
-    other.give_back()
+    other.assert_held("cleaning")
+    other.release()
 
 
 def test_f2_a_rename_whose_answer_was_lost_is_found_to_be_ours_and_a_dropped_table_does_not_come_back(table: TableRef):
@@ -101,11 +101,11 @@ def test_f2_a_rename_whose_answer_was_lost_is_found_to_be_ours_and_a_dropped_tab
             return bool(client.delete(path))
 
     ours._client = Losing()  # type: ignore[assignment]
-    ours.take("committing")
+    ours.acquire("committing")
     ours._client = client
-    ours.confirm("committing")
-    ours.give_back()
+    ours.assert_held("committing")
+    ours.release()
     assert client.delete(place(table.location).path.as_posix(), True)
     with pytest.raises(Transient, match=r"\.hoodie"):
-        lock(table).take("cleaning")
+        lock(table).acquire("cleaning")
     assert not place(table.location).exists()

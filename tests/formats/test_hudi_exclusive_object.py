@@ -17,8 +17,8 @@ from s3_server import S3Server, server
 from lake import s3
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client import exclusion, exclusive_object, exclusive_renewed
-from lake.formats.hudi.client.exclusion import FILE
-from lake.formats.hudi.client.exclusive_object import ObjectExclusion
+from lake.formats.hudi.client.exclusion import LOCK_FILE
+from lake.formats.hudi.client.exclusive_object import ObjectStoreLock
 from lake.model import TableRef
 
 TRIPS = TableRef(name="trips", format="hudi", location="s3://lake/trips")
@@ -36,9 +36,9 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture
 def emptied(emulator: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     emulator.filesystem().delete_dir_contents("lake", missing_dir_ok=True)
-    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(0))
-    exclusive_renewed._watched.clear()
-    exclusive_object._proved.clear()
+    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(0))
+    exclusive_renewed._observed_versions.clear()
+    exclusive_object._verified_buckets.clear()
     return emulator
 
 
@@ -49,33 +49,33 @@ def process() -> Iterator["subprocess.Popen[bytes]"]:
         started.kill()
 
 
-def lock(pid: int) -> ObjectExclusion:
+def lock(pid: int) -> ObjectStoreLock:
     """The lock as the Java process ``pid`` would hold it, in a Python process of its own."""
     handle = SimpleNamespace(current=lambda: SimpleNamespace(pid=lambda: pid))
     thread = SimpleNamespace(currentThread=lambda: SimpleNamespace(getId=lambda: 1))
     lang = SimpleNamespace(ProcessHandle=handle, Thread=thread)
-    found = ObjectExclusion(TRIPS, "lake/trips", SimpleNamespace(java=SimpleNamespace(lang=lang)))
-    found._place = lambda: (pid, "lake/trips")  # type: ignore[method-assign]  # not the threads of one process
+    found = ObjectStoreLock(TRIPS, "lake/trips", SimpleNamespace(java=SimpleNamespace(lang=lang)))
+    found._lock_key = lambda: (pid, "lake/trips")  # type: ignore[method-assign]  # not the threads of one process
     return found
 
 
 def content(emulator: S3Server) -> dict[str, Any]:
-    with emulator.filesystem().open_input_stream(f"lake/trips/{FILE}") as stream:
+    with emulator.filesystem().open_input_stream(f"lake/trips/{LOCK_FILE}") as stream:
         return dict(json.loads(stream.read()))
 
 
 def test_f2_of_two_processes_one_has_the_lock_on_s3_and_the_other_one_says_who(emptied, process):
     ours, theirs = lock(process.pid), lock(1)
-    ours.take("committing")
+    ours.acquire("committing")
     with pytest.raises(
         Transient, match=rf"trips: process {process.pid} of host .* has been committing since .* while x"
     ):
-        theirs.take("x")
-    ours.confirm("committing")
-    ours.give_back()
-    theirs.take("cleaning")
-    theirs.confirm("cleaning")
-    theirs.give_back()
+        theirs.acquire("x")
+    ours.assert_held("committing")
+    ours.release()
+    theirs.acquire("cleaning")
+    theirs.assert_held("cleaning")
+    theirs.release()
     assert content(emptied)["free"]
 
 
@@ -83,62 +83,62 @@ def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_s3(emptied, process):
     for _ in range(5):
         locks = [lock(process.pid) for _ in range(6)]
         for number, one in enumerate(locks):
-            one._place = lambda number=number: (number, "")
+            one._lock_key = lambda number=number: (number, "")
         (winner,) = winners(locks)
-        winner.give_back()
+        winner.release()
 
 
 def test_f2_the_lock_of_a_dead_process_on_s3_is_taken_over_at_once_and_not_from_a_living_one(emptied, process):
     dead = lock(process.pid)
-    dead.take("committing")
+    dead.acquire("committing")
     dead._stopped.set()  # a killed process renews nothing
     with pytest.raises(Transient):
-        lock(1).take("x")
+        lock(1).acquire("x")
     process.kill()
     process.wait()
     successor = lock(1)
-    successor.take("cleaning")
+    successor.acquire("cleaning")
     with pytest.raises(
         Transient, match=r"own lock on the table was lost while committing .*was taken over or replaced"
     ):
-        dead.confirm("committing")
-    dead.give_back()
-    successor.confirm("cleaning")
-    successor.give_back()
+        dead.assert_held("committing")
+    dead.release()
+    successor.assert_held("cleaning")
+    successor.release()
 
 
 def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_renewed_for_long(
     emptied, process, monkeypatch
 ):
     elsewhere, ours = lock(process.pid), lock(1)
-    elsewhere.take("committing")
+    elsewhere.acquire("committing")
     process.kill()  # which nobody is to know
     process.wait()
-    elsewhere._claimed["process"] = None
-    elsewhere.confirm("committing")
-    monkeypatch.setattr(exclusive_renewed, "SILENCE", timedelta(seconds=0.5))
-    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1.2))
-    monkeypatch.setattr(exclusive_renewed, "RENEWAL", timedelta(seconds=0.1))
+    elsewhere._owner_record["process"] = None
+    elsewhere.assert_held("committing")
+    monkeypatch.setattr(exclusive_renewed, "TAKEOVER_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1.2))
+    monkeypatch.setattr(exclusive_renewed, "RENEWAL_INTERVAL", timedelta(seconds=0.1))
     elsewhere._stopped.set()
-    elsewhere._renewing.join()
+    elsewhere._renewal_thread.join()
     elsewhere._stopped.clear()
-    elsewhere._renewing = threading.Thread(target=elsewhere._renew)
-    elsewhere._renewing.start()
+    elsewhere._renewal_thread = threading.Thread(target=elsewhere._renew_until_stopped)
+    elsewhere._renewal_thread.start()
     with pytest.raises(Transient):
-        ours.take("x")
+        ours.acquire("x")
     elsewhere._stopped.set()
-    ours.take("cleaning")
-    ours.give_back()
+    ours.acquire("cleaning")
+    ours.release()
 
 
 def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(emptied, process, monkeypatch):
     ours = lock(process.pid)
-    ours.take("committing")
+    ours.acquire("committing")
     monkeypatch.setattr(ours, "_put", lambda *_: (_ for _ in ()).throw(Transient("no network")))
-    ours.give_back()
+    ours.release()
     again = lock(process.pid)
-    again.take("cleaning")
-    again.give_back()
+    again.acquire("cleaning")
+    again.release()
 
 
 def test_h8_a_lock_on_s3_is_kept_while_a_java_process_that_does_not_answer_lives_and_free_when_it_was_killed(
@@ -146,26 +146,26 @@ def test_h8_a_lock_on_s3_is_kept_while_a_java_process_that_does_not_answer_lives
 ):
     monkeypatch.setattr(exclusion, "_END_POLL_SECONDS", 0.01)
     ours, theirs = lock(process.pid), lock(1)
-    ours.take("committing")
+    ours.acquire("committing")
 
     def no_answer() -> Any:
         raise ConnectionResetError("Connection reset by peer")
 
     ours._jvm.java.lang.Thread.currentThread = no_answer
     ended = threading.Event()
-    ours.when_idle(ended.set)
-    ours.give_back()
+    ours.run_when_idle(ended.set)
+    ours.release()
     with pytest.raises(Transient, match=rf"process {process.pid} of host .* has been committing since"):
-        theirs.take("x")
+        theirs.acquire("x")
     with pytest.raises(Transient):
-        ours.take("again")  # nor does another attempt of the same process
+        ours.acquire("again")  # nor does another attempt of the same process
     assert not ended.is_set()
     process.kill()
     process.wait()
     assert ended.wait(30)
-    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=30))
-    theirs.take("cleaning")
-    theirs.give_back()
+    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=30))
+    theirs.acquire("cleaning")
+    theirs.release()
 
 
 def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
@@ -177,9 +177,9 @@ def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
         return put(*arguments, **options)  # as the client does when no answer came
 
     ours._store = SimpleNamespace(put=lose, get=ours._store.get)
-    ours.take("committing")
-    ours.confirm("committing")
-    ours.give_back()
+    ours.acquire("committing")
+    ours.assert_held("committing")
+    ours.release()
 
 
 @pytest.mark.parametrize("ignored", ["create", "e_tag"])
@@ -195,5 +195,5 @@ def test_f2_a_store_that_writes_whatever_the_condition_says_is_refused(emptied, 
     with pytest.raises(
         Rejected, match=r"trips: the store of s3://lake writes although .* use a store with conditional"
     ):
-        ours.take("committing")
-    assert not ours.is_taken
+        ours.acquire("committing")
+    assert not ours.is_held

@@ -11,7 +11,7 @@ from hudi_tables import small_files
 from hudi_writing import FORMAT, NewTable, Table, delete, ignore
 
 from lake.errors import Transient
-from lake.formats.hudi.files.names import is_foreign
+from lake.formats.hudi.files.names import is_foreign_file
 
 pytestmark = pytest.mark.spark
 NAMES = ("junk.parquet", "part-0000.snappy.parquet", ".hidden.parquet")
@@ -75,7 +75,7 @@ def test_a_rewrite_beside_foreign_parquet_files_is_withdrawn(table: NewTable) ->
     plan = trips.plan()
     with trips.writer() as writer:
         writer.rewrite(writer.prepare(plan, 1), ignore)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
     assert not trips.timeline().pending
     assert rows_without(trips, foreign) == before
     assert trips.data_files().keys() == files.keys() | {str(file.relative_to(trips.base)) for file in foreign}
@@ -97,9 +97,9 @@ def test_a_foreign_parquet_file_is_named_by_a_snapshot_and_is_no_damage(table: N
 
 
 def test_the_partition_marker_in_the_format_of_base_files_is_not_foreign() -> None:
-    assert not is_foreign("dt=1/.hoodie_partition_metadata.parquet")
-    assert not is_foreign("dt=1/f_1-0-1_20260101000000000.parquet")
-    assert is_foreign("dt=1/f_1-0-1_x.parquet")
+    assert not is_foreign_file("dt=1/.hoodie_partition_metadata.parquet")
+    assert not is_foreign_file("dt=1/f_1-0-1_20260101000000000.parquet")
+    assert is_foreign_file("dt=1/f_1-0-1_x.parquet")
 
 
 def test_a_table_with_a_metadata_table_is_compacted_and_read_beside_foreign_files(table: NewTable) -> None:

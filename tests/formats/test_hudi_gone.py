@@ -21,7 +21,7 @@ def table(tmp_path: Path) -> Path:
 
 def answer(table: Path) -> type[Exception]:
     with pytest.raises(Rejected, match="not a Hudi table") as caught:
-        FORMAT.committed(ref(table), "plan")
+        FORMAT.find_commit(ref(table), "plan")
     return caught.type
 
 

@@ -14,8 +14,8 @@ from botocore.exceptions import ClientError
 from s3_server import S3Server
 
 from lake import elapsed
-from lake.elapsed import Since
-from lake.formats.hudi.client.held_lock import UNKNOWN_VALIDITY, HeldLock, held_lock
+from lake.elapsed import Stopwatch
+from lake.formats.hudi.client.held_lock import UNKNOWN_VALIDITY, HudiLock, acquired_hudi_lock
 
 LEASE = timedelta(seconds=60)
 
@@ -114,8 +114,10 @@ def provider(name: str, lock: object = None, parent: str = "java.lang.Object") -
     return SimpleNamespace(getClass=lambda: java_class((name, parent)), getLock=lambda: lock)
 
 
-def held(found: Any, begun: Since | None = None) -> HeldLock:
-    return held_lock(SimpleNamespace(lock_provider=lambda guard: found), None, None, None, begun or Since())  # type: ignore[arg-type]
+def held(found: Any, begun: Stopwatch | None = None) -> HudiLock:
+    return acquired_hudi_lock(
+        SimpleNamespace(lock_provider=lambda guard: found), None, None, None, begun or Stopwatch()
+    )  # type: ignore[arg-type]
 
 
 def dynamodb(endpoint: str) -> Any:
@@ -144,7 +146,7 @@ def locks(s3_server: S3Server) -> Iterator[Any]:
     table.delete()
 
 
-def of_dynamodb(item: LockItem) -> HeldLock:
+def of_dynamodb(item: LockItem) -> HudiLock:
     return held(
         provider(
             "org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider",
@@ -161,7 +163,7 @@ def test_h5_a_lock_of_dynamodb_is_renewed_when_it_is_confirmed(locks: Any, clock
     before = item.version
     for _ in range(3):
         clock.passes(LEASE * 0.75)
-        assert lock.loss() is None
+        assert lock.loss_reason() is None
     assert item.version != before, "in the database, for others to see"
 
 
@@ -169,8 +171,8 @@ def test_h5_a_lock_of_dynamodb_that_another_holder_has_replaced_is_lost(locks: A
     item = LockItem(locks, clock).acquire()
     lock = of_dynamodb(item)
     other = LockItem(locks, clock).acquire(silent=item.version)
-    assert "Someone else acquired the lock" in str(lock.loss())
-    assert of_dynamodb(other).loss() is None, "its holder's renewal was not disturbed"
+    assert "Someone else acquired the lock" in str(lock.loss_reason())
+    assert of_dynamodb(other).loss_reason() is None, "its holder's renewal was not disturbed"
 
 
 def test_h5_a_lock_of_dynamodb_whose_lease_ended_unnoticed_is_lost_though_its_item_is_there(
@@ -179,7 +181,7 @@ def test_h5_a_lock_of_dynamodb_whose_lease_ended_unnoticed_is_lost_though_its_it
     item = LockItem(locks, clock).acquire()
     lock = of_dynamodb(item)
     clock.passes(LEASE * 1.5)
-    assert "lock is not granted" in str(lock.loss())
+    assert "lock is not granted" in str(lock.loss_reason())
 
 
 def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_answers_late(
@@ -188,9 +190,9 @@ def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_ans
     item = LockItem(locks, clock).acquire()
     lock = of_dynamodb(item)
     there, item.store = item.store, dynamodb("http://127.0.0.1:1")
-    assert "Could not connect" in str(lock.loss())
+    assert "Could not connect" in str(lock.loss_reason())
     item.store = there
-    assert lock.loss() is None
+    assert lock.loss_reason() is None
     send = item.sendHeartBeat
 
     def late() -> None:
@@ -198,27 +200,27 @@ def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_ans
         clock.passes(LEASE * 0.6)
 
     monkeypatch.setattr(item, "sendHeartBeat", late)
-    assert lock.loss() == "its renewal took 36 s, and it is kept for 60 s without one"
+    assert lock.loss_reason() == "its renewal took 36 s, and it is kept for 60 s without one"
 
 
 def test_h5_a_lock_of_which_nothing_can_be_asked_counts_as_held_for_a_minute_after_it_was_asked_for(
     clock: Clock,
 ) -> None:
-    lock = held(provider("com.example.OwnLockProvider"), begun=Since())
+    lock = held(provider("com.example.OwnLockProvider"), begun=Stopwatch())
     assert (UNKNOWN_VALIDITY, lock.validity) == (timedelta(minutes=1), None)
-    assert lock.loss() is None
+    assert lock.loss_reason() is None
     clock.passes(timedelta(seconds=60))
-    assert lock.loss() is None
+    assert lock.loss_reason() is None
     clock.passes(timedelta(seconds=1))
-    assert lock.loss() == (
+    assert lock.loss_reason() == (
         "nothing can be asked of a lock of com.example.OwnLockProvider, and it was taken 61 s ago, more than 60 s"
     )
     with lock.renewed():
-        assert lock.loss() is not None, "nor can it be renewed"
-    assert not lock.abandon()
+        assert lock.loss_reason() is not None, "nor can it be renewed"
+    assert not lock.force_release()
 
 
 def test_h5_a_lock_is_lost_when_the_machine_was_suspended_for_longer_than_it_is_kept(clock: Clock) -> None:
-    lock = held(provider("com.example.OwnLockProvider"), begun=Since())
+    lock = held(provider("com.example.OwnLockProvider"), begun=Stopwatch())
     clock.passes(UNKNOWN_VALIDITY + timedelta(seconds=1), suspended=True)
-    assert lock.loss() is not None
+    assert lock.loss_reason() is not None

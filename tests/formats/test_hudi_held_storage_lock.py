@@ -20,9 +20,9 @@ from s3_server import S3Server
 from waiting import wait_for
 
 from lake import s3
-from lake.formats.hudi.client.held_lock import HeldLock, held_lock
+from lake.formats.hudi.client.held_lock import HudiLock, acquired_hudi_lock
 from lake.formats.hudi.jvm.bundle import bundle_of
-from lake.formats.hudi.jvm.class_cache import packages_of
+from lake.formats.hudi.jvm.class_cache import cached_jvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 KEY = "trips/.hoodie/.locks/table_lock.json"
@@ -92,7 +92,7 @@ class Holder:
     """A process that takes the lock: Hudi's provider, and lakefold's proof of the acquisition."""
 
     def __init__(self, spark: Any, store: S3Store, name: str) -> None:
-        jvm = packages_of(spark)
+        jvm = cached_jvm(spark)
         self.bundle, self.object = bundle_of(spark), LockObject(jvm, store)
         properties = jvm.org.apache.hudi.common.config.TypedProperties()
         for key, value in {
@@ -120,15 +120,15 @@ class Holder:
         constructor.setAccessible(True)
         self.provider = constructor.newInstance(arguments.toArray())
 
-    def take(self) -> HeldLock:
+    def take(self) -> HudiLock:
         assert self.provider.tryLock()
         stand_in = SimpleNamespace(
             lock_provider=lambda guard: self.provider,
-            hidden_field=self.bundle.hidden_field,
-            call_hidden=self.bundle.call_hidden,
+            hidden_field=self.bundle.private_field,
+            call_hidden=self.bundle.call_private,
             jvm=self.bundle.jvm,
         )
-        return held_lock(stand_in, None, None, None, time.monotonic())  # type: ignore[arg-type]
+        return acquired_hudi_lock(stand_in, None, None, None, time.monotonic())  # type: ignore[arg-type]
 
     @property
     def valid_until(self) -> int:
@@ -162,11 +162,11 @@ def test_h5_a_storage_lock_is_renewed_when_it_is_confirmed(holder: Callable[[str
     assert not theirs.provider.tryLock(), "the object says whose it is"
     tag, until = obstore.head(store, KEY)["e_tag"], ours.valid_until
     time.sleep(0.01)
-    assert lock.loss() is None
+    assert lock.loss_reason() is None
     assert obstore.head(store, KEY)["e_tag"] != tag, "for others to see"
     assert ours.valid_until > until
     ours.provider.unlock()
-    assert theirs.take().loss() is None
+    assert theirs.take().loss_reason() is None
 
 
 def test_h5_a_storage_lock_that_another_holder_has_replaced_is_lost(
@@ -176,8 +176,8 @@ def test_h5_a_storage_lock_that_another_holder_has_replaced_is_lost(
     lock = ours.take()
     obstore.delete(store, KEY)  # or expired: another one takes it
     other = theirs.take()
-    assert lock.loss() == "its file was replaced by another process, or could not be replaced"
-    assert other.loss() is None, "its holder's renewal was not disturbed"
+    assert lock.loss_reason() == "its file was replaced by another process, or could not be replaced"
+    assert other.loss_reason() is None, "its holder's renewal was not disturbed"
 
 
 def test_h5_a_storage_lock_that_its_store_does_not_let_renew_is_held_for_half_of_its_validity_only(
@@ -195,11 +195,11 @@ def test_h5_a_storage_lock_that_its_store_does_not_let_renew_is_held_for_half_of
         client_options={"allow_http": True, "connect_timeout": "500ms"},
     )
     taken_until = ours.valid_until
-    assert lock.loss() is None, "until then no other process may take it"
-    wait_for(lambda: lock.loss() is not None, "the loss", 15)
-    assert str(lock.loss()).startswith("it could not be renewed, it is kept for ")
-    assert " more" in str(lock.loss())
+    assert lock.loss_reason() is None, "until then no other process may take it"
+    wait_for(lambda: lock.loss_reason() is not None, "the loss", 15)
+    assert str(lock.loss_reason()).startswith("it could not be renewed, it is kept for ")
+    assert " more" in str(lock.loss_reason())
     assert ours.valid_until == taken_until
     ours.object.store = store
-    assert lock.loss() is None
+    assert lock.loss_reason() is None
     assert ours.valid_until > taken_until

@@ -13,10 +13,10 @@ from hudi_by_hand import PROPERTIES, T1, T2, T3, T4, T5, ByHand
 from hudi_templates import ref
 
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline import history
 from lake.formats.hudi.timeline.archive import ArchivedInstant
-from lake.formats.hudi.timeline.history import History, active_history, with_archived
+from lake.formats.hudi.timeline.history import FileHistory, active_history, add_archived
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import SupersededVersion
 
@@ -54,13 +54,17 @@ def archive(table: Path, *commits: tuple[str, str, dict[str, list[str]]]) -> Non
     pq.write_table(pa.Table.from_pylist(rows), folder / f"{min(times)}_{max(times)}_0.parquet")
 
 
-def look(table: Path) -> History:
-    timeline = Timeline(Storage(str(table)))
-    return with_archived(timeline, active_history(timeline))
+def look(table: Path) -> FileHistory:
+    timeline = Timeline(TableStorage(str(table)))
+    return add_archived(timeline, active_history(timeline))
 
 
-def live(found: History) -> set[tuple[str, str]]:
-    return {(group[1], str(e.base.instant)) for group in found.groups() if (e := found.expected(group)) and e.base}
+def live(found: FileHistory) -> set[tuple[str, str]]:
+    return {
+        (group[1], str(e.base.instant))
+        for group in found.live_groups()
+        if (e := found.expected_slice(group)) and e.base
+    }
 
 
 def test_of_an_archive_that_has_grown_only_the_new_commits_are_read(tmp_path: Path, read: list[str]) -> None:
@@ -99,7 +103,7 @@ def test_the_archive_of_a_table_made_anew_at_the_same_place_is_read_as_a_whole(t
 def test_the_sum_of_a_table_with_more_files_than_are_kept_is_read_once(
     tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history._archives, "_most", 1)
+    monkeypatch.setattr(history._archived_cache, "_most", 1)
     table = ByHand(tmp_path / "t", LAYOUT_TWO).base
     archive(table, (T1, f"a_0_{T1}.parquet", {}), (T2, f"b_0_{T2}.parquet", {}))
     assert live(look(table)) == live(look(table)) == {("a", T1), ("b", T2)}
@@ -127,7 +131,7 @@ def test_damage_does_not_keep_a_table_from_being_looked_at_whose_writers_never_r
     base, lost = table.base_file(T1), table.base_file(T1, "p/f-1")
     table.complete(T1, "commit", base, lost)
     (table.base / "p" / lost).unlink()
-    monkeypatch.setattr("lake.formats.hudi.audit.damage.is_current", lambda _: False)
+    monkeypatch.setattr("lake.formats.hudi.audit.damage.is_timeline_current", lambda _: False)
     (damage,) = FORMAT.snapshot(ref(table.base)).damaged
     assert damage.path == f"p/{lost}"
 
@@ -141,16 +145,16 @@ def test_what_other_cleaners_deleted_is_read_once(tmp_path: Path, monkeypatch: p
     (table.base / f".hoodie/{T3}.clean").write_text(json.dumps(clean))
     (table.base / "p" / base).unlink()
     waiting = [SupersededVersion(partition="p", path=f"p/{base}", bytes=10, instant=T2)]
-    found = FORMAT.superseded_closed(ref(table.base), waiting)
+    found = FORMAT.obsolete_deletions(ref(table.base), waiting)
     assert found == {0: f"deleted by the table's own clean {T3}"}
     read: list[str] = []
-    monkeypatch.setattr(Storage, "read", _watched(Storage.read, read))
-    assert FORMAT.superseded_closed(ref(table.base), waiting) == found
+    monkeypatch.setattr(TableStorage, "read", _watched(TableStorage.read, read))
+    assert FORMAT.obsolete_deletions(ref(table.base), waiting) == found
     assert not [path for path in read if path.endswith(".clean")]
 
 
-def _watched(method: Callable[[Storage, str], bytes], seen: list[str]) -> Callable[[Storage, str], bytes]:
-    def read(self: Storage, relative: str) -> bytes:
+def _watched(method: Callable[[TableStorage, str], bytes], seen: list[str]) -> Callable[[TableStorage, str], bytes]:
+    def read(self: TableStorage, relative: str) -> bytes:
         seen.append(relative)
         return method(self, relative)
 

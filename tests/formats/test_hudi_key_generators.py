@@ -12,7 +12,7 @@ from hudi_writing import FORMAT, Table
 from kept_tables import kept
 
 from lake.errors import Rejected
-from lake.plan import Commit, ReceiptLevel
+from lake.plan import Commit, VerificationLevel
 
 pytestmark = pytest.mark.spark
 
@@ -56,7 +56,7 @@ def _types(trips: Table, commit: Commit) -> set[pa.DataType]:
 
 @pytest.mark.parametrize(
     "options",
-    [{"engine": "spark"}, {"sort_columns": ("name",)}, {"engine": "stitch"}, {"receipt": ReceiptLevel.HASH}],
+    [{"engine": "spark"}, {"sort_columns": ("name",)}, {"engine": "stitch"}, {"receipt": VerificationLevel.HASH}],
     ids=["in batches", "by Hudi's reader", "copied", "hash"],
 )
 @pytest.mark.crossed(2)

@@ -15,9 +15,9 @@ from test_hudi_left_cleans import ONE, TWO, leave_a_clean
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.plans import withdrawal
-from lake.formats.hudi.timeline.metadata_table import faults, indexes
+from lake.formats.hudi.timeline.metadata_table import find_faults, index_names
 from lake.formats.hudi.upkeep import services
-from lake.plan import PlanKind, Staged
+from lake.plan import PlanKind, StagedWork
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 OFF = {"hoodie.metadata.enable": "false"}
@@ -27,7 +27,7 @@ SMALL_FILES = {"hoodie.clustering.plan.strategy.small.file.limit": "1000000000"}
 def save(trips: Table) -> str:
     """Save the newest commit; its time."""
     with trips.writer() as owner:
-        owner._open().worker.savepoint("owner", "before a change")
+        owner._open().write_client.savepoint("owner", "before a change")
     (time,) = trips.timeline().savepoints()
     return time
 
@@ -36,14 +36,14 @@ def begin_restore(trips: Table, saved: str) -> None:
     """An owner's restore as one that was killed leaves it: scheduled by Hudi, not executed."""
     with trips.writer() as owner:
         client = owner._open()
-        table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+        table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
         assert table.scheduleRestore(client.context, client.new_instant(), saved).isPresent()
     assert [instant.kind for instant in trips.timeline().pending if instant.kind == "restore"] == ["restore"]
 
 
 def end_restore(trips: Table, saved: str) -> None:
     with trips.writer() as owner:
-        owner._open().worker.restoreToSavepoint(saved)
+        owner._open().write_client.restoreToSavepoint(saved)
 
 
 def ids(trips: Table) -> Counter[int]:
@@ -103,7 +103,7 @@ def deleted(trips: Table, change: Callable[[], None]) -> None:
     with trips.writer() as cleaner:
         cleaner._open()
         change()
-        assert cleaner.delete(commit.superseded).left == {}
+        assert cleaner.delete(commit.superseded).retained == {}
 
 
 def withdrawn(trips: Table, change: Callable[[], None]) -> None:
@@ -111,7 +111,7 @@ def withdrawn(trips: Table, change: Callable[[], None]) -> None:
     with trips.writer() as writer:
         writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
         change()
-        assert writer.discard("0198-plan", None) == 1
+        assert writer.withdraw("0198-plan", None) == 1
 
 
 STEPS = pytest.mark.parametrize("step", [committed, deleted, withdrawn], ids=lambda step: step.__name__)
@@ -126,8 +126,8 @@ def test_a_metadata_table_that_a_writer_builds_meanwhile_knows_what_lakefold_doe
     assert ids(trips) == Counter([*range(180), *range(1000, 1020)])
     assert trips.other_rows()[1].total() == 200
     timeline = trips.timeline()
-    assert "files" in indexes(timeline.properties)
-    assert list(faults(timeline.storage, timeline)) == []
+    assert "files" in index_names(timeline.properties)
+    assert list(find_faults(timeline.storage, timeline)) == []
     trips.upsert(0, 180, 3)
     assert ids(trips) == Counter([*range(180), *range(1000, 1020)]), "and the writer's next upsert finds every key"
 
@@ -140,7 +140,7 @@ def test_a_metadata_table_that_a_writer_switches_off_meanwhile_is_not_made_again
     step(trips, lambda: write(rows(trips.spark, 1000, 1020).coalesce(1), trips.base, "insert", options=OFF))
     assert ids(trips) == Counter([*range(180), *range(1000, 1020)])
     assert not (Path(trips.base) / ".hoodie/metadata").exists()
-    assert indexes(trips.timeline().properties) == []
+    assert index_names(trips.timeline().properties) == []
     FORMAT.check(trips.ref)
 
 
@@ -157,7 +157,7 @@ def test_no_rewrite_is_committed_whose_instant_another_process_is_taking_back(ta
             take_back()
     assert trips.rows() == before
     with trips.writer() as sweeper:
-        sweeper.discard("0198-plan", None)
+        sweeper.withdraw("0198-plan", None)
     assert not trips.timeline().pending
     assert trips.rows() == before
     trips.run(trips.plan("0198-after"))
@@ -166,13 +166,13 @@ def test_no_rewrite_is_committed_whose_instant_another_process_is_taking_back(ta
 
 def begin_to_take_back(client: HudiClient, instant: str) -> Callable[[], None]:
     """Schedule Hudi's rollback of an inflight clustering as another process does; what executes it."""
-    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
     inflight = client.bundle.inflight_clustering(client.meta, instant)
     time = client.new_instant()
     assert table.scheduleRollback(client.context, time, inflight, False, True, False).isPresent()
 
     def execute() -> None:
-        now = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+        now = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
         now.rollback(client.context, time, inflight, False, False)
 
     return execute
@@ -195,7 +195,7 @@ def test_a_metadata_table_that_is_built_under_the_lock_of_a_commit_knows_the_com
     assert ids(trips) == Counter([*range(180), *range(1000, 1020)])
     assert trips.other_rows()[1].total() == 200
     timeline = trips.timeline()
-    assert list(faults(timeline.storage, timeline)) == []
+    assert list(find_faults(timeline.storage, timeline)) == []
 
 
 def test_a_metadata_table_that_is_deleted_and_built_again_meanwhile_knows_the_commit(table: NewTable) -> None:
@@ -208,7 +208,7 @@ def test_a_metadata_table_that_is_deleted_and_built_again_meanwhile_knows_the_co
     committed(trips, rebuild)
     assert ids(trips) == Counter([*range(180), *range(1000, 1020)])
     timeline = trips.timeline()
-    assert list(faults(timeline.storage, timeline)) == []
+    assert list(find_faults(timeline.storage, timeline)) == []
 
 
 def test_no_plan_is_published_beside_one_that_a_writer_schedules_for_the_same_files_meanwhile(table: NewTable) -> None:
@@ -217,7 +217,7 @@ def test_no_plan_is_published_beside_one_that_a_writer_schedules_for_the_same_fi
     before = trips.rows()
     plan = trips.plan()
 
-    def schedule(staged: Staged) -> None:
+    def schedule(staged: StagedWork) -> None:
         run_service(trips.spark, "run_clustering", Path(trips.base), "schedule", **SMALL_FILES)
         (scheduled,) = trips.timeline().pending
         requested = Path(trips.base) / trips.timeline().directory / (scheduled.requested_file or "")
@@ -255,7 +255,7 @@ def test_what_a_writer_completes_while_it_is_being_withdrawn_stays(
     trips = table("mor")
     before = trips.rows()
     plan = trips.plan() if kind is PlanKind.CLUSTERING else trips.compaction()
-    looks = withdrawal.in_other_hands
+    looks = withdrawal.is_executed_by_writer
 
     def meanwhile(*arguments: Any) -> bool:
         found = looks(*arguments)
@@ -265,9 +265,9 @@ def test_what_a_writer_completes_while_it_is_being_withdrawn_stays(
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         writer.rewrite(prepared, ignore)
-        monkeypatch.setattr(withdrawal, "in_other_hands", meanwhile)
+        monkeypatch.setattr(withdrawal, "is_executed_by_writer", meanwhile)
         with pytest.raises(Transient, match=f"{kind} {prepared.instant} was completed while withdrawing a plan"):
-            writer.discard(plan.plan_id, None)
+            writer.withdraw(plan.plan_id, None)
     found = trips.timeline().find(prepared.instant)
     assert found is not None
     assert not found.pending
@@ -285,14 +285,14 @@ def test_a_write_that_completes_while_it_is_being_rolled_back_stays(
     completed.rename(aside := completed.with_suffix(".aside"))
     for path in completed.parent.glob(f"{newest.time}.*"):
         os.utime(path, (path.stat().st_mtime - 3600,) * 2)
-    abandoned = services._abandoned
+    abandoned = services._find_abandoned
 
     def meanwhile(*arguments: Any) -> Any:
         found = abandoned(*arguments)
         aside.rename(completed)
         return found
 
-    monkeypatch.setattr(services, "_abandoned", meanwhile)
+    monkeypatch.setattr(services, "_find_abandoned", meanwhile)
     with trips.writer() as owner, pytest.raises(Transient, match=f"{newest.time} was completed while rolling"):
         owner.roll_back(newest.time)
     assert trips.rows() == before

@@ -12,16 +12,22 @@ from hudi_templates import ref
 
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending import late_files
-from lake.formats.hudi.pending.late_files import is_begun_by_others, note, note_begun, note_commit, path_of
-from lake.formats.hudi.pending.unfinished import in_other_hands
-from lake.formats.hudi.plans.publication import publish
-from lake.formats.hudi.plans.withdrawal import discard, remove_late
+from lake.formats.hudi.pending.late_files import (
+    is_begun_by_writer,
+    record_begin,
+    record_commit,
+    record_instant,
+    record_path,
+)
+from lake.formats.hudi.pending.unfinished import is_executed_by_writer
+from lake.formats.hudi.plans.publication import publish_plan
+from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.plan import WATCHED_FOR, ClusteringGroup, Plan, PlanKind, RewriteOptions
-from lake.ports import Prepared
+from lake.plan import STAGED_WATCH_PERIOD, ClusteringGroup, Plan, PlanKind, RewriteOptions
+from lake.ports import PreparedPlan
 
 
 @pytest.fixture
@@ -34,13 +40,13 @@ def table(tmp_path: Path) -> ByHand:
 
 
 def noted(table: ByHand, instant: str) -> None:
-    storage = Storage(str(table.base))
-    note(storage, Timeline(storage), instant, ["p", "q"])
+    storage = TableStorage(str(table.base))
+    record_instant(storage, Timeline(storage), instant, ["p", "q"])
 
 
 def aged(table: ByHand, instant: str, seconds: float) -> None:
     then = time.time() - seconds
-    os.utime(table.base / path_of(instant), (then, then))
+    os.utime(table.base / record_path(instant), (then, then))
 
 
 def files(table: ByHand) -> set[str]:
@@ -48,7 +54,7 @@ def files(table: ByHand) -> set[str]:
 
 
 def found(table: ByHand) -> list[str]:
-    return list(FORMAT.late_files(ref(table.base)))
+    return list(FORMAT.instants_with_stragglers(ref(table.base)))
 
 
 def test_what_is_written_after_a_withdrawal_is_found_and_deleted_with_its_markers(table: ByHand) -> None:
@@ -60,7 +66,7 @@ def test_what_is_written_after_a_withdrawal_is_found_and_deleted_with_its_marker
     markers.mkdir(parents=True)
     (markers / f"{late_one}.marker.CREATE").touch()
     assert found(table) == found(table) == [T4], "looked for until it is gone"
-    assert remove_late(without_java(table), [T4]) == [f"p/{late_one}"]
+    assert remove_late_files(without_java(table), [T4]) == [f"p/{late_one}"]
     assert (files(table), markers.parent.exists(), found(table)) == (before, False, [])
 
 
@@ -71,7 +77,7 @@ def test_what_belongs_to_a_pending_or_to_nobodys_instant_is_left_alone(table: By
     table.base_file(T5, "p/f-5")  # of a writer whose commit is still to come
     before = files(table)
     assert found(table) == []
-    assert remove_late(without_java(table), [T2, T3, T5]) == []
+    assert remove_late_files(without_java(table), [T2, T3, T5]) == []
     assert files(table) == before
 
 
@@ -82,7 +88,7 @@ def test_of_a_completed_instant_go_only_files_that_its_commit_does_not_name(
     named, doubled = table.base_file(T4, "p/f-1"), table.base_file(T4, "p/f-2")
     table.complete(T4, "replacecommit", named)
     if archived:
-        timeline = Timeline(Storage(str(table.base)))
+        timeline = Timeline(TableStorage(str(table.base)))
         completed = timeline.find(T4)
         assert completed is not None
         record = timeline.metadata(completed)
@@ -90,7 +96,7 @@ def test_of_a_completed_instant_go_only_files_that_its_commit_does_not_name(
         row = ArchivedInstant(time=T4, completed_at=T4, action="replacecommit", plan=None, metadata=record)
         monkeypatch.setattr(Timeline, "archived", lambda *_, **wanted: iter([row]))
     assert found(table) == [T4]
-    assert remove_late(without_java(table), [T4]) == [f"p/{doubled}"]
+    assert remove_late_files(without_java(table), [T4]) == [f"p/{doubled}"]
     assert named in files(table)
 
 
@@ -98,10 +104,10 @@ def test_of_a_completed_instant_go_only_files_that_its_commit_does_not_name(
 def test_nothing_is_deleted_where_nobody_can_say_whose_it_is(
     table: ByHand, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
-    storage = Storage(str(table.base))
+    storage = TableStorage(str(table.base))
     name = table.base_file(T4, "p/f-1")
     if why == "committed":  # and archived since, and the archived timeline was lost
-        note_commit(storage, T4)
+        record_commit(storage, T4)
     elif why == "too old":
         rows = [ArchivedInstant(time=T5, completed_at=T5, action="commit", plan=None, metadata=None)]
         monkeypatch.setattr(Timeline, "archived", lambda *_, times=None, **__: iter([] if times is not None else rows))
@@ -114,7 +120,7 @@ def test_nothing_is_deleted_where_nobody_can_say_whose_it_is(
             found(table)
     else:
         assert found(table) == []
-        assert remove_late(without_java(table), [T4]) == []
+        assert remove_late_files(without_java(table), [T4]) == []
     assert name in files(table)
 
 
@@ -122,7 +128,7 @@ def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
-    monkeypatch.setattr(late_files, "written_by", lambda *_: looks.append(1) or [])
+    monkeypatch.setattr(late_files, "list_files_of_instant", lambda *_: looks.append(1) or [])
 
     def looked() -> bool:
         del looks[:]
@@ -131,32 +137,38 @@ def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after
 
     aged(table, T4, 1000)
     assert (looked(), looked()) == (True, False)
-    key, (sign, _) = (Storage(str(table.base)).location, T4), late_files._looked[Storage(str(table.base)).location, T4]
-    late_files._looked[key] = sign, timedelta(seconds=850)
+    key, (sign, _) = (
+        (TableStorage(str(table.base)).location, T4),
+        late_files._last_checks[TableStorage(str(table.base)).location, T4],
+    )
+    late_files._last_checks[key] = sign, timedelta(seconds=850)
     assert not looked()
-    late_files._looked[key] = sign, timedelta(seconds=790)
+    late_files._last_checks[key] = sign, timedelta(seconds=790)
     assert looked()
     aged(table, T4, 10)  # withdrawn just now
     assert looked()
     count, age = 0, 30.0
-    while age < WATCHED_FOR.total_seconds():
-        count, age = count + 1, max(age, late_files._FIRST_LOOKS.total_seconds()) * late_files._GROWTH
+    while age < STAGED_WATCH_PERIOD.total_seconds():
+        count, age = (
+            count + 1,
+            max(age, late_files._FIRST_CHECK_INTERVAL.total_seconds()) * late_files._CHECK_INTERVAL_GROWTH,
+        )
     assert count < 50
     aged(table, T4, 8 * 86400)
     assert not looked()
     noted(table, T5)
-    assert not (table.base / path_of(T4)).exists(), "forgotten with the next plan"
+    assert not (table.base / record_path(T4)).exists(), "forgotten with the next plan"
 
 
 def test_what_a_withdrawal_finds_gone_already_is_looked_at_at_once(table: ByHand) -> None:
     before = files(table)
     table.base_file(T4, "p/f-1")
-    assert discard(without_java(table), "p", [T4]) == 0
+    assert withdraw_plan(without_java(table), "p", [T4]) == 0
     assert files(table) == before
 
 
 def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(table: ByHand) -> None:
-    storage = Storage(str(table.base))
+    storage = TableStorage(str(table.base))
     noted(table, T3)
     table.request_compaction(T3, table.base_file(T2), [])
 
@@ -164,13 +176,15 @@ def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(t
         timeline = Timeline(storage)
         instant = timeline.find(T3)
         assert instant is not None
-        return is_begun_by_others(storage, timeline, T3), in_other_hands(ref(table.base), storage, timeline, instant)
+        return is_begun_by_writer(storage, timeline, T3), is_executed_by_writer(
+            ref(table.base), storage, timeline, instant
+        )
 
     assert looks() == (False, False)
     inflight = table.base / f".hoodie/{T3}.compaction.inflight"
     inflight.touch()
     assert looks() == (True, True)
-    note_begun(storage, Timeline(storage), T3)
+    record_begin(storage, Timeline(storage), T3)
     assert looks() == (False, False)
     inflight.unlink()
     inflight.touch()
@@ -194,14 +208,16 @@ def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later
     )
     inflight = table.base / f".hoodie/{T5}.inflight"
 
-    def make_known(*_: object) -> Prepared:
+    def make_known(*_: object) -> PreparedPlan:
         inflight.touch()
-        return Prepared(plan=plan, epoch=1, instant=T4, groups=(0,))
+        return PreparedPlan(plan=plan, epoch=1, instant=T4, live_groups=(0,))
 
     client.optimistic = False
     with pytest.raises(
         Transient, match=rf"a writer \(commit {T5} on partitions .*\) began while {T4} was being published"
     ):
-        publish(client, plan, 1, make_known)
+        publish_plan(client, plan, 1, make_known)
     inflight.unlink()
-    assert publish(client, plan, 1, lambda *_: Prepared(plan=plan, epoch=1, instant=T4, groups=(0,))).groups == (0,)
+    assert publish_plan(
+        client, plan, 1, lambda *_: PreparedPlan(plan=plan, epoch=1, instant=T4, live_groups=(0,))
+    ).live_groups == (0,)

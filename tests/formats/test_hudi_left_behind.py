@@ -17,18 +17,18 @@ from hudi_writing import FORMAT, Table, ignore
 from kept_tables import kept, small_table
 from uuid_utils import uuid7
 
-from executors.outcome import Result
-from executors.rescue import rescue_one, sweep
+from executors.outcome import RunResult
+from executors.rescue import sweep_table, take_over_one
 from executors.run import run_plan
 from lake.errors import Conflict, Transient
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.pending.attempts import DIRECTORY, OpenAttempt
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.attempts import DIRECTORY, RunningAttempt
 from lake.identity import Process
 from lake.plan import Claim, Plan
 from service import cli
-from service.config.loader import load
-from service.config.tables import configure
-from service.planning.adoption import adopt
+from service.config.loader import load_config
+from service.config.tables import configure_table
+from service.planning.adoption import adopt_pending_actions
 from service.store import Store
 
 pytestmark = pytest.mark.spark
@@ -58,7 +58,7 @@ def cow(spark: Any, tmp_path: Path) -> Table:
 
 def request(store: Store, plan: Plan) -> Claim:
     """The claim of ``plan``, stored and taken by an executor."""
-    store.register(plan.table, "compact")
+    store.register_table(plan.table, "compact")
     store.add_plan(plan, request_id=None, actor="test", estimate={})
     claim = store.claim("first")
     assert claim is not None
@@ -90,8 +90,8 @@ def leave_a_request(trips: Table, claim: Claim) -> str:
         prepared = writer.prepare(claim.plan, claim.epoch)
         writer.rewrite(prepared, ignore)
         trips.upsert(0, 60, 2, "id % 5 = 0")
-        assert writer.discard(claim.plan.plan_id, None) == 1
-        assert writer.discard(claim.plan.plan_id, None) == 0, "nothing more can go"
+        assert writer.withdraw(claim.plan.plan_id, None) == 1
+        assert writer.withdraw(claim.plan.plan_id, None) == 0, "nothing more can go"
     return prepared.instant
 
 
@@ -103,33 +103,33 @@ def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan
     before = six.rows()
     store.cancel(claim, "cancelled by hand", actor="ada")
     for _ in range(2):
-        assert sweep(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
+        assert sweep_table(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
     (tmp_path / "lakefold.toml").write_text(f'[[sources]]\npath = "{tmp_path}/lake"\n')
-    table = configure(load(tmp_path / "lakefold.toml"), six.ref)
+    table = configure_table(load_config(tmp_path / "lakefold.toml"), six.ref)
 
     def adopted() -> list[Plan]:
-        return adopt(store, table, FORMAT.unfinished(six.ref), snapshot="", actor="scan")
+        return adopt_pending_actions(store, table, FORMAT.pending_actions(six.ref), snapshot_instant="", actor="scan")
 
-    sleeper = OpenAttempt(
-        Storage(str(six.base)), six.timeline(), instant, claim.plan.plan_id, claim.epoch, Process.of(os.getpid())
+    sleeper = RunningAttempt(
+        TableStorage(str(six.base)), six.timeline(), instant, claim.plan.plan_id, claim.epoch, Process.of(os.getpid())
     )
     assert adopted() == [], "an executor that has signed may only be asleep"
     sleeper.end()
     (plan,) = adopted()
-    assert (plan.adopted, len(plan.groups)) == (instant, 2)
+    assert (plan.adopted_instant, len(plan.groups)) == (instant, 2)
     assert adopted() == []
     again = store.claim("second")
     assert again is not None
     outcome = run_plan(again, format=FORMAT, store=store, spark=lambda: spark)
-    assert (outcome.result, outcome.error) == (Result.COMPLETED, "")
+    assert (outcome.result, outcome.error) == (RunResult.COMPLETED, "")
     assert six.rows() == before
     assert sum(six.other_rows()[1].values()) == len(before)
     assert not six.timeline().pending
     assert attempts(six) == []
-    assert sweep(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
+    assert sweep_table(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
     assert store.plan(claim.plan.plan_id).state == "cancelled", "the commit is the later plan's"
-    assert FORMAT.committed(six.ref, claim.plan.plan_id) is None
-    assert FORMAT.committed(six.ref, plan.plan_id) is not None
+    assert FORMAT.find_commit(six.ref, claim.plan.plan_id) is None
+    assert FORMAT.find_commit(six.ref, plan.plan_id) is not None
 
 
 def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version_6(
@@ -144,8 +144,8 @@ def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version
     instant = leave_a_request(six, claim)
     before = six.rows()
     store.cancel(claim, "cancelled by hand", actor="ada")
-    (left,) = FORMAT.unfinished(six.ref)
-    assert (left.instant, left.alive, left.attended) == (instant, True, False), "its files are seconds old"
+    (left,) = FORMAT.pending_actions(six.ref)
+    assert (left.instant, left.is_alive, left.has_live_owner) == (instant, True, False), "its files are seconds old"
     (tmp_path / "lakefold.toml").write_text(
         f"""
         [database]
@@ -166,7 +166,7 @@ def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version
     assert store.plan(plan_id).adopted == instant
     again = store.claim("second")
     assert again is not None
-    assert run_plan(again, format=FORMAT, store=store, spark=lambda: spark).result is Result.COMPLETED
+    assert run_plan(again, format=FORMAT, store=store, spark=lambda: spark).result is RunResult.COMPLETED
     assert (six.rows(), six.timeline().pending) == (before, ())
 
 
@@ -178,7 +178,7 @@ def test_f3_a_woken_sleeper_does_not_roll_back_its_successors_work_on_the_same_i
         six.upsert(0, 60, 2, "id % 5 = 0")
         before = six.rows()
         with six.writer() as successor:
-            assert successor.discard(plan.plan_id, None) == 1
+            assert successor.withdraw(plan.plan_id, None) == 1
             too_early = None
             try:
                 again = successor.prepare(plan, 2)
@@ -188,10 +188,10 @@ def test_f3_a_woken_sleeper_does_not_roll_back_its_successors_work_on_the_same_i
                 again = successor.prepare(plan, 2)
             assert again.instant == prepared.instant
             rewrite = successor.rewrite(again, ignore)
-            assert sleeper.discard(plan.plan_id, (prepared.instant,)) == 0
+            assert sleeper.withdraw(plan.plan_id, (prepared.instant,)) == 0
             commit = successor.commit(rewrite)
     assert six.rows() == before
-    assert FORMAT.committed(six.ref, plan.plan_id) == commit
+    assert FORMAT.find_commit(six.ref, plan.plan_id) == commit
     assert re.search("an earlier attempt at .* may still be writing", str(too_early))
     assert attempts(six) == []
 
@@ -207,11 +207,11 @@ def test_f4_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_l
         with cow.writer() as writer:
             with pytest.raises(Conflict) as refused:
                 writer.roll_back(prepared.instant)
-            assert sweep(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
-            alive = [entry.alive for entry in FORMAT.unfinished(cow.ref)]
+            assert sweep_table(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
+            alive = [entry.is_alive for entry in FORMAT.pending_actions(cow.ref)]
             for signed in attempts(cow):
                 died(signed)
-            dead = [not entry.alive for entry in FORMAT.unfinished(cow.ref)]
+            dead = [not entry.is_alive for entry in FORMAT.pending_actions(cow.ref)]
             assert "is withdrawn" in writer.roll_back(prepared.instant)
     assert re.search(r"may be in the hands of another lakefold: process \d+ of host", str(refused.value))
     assert (alive, dead) == ([True], [True])
@@ -242,7 +242,7 @@ def test_f5_on_a_real_table_a_commit_that_lands_during_a_cancel_is_recorded(
 ) -> None:
     before = cow.rows()
     claim = request(store, cow.plan(str(uuid7())))
-    look: Callable[..., Any] = type(FORMAT).pending
+    look: Callable[..., Any] = type(FORMAT).pending_instants
     with cow.writer() as sleeper:
         rewrite = sleeper.rewrite(sleeper.prepare(claim.plan, claim.epoch), ignore)
         store.request_cancel(claim.plan.plan_id, "ada", "cancelled by hand")
@@ -254,11 +254,11 @@ def test_f5_on_a_real_table_a_commit_that_lands_during_a_cancel_is_recorded(
             sleeper.commit(rewrite)
             return seen
 
-        monkeypatch.setattr(type(FORMAT), "pending", commit_first)
-        outcome = rescue_one("second", formats=lambda _: FORMAT, store=store, spark=lambda: spark)
+        monkeypatch.setattr(type(FORMAT), "pending_instants", commit_first)
+        outcome = take_over_one("second", formats=lambda _: FORMAT, store=store, spark=lambda: spark)
     assert outcome is not None
-    assert outcome.result is Result.COMPLETED
-    assert (store.plan(claim.plan.plan_id).state, len(store.superseded(cow.ref))) == ("completed", 6)
+    assert outcome.result is RunResult.COMPLETED
+    assert (store.plan(claim.plan.plan_id).state, len(store.awaiting_deletion(cow.ref))) == ("completed", 6)
     assert table_rows(spark, cow.base) == before
 
 
@@ -270,10 +270,10 @@ def test_f5_on_a_real_table_a_commit_of_a_plan_that_ended_is_found_and_recorded(
         rewrite = writer.rewrite(writer.prepare(claim.plan, claim.epoch), ignore)
         store.cancel(claim, "cancelled before its commit", actor="an earlier lakefold")
         writer.commit(rewrite)
-    assert sweep(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
+    assert sweep_table(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
     view = store.plan(claim.plan.plan_id)
     assert (view.state, view.error, view.files_before, view.files_after) == ("completed", None, 6, 2)
-    assert len(store.superseded(cow.ref)) == 6
+    assert len(store.awaiting_deletion(cow.ref)) == 6
 
 
 def expire(store: Store) -> None:

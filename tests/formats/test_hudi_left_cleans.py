@@ -56,7 +56,7 @@ def test_a_clean_that_a_killed_cleaner_left_is_withdrawn_after_its_owner_rolled_
     commit = trips.run(trips.plan("0198-first", partitions=[ONE]))
     left = leave_a_clean(trips, commit, monkeypatch)
     with trips.writer() as writer:
-        writer._open().worker.rollback(commit.instant)
+        writer._open().write_client.rollback(commit.instant)
     assert trips.rows() == rows
     if service == "delete":
         delete(trips, other)
@@ -77,10 +77,10 @@ def test_the_files_that_a_killed_cleaner_deleted_are_told_to_the_metadata_table_
     left = leave_a_clean(trips, commit, monkeypatch, inflight=True)
     with trips.writer() as cleaner:
         deletion = cleaner.delete(commit.superseded)
-    assert deletion.left == {}
+    assert deletion.retained == {}
     timeline = trips.timeline()
     assert (timeline.find(left), timeline.pending) == (None, ())
-    entries = [entry for _, record in timeline.cleans() for entry in record["partitionMetadata"].values()]
+    entries = [entry for _, record in timeline.read_cleans() for entry in record["partitionMetadata"].values()]
     named = {path for entry in entries for path in entry["successDeleteFiles"]}
     assert {version.path.rpartition("/")[2] for version in commit.superseded} <= named
     assert trips.rows() == rows
@@ -96,7 +96,7 @@ def test_a_clean_that_another_process_left_is_not_executed(table: NewTable, monk
     left = leave_a_clean(trips, commit, monkeypatch)
     monkeypatch.undo()
     with trips.writer() as writer:
-        writer._open().worker.rollback(commit.instant)
+        writer._open().write_client.rollback(commit.instant)
     delete(trips, other)
     assert trips.rows() == rows
     assert trips.timeline().find(left) is not None, "its owner's matter"
@@ -138,7 +138,7 @@ def test_states_before_what_a_killed_cleaner_deleted_are_refused_though_its_succ
             raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("lake.formats.hudi.client.client.HudiClient.confirm_lock", killed)
+        patch.setattr("lake.formats.hudi.client.client.HudiClient.assert_lock_held", killed)
         with trips.writer() as cleaner, pytest.raises(KilledError):
             cleaner.delete(first)
     with trips.writer() as cleaner:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lake import identity as lake_identity
-from lake.formats.hudi.jvm.outcomes import lock_note
+from lake.formats.hudi.jvm.outcomes import describe_lock
 from lake.formats.hudi.locks import journal as journal_module
-from lake.formats.hudi.locks.journal import DIRECTORY, Journal, OpenEntry
+from lake.formats.hudi.locks.journal import DIRECTORY, LockJournal, OpenLockEntry
 from lake.identity import Process
 from lake.model import Concurrency, TableRef
 
@@ -23,9 +23,9 @@ DOING = "committing"
 
 
 @pytest.fixture
-def journal(tmp_path: Path) -> Journal:
+def journal(tmp_path: Path) -> LockJournal:
     (tmp_path / ".hoodie").mkdir()
-    return Journal(str(tmp_path), str(tmp_path / ".hoodie/lock"))
+    return LockJournal(str(tmp_path), str(tmp_path / ".hoodie/lock"))
 
 
 @pytest.fixture
@@ -41,16 +41,16 @@ def identity(pid: int) -> Process:
     return process
 
 
-def hold(journal: Journal, process: Process) -> OpenEntry:
+def hold(journal: LockJournal, process: Process) -> OpenLockEntry:
     """What a process does that takes the lock: entry, lock file, identity."""
-    entry = journal.open(process, DOING)
+    entry = journal.open_entry(process, DOING)
     journal.lock.touch()
     journal.lock.with_name(".lock.crc").touch()
-    entry.held()
+    entry.record_lock_file()
     return entry
 
 
-def entries(journal: Journal) -> list[Path]:
+def entries(journal: LockJournal) -> list[Path]:
     return list((journal.lock.parent.parent / DIRECTORY).iterdir())
 
 
@@ -67,18 +67,18 @@ def test_the_lock_of_a_killed_process_is_removed_once(journal, holder, reap):
     hold(journal, identity(holder.pid))
     kill(holder, reap=reap)
     assert journal.note().endswith("which died committing; the next plan removes it")
-    removed = journal.remove_orphan()
+    removed = journal.remove_orphaned_lock()
     assert removed is not None
     assert f"process {holder.pid} of host" in removed
     assert "died committing" in removed
     assert sorted(path.name for path in journal.lock.parent.iterdir()) == [".lakefold"]
     assert entries(journal) == []
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
 
 
 def test_the_lock_of_a_living_process_stays_and_its_holder_is_named(journal, holder):
     hold(journal, identity(holder.pid))
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
     assert journal.lock.exists()
     assert f"held by lakefold, process {holder.pid} of host" in journal.note()
 
@@ -86,9 +86,9 @@ def test_the_lock_of_a_living_process_stays_and_its_holder_is_named(journal, hol
 def test_a_recycled_process_id_is_not_the_process_of_the_entry(journal, holder):
     earlier = replace(identity(holder.pid), started=identity(holder.pid).started - 1)
     hold(journal, earlier)
-    assert journal.remove_orphan() is not None, "the process of that id and start time is dead"
+    assert journal.remove_orphaned_lock() is not None, "the process of that id and start time is dead"
     hold(journal, identity(holder.pid))
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
 
 
 @pytest.mark.parametrize("where", ["host", "boot", "namespace"])
@@ -97,14 +97,14 @@ def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(journal, 
     kill(holder)
     hold(journal, elsewhere)
     assert not elsewhere.is_dead
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
     assert journal.lock.exists()
     assert journal.note().endswith(f"if that process is dead: rm {journal.lock}")
 
 
 def test_a_lock_of_nobody_we_know_stays_and_is_reported_with_the_command(journal):
     journal.lock.touch()
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
     assert journal.note().endswith(
         f"if no writer of this table is running it was left by a dead process: rm {journal.lock}"
     )
@@ -115,7 +115,7 @@ def test_a_newer_lock_file_is_never_removed_for_a_dead_process_that_held_an_earl
     kill(holder)
     journal.lock.unlink()
     journal.lock.touch()
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
     assert journal.lock.exists()
     assert "rm " in journal.note()
 
@@ -124,7 +124,7 @@ def test_a_process_that_died_while_it_waited_does_not_make_anothers_lock_an_orph
     journal.open(identity(holder.pid), DOING)
     journal.lock.touch()
     kill(holder)
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
     assert journal.lock.exists()
 
 
@@ -139,7 +139,7 @@ def test_a_lock_that_changed_hands_at_the_last_moment_is_put_back(journal, holde
         rename(source, target)
 
     monkeypatch.setattr(journal_module.os, "rename", too_late)
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
     assert journal.lock.read_text() == "a writer's"
     assert {path.name for path in journal.lock.parent.iterdir()} == {"lock", ".lakefold"}
 
@@ -154,7 +154,7 @@ def test_of_many_rescuers_one_removes_the_lock_and_none_the_next_one(journal, ho
 
         def rescue(together=together, removed=removed) -> None:
             together.wait()
-            if (found := journal.remove_orphan()) is not None:
+            if (found := journal.remove_orphaned_lock()) is not None:
                 removed.append(found)
                 journal.lock.write_text("the next holder's")
 
@@ -185,7 +185,7 @@ def test_a_torn_entry_is_no_evidence(journal, holder):
     entry = hold(journal, identity(holder.pid))
     kill(holder)
     entry._path.write_text(entry._path.read_text()[:40])
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
     assert "rm " in journal.note()
 
 
@@ -193,7 +193,7 @@ def test_an_entry_of_another_tables_lock_is_no_evidence(journal, holder):
     entry = hold(journal, identity(holder.pid))
     kill(holder)
     entry._path.write_text(json.dumps(json.loads(entry._path.read_text()) | {"lock": "/elsewhere/lock"}))
-    assert journal.remove_orphan() is None
+    assert journal.remove_orphaned_lock() is None
 
 
 def _ref(base: Path, **options: str) -> TableRef:
@@ -237,17 +237,17 @@ def _ref(base: Path, **options: str) -> TableRef:
 def test_a_lock_that_is_not_free_is_reported_with_its_place(
     tmp_path: Path, options: dict[str, str], note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert lock_note(_ref(tmp_path, **options)) == note
+    assert describe_lock(_ref(tmp_path, **options)) == note
 
 
 def test_where_the_kernel_does_not_tell_nothing_is_proved(
     monkeypatch: pytest.MonkeyPatch, holder: "subprocess.Popen[bytes]"
 ) -> None:
-    known: Callable[[], object] = lake_identity._here
+    known: Callable[[], object] = lake_identity._current_namespace
     process = identity(holder.pid)
-    monkeypatch.setattr(lake_identity, "_here", lambda: None)
+    monkeypatch.setattr(lake_identity, "_current_namespace", lambda: None)
     assert Process.of(holder.pid) is None
     kill(holder)
     assert not process.is_dead
-    monkeypatch.setattr(lake_identity, "_here", known)
+    monkeypatch.setattr(lake_identity, "_current_namespace", known)
     assert process.is_dead

@@ -24,9 +24,14 @@ from executors.spark import java_home
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.client import client as client_module
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.jvm.outcomes import cause_chain
-from lake.formats.hudi.locks.on_conflict import PENDING_INGESTION, STRATEGY, UPDATES, WRITER_WINS
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.jvm.outcomes import java_cause_chain
+from lake.formats.hudi.locks.on_conflict import (
+    CONFLICT_STRATEGY_KEY,
+    PENDING_INGESTION,
+    UPDATES_STRATEGY_KEY,
+    WRITER_WINS_OPTIONS,
+)
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import OnConflict
 
@@ -46,7 +51,7 @@ def test_trap_a_streaming_writer_in_the_middle_of_its_metadata_is_waited_for(
     rows_before = trips.rows()
 
     def between() -> bool:
-        parts = {i.time for i in Timeline(Storage(str(trips.base / ".hoodie/metadata"))).pending}
+        parts = {i.time for i in Timeline(TableStorage(str(trips.base / ".hoodie/metadata"))).pending}
         return bool(parts & set(ingests(trips)))
 
     plan = trips.plan()
@@ -57,11 +62,11 @@ def test_trap_a_streaming_writer_in_the_middle_of_its_metadata_is_waited_for(
         other.stop_when(between, trips.base / ".hoodie/lock")
         rewrite = writer.rewrite(prepared, ignore)
         assert between(), "writing data files touches nothing of the metadata table"
-        monkeypatch.setattr(client_module, "STREAMING_WAIT", timedelta(seconds=1))
+        monkeypatch.setattr(client_module, "STREAMING_WRITER_TIMEOUT", timedelta(seconds=1))
         with pytest.raises(Transient, match="in the middle of its streaming write to the metadata table for 1 s while"):
             writer.commit(rewrite)
         assert between(), "the part that the writer has there was not rolled back"
-        monkeypatch.setattr(client_module, "STREAMING_WAIT", timedelta(seconds=120))
+        monkeypatch.setattr(client_module, "STREAMING_WRITER_TIMEOUT", timedelta(seconds=120))
         threading.Timer(1.0, other.go_on).start()
         commit = writer.commit(rewrite)
     assert other.answer() == "done"
@@ -81,7 +86,7 @@ def test_trap_a_writer_that_is_inflight_at_our_commit_wins_where_the_table_says_
     plan = trips.plan()
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        options = LOCK | WRITER_WINS | {"hoodie.metadata.streaming.write.enabled": "false"}
+        options = LOCK | WRITER_WINS_OPTIONS | {"hoodie.metadata.streaming.write.enabled": "false"}
         other.write(trips.base, "upsert", 0, 180, options, "id % 10 = 3")
         other.stop_when(lambda: state in ingests(trips).values(), trips.base / ".hoodie/lock")
         stopped = ingests(trips)
@@ -90,7 +95,7 @@ def test_trap_a_writer_that_is_inflight_at_our_commit_wins_where_the_table_says_
         assert ingests(trips) == stopped
         other.go_on()
         assert other.answer() == "done"
-        assert writer.discard(plan.plan_id, [rewrite.prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [rewrite.prepared.instant]) == 1
     rows = trips.rows()
     assert sum(row not in set(rows_before) for row in rows) == 18
     assert len(rows) == len(rows_before)
@@ -133,14 +138,14 @@ def zookeeper(tmp_path: Path) -> Iterator[int]:
 def check_exclusion(trips: Table, note: str) -> None:
     """lakefold gives up while another client has the lock, and the other way round."""
     other, ours = HudiClient(trips.ref, trips.spark), HudiClient(trips.ref, trips.spark)
-    manager = other._guard.getTableServiceClient().getTransactionManager()
-    manager.beginStateChange(other.absent, other.absent)
+    manager = other._lock_client.getTableServiceClient().getTransactionManager()
+    manager.beginStateChange(other.empty_option, other.empty_option)
     with pytest.raises(Transient, match=f"not free while testing; {note}"), ours.locked("testing"):
         pass
-    manager.endStateChange(other.absent)
+    manager.endStateChange(other.empty_option)
     with ours.locked("testing"), pytest.raises(Py4JJavaError) as refused:
-        manager.beginStateChange(other.absent, other.absent)
-    assert "org.apache.hudi.exception.HoodieLockException" in dict(cause_chain(refused.value))
+        manager.beginStateChange(other.empty_option, other.empty_option)
+    assert "org.apache.hudi.exception.HoodieLockException" in dict(java_cause_chain(refused.value))
     for client in (other, ours):
         client.close()
 
@@ -201,35 +206,35 @@ def test_h5_a_lock_whose_zookeeper_session_ended_is_lost_though_another_thread_o
     trips = table(**lock)
     rows, plan = trips.rows(), trips.plan()
     other = HudiClient(trips.ref, trips.spark)
-    manager = other._guard.getTableServiceClient().getTransactionManager()
+    manager = other._lock_client.getTableServiceClient().getTransactionManager()
 
     def lose_session(client: HudiClient) -> None:
         """End the session as the server does when it has not heard of it for long, and give the lock to a writer."""
-        provider = client.bundle.lock_provider(client._guard)
-        curator = client.bundle.hidden_field(provider, "curatorFrameworkClient")
+        provider = client.bundle.lock_provider(client._lock_client)
+        curator = client.bundle.private_field(provider, "curatorFrameworkClient")
         session = curator.getZookeeperClient().getZooKeeper()
         kind = client.jvm.org.apache.zookeeper.ZooKeeper
         same = kind(f"127.0.0.1:{zookeeper}", 10_000, None, session.getSessionId(), session.getSessionPasswd())
         wait_for(lambda: same.getState().isConnected(), "a second connection of the session")
         same.close()
-        manager.beginStateChange(other.absent, other.absent)
+        manager.beginStateChange(other.empty_option, other.empty_option)
 
     client = HudiClient(trips.ref, trips.spark)
     with client.locked("testing"):
-        client.confirm_lock("testing")
+        client.assert_lock_held("testing")
         lose_session(client)
         with pytest.raises(
             Transient, match=r"lock was lost while testing: its node /hudi/trips/\S+ on ZooKeeper is gone"
         ):
-            client.confirm_lock("testing")
+            client.assert_lock_held("testing")
     client.close()
-    manager.endStateChange(other.absent)
+    manager.endStateChange(other.empty_option)
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         writer.fence = lambda: lose_session(writer._open())
         with pytest.raises(Transient, match="lock was lost while committing"):
             writer.commit(rewrite)
-        manager.endStateChange(other.absent)
+        manager.endStateChange(other.empty_option)
         writer.fence = lambda: None
         writer.commit(rewrite)
     other.close()
@@ -266,13 +271,13 @@ def test_h5_a_lock_that_the_metastore_has_let_expire_is_lost_and_ends_the_commit
     trips = table(**lock)
     rows, plan = trips.rows(), trips.plan()
     other = HudiClient(trips.ref, trips.spark)
-    manager = other._guard.getTableServiceClient().getTransactionManager()
+    manager = other._lock_client.getTableServiceClient().getTransactionManager()
 
     def lose(client: HudiClient) -> None:
         """Free the lock as the metastore does when it has not heard of it for long, and give it to a writer."""
-        provider = client.bundle.lock_provider(client._guard)
+        provider = client.bundle.lock_provider(client._lock_client)
         provider.getHiveClient().unlock(provider.getLock().getLockid())
-        manager.beginStateChange(other.absent, other.absent)
+        manager.beginStateChange(other.empty_option, other.empty_option)
 
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
@@ -280,7 +285,7 @@ def test_h5_a_lock_that_the_metastore_has_let_expire_is_lost_and_ends_the_commit
         reason = r"lock was lost while committing: the metastore does not know lock \d+ any more"
         with pytest.raises(Transient, match=reason):
             writer.commit(rewrite)
-        manager.endStateChange(other.absent)
+        manager.endStateChange(other.empty_option)
         writer.fence = lambda: None
         writer.commit(rewrite)
     other.close()
@@ -342,13 +347,15 @@ def test_every_lock_setting_reaches_hudi_as_it_was_written(table: NewTable, prov
     trips.on_conflict = OnConflict.WRITER_WINS
     client = HudiClient(trips.ref, trips.spark)
     try:
-        config = client._guard.getConfig()
+        config = client._lock_client.getConfig()
         assert config.getLockProviderClass() == provider
         properties = config.getProps()
         assert {key: properties.getProperty(key) for key in options} == options
         assert properties.getProperty("hoodie.write.lock.client.wait_time_ms_between_retry") == "1000"
-        chosen = {key: properties.getProperty(key) for key in (STRATEGY, UPDATES, PENDING_INGESTION)}
-        assert chosen == WRITER_WINS
+        chosen = {
+            key: properties.getProperty(key) for key in (CONFLICT_STRATEGY_KEY, UPDATES_STRATEGY_KEY, PENDING_INGESTION)
+        }
+        assert chosen == WRITER_WINS_OPTIONS
         assert config.isClusteringBlockForPendingIngestion()
     finally:
         client.close()

@@ -10,7 +10,7 @@ import pytest
 from hudi_tables import rows, write
 from hudi_writing import FORMAT, Table, ignore, make_table
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from executors.rowhash import Fingerprint
 from lake.errors import Integrity
 
@@ -31,10 +31,10 @@ def test_slices_of_logs_only_are_clustered_and_every_update_and_delete_in_them_s
     logs = {f"{s.partition}/{name}" for g in plan.groups for s in g.slices for name in s.log_files}
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         fewer = replace(rewrite, outputs=rewrite.outputs[:1])
         with pytest.raises(Integrity, match="partition 'dt=2026-01-02', rows: expected 116, found 0"):
-            prove(fewer, writer=writer)
+            verify_rewrite(fewer, writer=writer)
         commit = writer.commit(rewrite)
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == len(before), "hudi-rs reads them from now on"
@@ -54,10 +54,10 @@ def test_what_is_read_of_slices_of_logs_only_is_what_was_planned_whatever_is_com
         write(rows(trips.spark, 71_000, 71_010), trips.base, merge_on_read=True)
         read, written = Fingerprint(), Fingerprint()
         for batch in writer.read_inputs(rewrite.prepared, "dt=2026-01-01"):
-            read.add(batch, rewrite.prepared.volatile)
+            read.add(batch, rewrite.prepared.volatile_columns)
         for output in rewrite.outputs:
             for batch in pq.ParquetFile(trips.base / output.path).iter_batches():
-                written.add(batch, rewrite.prepared.volatile)
+                written.add(batch, rewrite.prepared.volatile_columns)
         assert read == written
         writer.commit(rewrite)
     assert read.rows == 115

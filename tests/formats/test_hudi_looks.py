@@ -12,13 +12,13 @@ from hudi_by_hand import PROPERTIES, T1, T2, T3, T4, ByHand
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.read.slices import _filters
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.slices import _partition_filters
 
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
 #: what a file group may be made of: base files of T1 and T2, logs on either, logs without a base, and lost writes
 PIECES = ("base T1", "base T2", "log T1", "log T2", "lost base", "lost log")
-GROUPS = st.dictionaries(
+GROUPS = st.dictionary_columns(
     st.tuples(st.sampled_from(("a", "a,b", "b", "b/c", " c", "p 1%2F", ".d")), st.sampled_from(("f-0", "f-1"))),
     st.sets(st.sampled_from(PIECES), min_size=1),
     max_size=6,
@@ -45,9 +45,9 @@ def test_a_look_lists_the_files_of_the_named_partitions_and_of_no_other(
     whole = [row for row in table.slices() if row["partition"] in wanted]
     assert len(whole) == 4
     listed: list[str] = []
-    children = Storage.children
-    monkeypatch.setattr(Storage, "children", lambda self, path: (listed.append(path), children(self, path))[1])
-    monkeypatch.setattr(Storage, "_files_below", None)
+    children = TableStorage.children
+    monkeypatch.setattr(TableStorage, "children", lambda self, path: (listed.append(path), children(self, path))[1])
+    monkeypatch.setattr(TableStorage, "_files_below", None)
     assert table.slices(wanted) == whole
     assert {path for path in listed if not path.startswith(".hoodie")} == wanted
 
@@ -61,8 +61,8 @@ def test_what_is_no_partition_is_not_listed(tmp_path: Path, monkeypatch: pytest.
     metadata.mkdir(parents=True)
     (metadata / f".files-0000-0_{T1}.log.1_0-1-1").write_bytes(b"#HUDI#")
     listed: list[str] = []
-    children = Storage.children
-    monkeypatch.setattr(Storage, "children", lambda self, where: (listed.append(where), children(self, where))[1])
+    children = TableStorage.children
+    monkeypatch.setattr(TableStorage, "children", lambda self, where: (listed.append(where), children(self, where))[1])
     assert table.slices([path]) == []
     assert set(listed) <= {".hoodie"}, "the timeline"
 
@@ -115,4 +115,4 @@ def test_a_look_finds_exactly_what_a_whole_listing_finds_in_these_partitions(
 def test_partitions_are_told_to_hudi_rs_in_columns_where_that_leaves_out_nothing_wanted(
     properties: dict[str, str], partitions: list[str], filters: list[tuple[str, str, str]]
 ) -> None:
-    assert _filters(PROPERTIES | properties, partitions) == filters
+    assert _partition_filters(PROPERTIES | properties, partitions) == filters

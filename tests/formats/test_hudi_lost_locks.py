@@ -16,9 +16,9 @@ from waiting import wait_for
 from lake.errors import CommitLost, Conflict, Transient
 from lake.formats.hudi.client import held_lock as held_lock_module
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
 from lake.formats.hudi.plans import lost_lock
-from lake.formats.hudi.timeline.metadata_table import faults
+from lake.formats.hudi.timeline.metadata_table import find_faults
 from lake.model import OnConflict
 from lake.plan import Commit
 
@@ -35,7 +35,7 @@ def trips(spark: Any, tmp_path: Path, request: pytest.FixtureRequest) -> Table:
 
 def update(trips: Table) -> None:
     """A writer's upsert of 20 ids, which wins against a pending plan."""
-    trips.upsert(0, 20, 9, **WRITER_WINS)
+    trips.upsert(0, 20, 9, **WRITER_WINS_OPTIONS)
 
 
 def updated(trips: Table) -> int:
@@ -87,13 +87,13 @@ def test_h5_a_writer_that_commits_after_the_last_look_since_the_lock_expired_los
         committed.result(120)
     assert updated(trips) == 20
     timeline = trips.timeline()
-    assert list(faults(timeline.storage, timeline)) == []
-    assert FORMAT.committed(trips.ref, "0198-plan") is None
+    assert list(find_faults(timeline.storage, timeline)) == []
+    assert FORMAT.find_commit(trips.ref, "0198-plan") is None
     assert not (Path(trips.base) / ".hoodie/lock").exists()
     rows, other_rows = trips.rows(), trips.other_rows()
     assert len(rows) == 180
     with trips.writer() as writer:
-        writer.discard("0198-plan", None)
+        writer.withdraw("0198-plan", None)
     trips.run(trips.plan("0198-again"))
     assert (trips.rows(), trips.other_rows()) == (rows, other_rows)
     trips.upsert(0, 180, 10)
@@ -117,7 +117,7 @@ def test_h5_a_lock_file_that_would_expire_is_renewed_before_the_commit_and_while
     client = HudiClient(trips.ref, trips.spark)
     seconds = held_lock_module.timedelta(seconds=0.4)
     with client.locked("testing"):
-        acquired = client._lock._acquired
+        acquired = client._lock._hudi_lock
         assert acquired is not None
         acquired.validity = seconds
         with acquired.renewed():
@@ -134,13 +134,15 @@ def test_h5_a_lock_that_expired_before_it_is_confirmed_ends_the_commit_before_it
     with committing(trips, monkeypatch, "in_commit", tmp_path / "gate") as committed:
         age(trips)
         other = HudiClient(trips.ref, trips.spark)
-        manager = other._guard.getTableServiceClient().getTransactionManager()
-        manager.beginStateChange(other.absent, other.absent)  # a writer that is in the middle of its own commit
+        manager = other._lock_client.getTableServiceClient().getTransactionManager()
+        manager.beginStateChange(
+            other.empty_option, other.empty_option
+        )  # a writer that is in the middle of its own commit
     with pytest.raises(Transient, match="lock was lost while committing: the lock file was taken away by another"):
         committed.result(120)
-    assert FORMAT.committed(trips.ref, "0198-plan") is None
+    assert FORMAT.find_commit(trips.ref, "0198-plan") is None
     assert (Path(trips.base) / ".hoodie/lock").exists(), "the lock of the writer is left alone"
-    manager.endStateChange(other.absent)
+    manager.endStateChange(other.empty_option)
     other.close()
 
 
@@ -159,12 +161,12 @@ def test_h5_a_commit_that_took_updates_away_is_noticed_by_the_next_process_where
     (clustering,) = (i.time for i in trips.timeline().completed if i.kind == "clustering")
     refusal = rf"trips: clustering {clustering} replaced file groups that commit \d+ changed meanwhile, .* rollback_to_"
     with pytest.raises(CommitLost, match=refusal):
-        FORMAT.committed(trips.ref, "0198-plan")
+        FORMAT.find_commit(trips.ref, "0198-plan")
     with pytest.raises(CommitLost, match=refusal):
-        FORMAT.landed(trips.ref, {"0198-plan"})
+        FORMAT.recent_commits(trips.ref, {"0198-plan"})
     with trips.writer() as owner:
-        assert owner._open().worker.rollback(clustering)
-    assert FORMAT.committed(trips.ref, "0198-plan") is None
+        assert owner._open().write_client.rollback(clustering)
+    assert FORMAT.find_commit(trips.ref, "0198-plan") is None
     assert updated(trips) == 20
 
 
@@ -174,7 +176,7 @@ def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_taken_back(
     verify = lost_lock.verify_commit
 
     def later(*arguments: Any) -> None:
-        trips.upsert(100, 120, 10, **WRITER_WINS)
+        trips.upsert(100, 120, 10, **WRITER_WINS_OPTIONS)
         verify(*arguments)
 
     monkeypatch.setattr("lake.formats.hudi.rewrite.execute.verify_commit", later)

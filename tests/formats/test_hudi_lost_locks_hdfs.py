@@ -28,7 +28,7 @@ def test_h5_a_lock_file_on_hdfs_is_renewed_and_one_that_was_taken_away_ends_the_
     files = path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
     client = HudiClient(trips.ref, spark)
     with client.locked("testing"):
-        acquired = client._lock._acquired
+        acquired = client._lock._hudi_lock
         assert acquired is not None
         assert acquired.validity == timedelta(minutes=1)
         acquired.validity = timedelta(seconds=0.4)
@@ -36,7 +36,7 @@ def test_h5_a_lock_file_on_hdfs_is_renewed_and_one_that_was_taken_away_ends_the_
             files.setTimes(path, 1000, -1)
             wait_for(lambda: files.getFileStatus(path).getModificationTime() > 1000, "a renewal")
         acquired.validity = timedelta(minutes=1)
-        client.confirm_lock("testing")
+        client.assert_lock_held("testing")
     client.close()
     assert not files.exists(path)
 

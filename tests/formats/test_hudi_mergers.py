@@ -14,7 +14,7 @@ from hudi_templates import edit_properties
 from hudi_writing import FORMAT, Table, ignore
 from kept_tables import kept
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from lake.errors import Integrity, Rejected
 from lake.formats.hudi.rewrite import merged_rows
 
@@ -93,7 +93,7 @@ def test_f8_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: 
         tips[7], tips[8] = tips[8], tips[7] if tips[7] != tips[8] else 5
         pq.write_table(table.set_column(position, table.schema.field(position), pa.array(tips, pa.int32())), path)
         with pytest.raises(Integrity, match="hash of"):
-            prove(rewrite, writer=writer)
+            verify_rewrite(rewrite, writer=writer)
 
 
 def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(
@@ -113,4 +113,4 @@ def test_f8_a_merger_whose_class_spark_does_not_have_is_refused_with_what_to_add
         prepared = writer.prepare(trips.plan(), 1)
         with pytest.raises(Rejected, match=r'com.example.OurPayload.*"spark.jars.packages"'):
             writer.rewrite(prepared, ignore)
-        assert writer.discard(prepared.plan.plan_id, None) == 1
+        assert writer.withdraw(prepared.plan.plan_id, None) == 1

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from test_hudi_pending_actions import ROLLBACK
 
 from lake.errors import LakefoldError, LeaseLost, Transient
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.plans import last_look as module
-from lake.formats.hudi.plans.last_look import last_look
-from lake.formats.hudi.timeline.clocks import stamp
+from lake.formats.hudi.plans.last_look import check_preconditions
+from lake.formats.hudi.timeline.clocks import format_instant_time
 from lake.formats.hudi.timeline.timeline import Timeline
 
 pytestmark = pytest.mark.slow
@@ -81,8 +81,8 @@ class Moving:
 
     def now(self) -> object:
         """What is on the timelines, read anew."""
-        metadata = Timeline(Storage(str(self.table.base)).below(".hoodie/metadata"))
-        return Timeline(Storage(str(self.table.base))).instants, metadata.instants
+        metadata = Timeline(TableStorage(str(self.table.base)).subdirectory(".hoodie/metadata"))
+        return Timeline(TableStorage(str(self.table.base))).instants, metadata.instants
 
     def _do(self, move: str) -> None:
         home, self._number = self.table.base / ".hoodie", self._number + 1
@@ -92,10 +92,14 @@ class Moving:
                 path.unlink()
         elif move == "commit of a clock ahead":
             self.is_ahead = True
-            self.table.complete(stamp(datetime.now(UTC) + timedelta(hours=1)), "commit")
+            self.table.complete(format_instant_time(datetime.now(UTC) + timedelta(hours=1)), "commit")
         elif move == "metadata commit of a clock ahead":
             self.is_ahead = True
-            (self.table.base / METADATA / f"{stamp(datetime.now(UTC) + timedelta(hours=1))}.deltacommit").touch()
+            (
+                self.table.base
+                / METADATA
+                / f"{format_instant_time(datetime.now(UTC) + timedelta(hours=1))}.deltacommit"
+            ).touch()
         elif move == "metadata commit":
             (self.table.base / METADATA / f"{time}.deltacommit").touch()
         elif move == "commit":
@@ -136,13 +140,13 @@ def client_of(moving: Moving) -> Any:
 
     client.timeline = stepping("listing", listed)
     client.follow = stepping("follow", client.follow)
-    client.confirm_lock = stepping("confirm", confirm)
+    client.assert_lock_held = stepping("confirm", confirm)
     return client
 
 
 def look(moving: Moving) -> bool:
     """Take a last look; whether lakefold may act. What must hold then is asserted."""
-    seen = Timeline(Storage(str(moving.table.base)))
+    seen = Timeline(TableStorage(str(moving.table.base)))
 
     def check(timeline: Timeline) -> None:
         moving.step("check")
@@ -151,14 +155,14 @@ def look(moving: Moving) -> bool:
             raise Transient("something completed meanwhile")
 
     try:
-        found = last_look(
+        found = check_preconditions(
             client_of(moving),
             "committing",
             check=check,
-            ready=lambda: moving.step("ready"),
+            prepare=lambda: moving.step("ready"),
             fence=lambda: moving.step("fence"),
-            completes=None if moving.withdraws else OURS,
-            withdraws=moving.withdraws,
+            completed_instant=None if moving.withdraws else OURS,
+            is_withdrawal=moving.withdraws,
         )
     except LakefoldError:
         return False
@@ -224,9 +228,9 @@ def _without_metadata(look: Any) -> object:
 @pytest.mark.parametrize(
     "planted",
     [
-        lambda: patch.object(module._Look, "stamp", property(_remains)),
-        lambda: patch.object(module._Look, "stamp", property(_without_metadata)),
-        lambda: patch.object(module, "_refuse_pending", lambda *_, **__: None),
+        lambda: patch.object(module._ObservedTimelines, "fingerprint", property(_remains)),
+        lambda: patch.object(module._ObservedTimelines, "fingerprint", property(_without_metadata)),
+        lambda: patch.object(module, "_refuse_excluding_actions", lambda *_, **__: None),
         lambda: patch.object(module, "_refuse_clock", lambda *_, **__: None),
     ],
     ids=["no second look after the fence", "no second look at the metadata table", "no look at others", "no clock"],
@@ -263,5 +267,5 @@ def test_the_lease_is_asked_for_after_each_move(tmp_path: Path, nth: int) -> Non
         (table.base / f".hoodie/2026020100000{asked}000.deltacommit.requested").touch()
 
     with pytest.raises(LeaseLost):
-        last_look(without_java(table), "committing", fence=fence)
+        check_preconditions(without_java(table), "committing", fence=fence)
     assert asked == nth + 1

@@ -15,7 +15,12 @@ from hudi_templates import Templates, edit_avro, edit_properties, ref, timeline_
 
 from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.locks.on_conflict import STRATEGY, WRITER_WINS, conflict_options, on_conflict
+from lake.formats.hudi.locks.on_conflict import (
+    CONFLICT_STRATEGY_KEY,
+    WRITER_WINS_OPTIONS,
+    conflict_options,
+    effective_on_conflict,
+)
 from lake.model import Concurrency, OnConflict, TableRef
 
 pytestmark = pytest.mark.spark
@@ -179,10 +184,10 @@ def test_on_conflict_and_the_write_options_may_not_contradict_each_other(templat
             templates.get("cow"), concurrency=concurrency, on_conflict=on_conflict, write_options=FS_LOCK | given
         )
 
-    for key in WRITER_WINS:
+    for key in WRITER_WINS_OPTIONS:
         text = refusal(table(OnConflict.WRITER_WINS, **{key.replace(".", "__"): "false"}))
         assert f'write_options {key} = false contradicts on_conflict = "writer_wins"; remove the key' in text
-    prefer = {STRATEGY.replace(".", "__"): WRITER_WINS[STRATEGY]}
+    prefer = {CONFLICT_STRATEGY_KEY.replace(".", "__"): WRITER_WINS_OPTIONS[CONFLICT_STRATEGY_KEY]}
     assert 'contradicts on_conflict = "plan_wins"' in refusal(table(OnConflict.PLAN_WINS, **prefer))
     assert 'needs concurrency = "occ"' in refusal(
         replace(table(OnConflict.WRITER_WINS, Concurrency.SINGLE_WRITER), write_options={})
@@ -190,8 +195,8 @@ def test_on_conflict_and_the_write_options_may_not_contradict_each_other(templat
     stated, named, default = table(OnConflict.WRITER_WINS), table(None, **prefer), table(None)
     for accepted, choice in ((stated, "writer_wins"), (named, "writer_wins"), (default, "plan_wins")):
         FORMAT.check(accepted)
-        assert on_conflict(accepted) == choice
-    assert conflict_options(stated) == conflict_options(named) == WRITER_WINS
+        assert effective_on_conflict(accepted) == choice
+    assert conflict_options(stated) == conflict_options(named) == WRITER_WINS_OPTIONS
     assert conflict_options(default) == {}
 
 

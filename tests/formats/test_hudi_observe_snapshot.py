@@ -19,11 +19,11 @@ from s3_server import S3Server
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.audit import damage
-from lake.formats.hudi.files.names import data_file
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.names import parse_file_name
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline, instant_datetime
 from lake.model import SLICES_SCHEMA, Snapshot
-from lake.ports import Verification
+from lake.ports import TableVerification
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -177,10 +177,10 @@ def test_a_snapshot_says_how_old_the_oldest_log_is_and_how_many_delta_commits_a_
         "the first bulk insert completed as commit"
     )
     assert FORMAT.snapshot(ref(templates.get("cow"))).uncompacted_commits == 0
-    timeline = Timeline(Storage(str(templates.get("mor"))))
+    timeline = Timeline(TableStorage(str(templates.get("mor"))))
     completed = {i.time: instant_datetime(i.completed_at or "", timeline.timezone) for i in timeline.commits}
     for row in before.slices.to_pylist():
-        written = [data_file(f"p/{name}") for name in row["log_files"]]
+        written = [parse_file_name(f"p/{name}") for name in row["log_files"]]
         assert row["oldest_log_at"] == min(completed[file.instant] for file in written if file)
     assert set(after.slices["oldest_log_at"].to_pylist()) == {None}
 
@@ -223,7 +223,7 @@ def test_logs_written_after_a_compaction_was_planned_stay_in_their_slice(
     after = {row["path"]: row["log_files"] for row in FORMAT.snapshot(ref(base)).slices.to_pylist()}
     assert {path: logs[:-1] for path, logs in after.items()} == before
     verified = FORMAT.verify(ref(base), (), rows=True)
-    assert verified == Verification(
+    assert verified == TableVerification(
         files=len(data_files(base)),
         bytes=sum(data_files(base).values()),
         rows=verified.rows,
@@ -333,7 +333,7 @@ def test_a_listing_is_tried_again_when_a_file_vanished_and_then_given_up_as_tran
     templates: Templates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = ref(templates.get("cow"))
-    real, failures = damage.latest_slices, [1]
+    real, failures = damage.list_latest_slices, [1]
 
     def vanishing(*args: object, **more: object) -> object:
         if failures[0] > 0:
@@ -341,7 +341,7 @@ def test_a_listing_is_tried_again_when_a_file_vanished_and_then_given_up_as_tran
             raise FileNotFoundError(2, "gone", "x.parquet")
         return real(*args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(damage, "latest_slices", vanishing)
+    monkeypatch.setattr(damage, "list_latest_slices", vanishing)
     assert FORMAT.snapshot(table).slices.num_rows == 6
     failures[0] = 2
     with pytest.raises(Transient, match=r"vanished twice.*x\.parquet"):

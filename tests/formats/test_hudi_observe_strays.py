@@ -14,7 +14,7 @@ from hudi_templates import Templates, data_files, ref, replace, timeline_file
 
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT
-from lake.model import Unsearched
+from lake.model import SearchFailure
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,7 +123,7 @@ def test_d9_a_table_without_its_properties_is_named_where_tables_are_looked_for(
     found = list(FORMAT.discover(str(tmp_path)))
     assert [entry.location for entry in found] == [str(sound), str(lost)]
     unsearched = found[1]
-    assert isinstance(unsearched, Unsearched)
+    assert isinstance(unsearched, SearchFailure)
     assert re.search(rf"{lost} has a directory \.hoodie and no .*; put that file back", unsearched.reason)
 
 

@@ -13,15 +13,15 @@ import fastavro
 import pytest
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.files.names import data_file, log_order
-from lake.formats.hudi.files.storage import Storage, parse_properties, table_properties
-from lake.formats.hudi.timeline.records import decode, log_records
+from lake.formats.hudi.files.names import log_sort_key, parse_file_name
+from lake.formats.hudi.files.storage import TableStorage, parse_properties, read_table_properties
+from lake.formats.hudi.timeline.records import decode_record, read_log_records
 from lake.formats.hudi.timeline.timeline import InstantState, Timeline, instant_datetime, planned_slices
 
 T1, T2, T3, T4 = (f"202601010000{n:02}000" for n in range(1, 5))
 
 
-def table(base: Path, *names: str, **properties: str) -> Storage:
+def table(base: Path, *names: str, **properties: str) -> TableStorage:
     """A directory whose timeline has empty files of these names."""
     timeline = base / ".hoodie/timeline"
     timeline.mkdir(parents=True)
@@ -29,7 +29,7 @@ def table(base: Path, *names: str, **properties: str) -> Storage:
         (timeline / name).touch()
     lines = [f"{key.replace('__', '.')}={value}" for key, value in properties.items()]
     (base / ".hoodie/hoodie.properties").write_text("\n".join(["#comment", "hoodie.table.name=t", *lines]))
-    return Storage(str(base))
+    return TableStorage(str(base))
 
 
 def test_instants_are_put_together_from_their_files_sorted_by_time(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_instants_are_put_together_from_their_files_sorted_by_time(tmp_path: Pat
         (T3, "compaction", "commit", InstantState.REQUESTED, None),
         (T4, "deltacommit", "deltacommit", InstantState.INFLIGHT, None),
     ]
-    assert timeline.newest == T2
+    assert timeline.newest_commit_time == T2
     assert [i.time for i in timeline.pending] == [T1, T3, T4]
 
 
@@ -70,7 +70,7 @@ def test_a_savepoint_shares_the_time_of_its_commit_without_hiding_it(tmp_path: P
 def test_commits_are_ordered_by_completion_and_the_newest_by_its_own_time(tmp_path: Path) -> None:
     timeline = Timeline(table(tmp_path, f"{T1}_{T4}.commit", f"{T2}_{T3}.commit", f"{T3}_{T4}.clean"))
     assert [i.time for i in timeline.commits] == [T2, T1]
-    assert timeline.newest == T2
+    assert timeline.newest_commit_time == T2
 
 
 def test_layout_one_names_no_completion_time_so_the_file_tells_it(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_layout_one_names_no_completion_time_so_the_file_tells_it(tmp_path: Path
     ]
     assert timeline.instants[0].completed_at == "20260304050607890"
     assert [i.time for i in timeline.commits] == [T1, T4], "the times of files do not survive a copy"
-    assert timeline.newest == T4
+    assert timeline.newest_commit_time == T4
 
 
 def _log_block(records: list[dict[str, object]], schema: dict[str, object]) -> bytes:
@@ -123,11 +123,11 @@ def _log_block(records: list[dict[str, object]], schema: dict[str, object]) -> b
 def test_a_block_of_the_archive_that_a_crash_cut_short_is_passed_over() -> None:
     schema: dict[str, object] = {"type": "record", "name": "r", "fields": [{"name": "n", "type": "int"}]}
     first, second = (_log_block([{"n": n}, {"n": n + 1}], schema) for n in (1, 3))
-    assert [r.decode() for r in log_records(first + second)] == [{"n": n} for n in range(1, 5)]
+    assert [r.decode() for r in read_log_records(first + second)] == [{"n": n} for n in range(1, 5)]
     for cut in range(1, len(second)):
-        assert [r.decode() for r in log_records(first + second[:cut])] == [{"n": 1}, {"n": 2}]
-        assert [r.decode() for r in log_records(second[:cut] + first)] == [{"n": 1}, {"n": 2}]
-    assert list(log_records(b"")) == []
+        assert [r.decode() for r in read_log_records(first + second[:cut])] == [{"n": 1}, {"n": 2}]
+        assert [r.decode() for r in read_log_records(second[:cut] + first)] == [{"n": 1}, {"n": 2}]
+    assert list(read_log_records(b"")) == []
 
 
 def _archived(time: str, kind: str, state: str, **parts: object) -> dict[str, object]:
@@ -180,12 +180,12 @@ def test_a_timeline_elsewhere_is_found_through_the_properties(tmp_path: Path) ->
     storage = table(tmp_path, hoodie__timeline__path="tl")
     (tmp_path / ".hoodie/tl").mkdir()
     (tmp_path / f".hoodie/tl/{T1}_{T2}.commit").touch()
-    assert Timeline(storage).newest == T1
+    assert Timeline(storage).newest_commit_time == T1
 
 
 def test_an_empty_timeline_has_no_instant(tmp_path: Path) -> None:
     timeline = Timeline(table(tmp_path))
-    assert (timeline.instants, timeline.newest, list(timeline.archived())) == ((), "", [])
+    assert (timeline.instants, timeline.newest_commit_time, list(timeline.archived())) == ((), "", [])
 
 
 def test_times_follow_the_timelines_zone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,22 +205,22 @@ def test_a_bootstrap_instant_that_is_no_time_counts_as_the_epoch() -> None:
 
 
 def test_file_names_tell_group_and_instant() -> None:
-    base = data_file("a=1/b=2/f1c-0_3-20-31_20260101000001000.parquet")
-    log = data_file(".f_1c-0_20260101000002000.log.12_0-1-2")
-    change_data = data_file("p/.f1c-0_20260101000002000.log.1_0-1-2-cdc")
+    base = parse_file_name("a=1/b=2/f1c-0_3-20-31_20260101000001000.parquet")
+    log = parse_file_name(".f_1c-0_20260101000002000.log.12_0-1-2")
+    change_data = parse_file_name("p/.f1c-0_20260101000002000.log.1_0-1-2-cdc")
     assert base is not None
     assert log is not None
     assert change_data is not None
-    assert (base.group, base.instant, base.is_log) == (("a=1/b=2", "f1c-0"), T1, False)
-    assert (log.group, log.instant, log.is_log) == (("", "f_1c-0"), T2, True)
+    assert (base.group_id, base.instant, base.is_log) == (("a=1/b=2", "f1c-0"), T1, False)
+    assert (log.group_id, log.instant, log.is_log) == (("", "f_1c-0"), T2, True)
     assert (log.is_cdc, change_data.is_cdc) == (False, True)
-    assert data_file("p/part-0000.parquet") is None
-    assert data_file("p/_SUCCESS") is None
+    assert parse_file_name("p/part-0000.parquet") is None
+    assert parse_file_name("p/_SUCCESS") is None
 
 
 def test_log_files_are_ordered_by_instant_then_version_as_a_number() -> None:
     names = [f".f-0_{t}.log.{v}_0-1-1" for t, v in ((T2, 1), (T1, 10), (T1, 9))]
-    assert sorted(names, key=log_order) == [names[2], names[1], names[0]]
+    assert sorted(names, key=log_sort_key) == [names[2], names[1], names[0]]
 
 
 def test_plan_paths_become_file_names_whatever_scheme_they_have() -> None:
@@ -248,11 +248,11 @@ def test_plan_paths_become_file_names_whatever_scheme_they_have() -> None:
 
 
 def test_json_and_empty_timeline_files_are_understood_and_torn_ones_are_transient() -> None:
-    assert decode(b"") is None
-    assert decode(json.dumps({"a": 1}).encode()) == {"a": 1}
+    assert decode_record(b"") is None
+    assert decode_record(json.dumps({"a": 1}).encode()) == {"a": 1}
     for torn in (b"Obj\x01\x02", b"{", b"\x00\xff"):
         with pytest.raises(Transient, match="can't be decoded"):
-            decode(torn)
+            decode_record(torn)
 
 
 def test_properties_are_read_with_their_escapes() -> None:
@@ -264,14 +264,16 @@ def test_the_backup_is_read_while_hudi_replaces_the_properties(tmp_path: Path) -
     storage = table(tmp_path)
     properties = tmp_path / ".hoodie/hoodie.properties"
     properties.rename(properties.with_name("hoodie.properties.backup"))
-    assert table_properties(storage)["hoodie.table.name"] == "t"
+    assert read_table_properties(storage)["hoodie.table.name"] == "t"
 
 
 @pytest.mark.slow
 def test_a_location_is_a_path_or_a_file_uri_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a b").mkdir()
     monkeypatch.chdir(tmp_path)
-    bases = {Storage(f"{scheme}{tmp_path}/a b/").base for scheme in ("", "file:", "file://")} | {Storage("a b").base}
+    bases = {TableStorage(f"{scheme}{tmp_path}/a b/").base for scheme in ("", "file:", "file://")} | {
+        TableStorage("a b").base
+    }
     assert bases == {f"{tmp_path}/a b"}
     with pytest.raises(Rejected, match="scheme 'gs' is not served"):
-        Storage("gs://name/t")
+        TableStorage("gs://name/t")

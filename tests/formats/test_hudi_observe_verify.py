@@ -14,7 +14,7 @@ from hudi_templates import PLAN_ID, Templates, data_files, edit_avro, edit_prope
 
 from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
-from lake.ports import Verification
+from lake.ports import TableVerification
 
 pytestmark = pytest.mark.spark
 
@@ -27,7 +27,7 @@ def live_files(base: Path) -> dict[str, int]:
     return {path: on_disk[path] for path in paths}
 
 
-def found(base: Path, **changes: object) -> Verification:
+def found(base: Path, **changes: object) -> TableVerification:
     return FORMAT.verify(ref(base), (), rows=False, **changes)  # type: ignore[arg-type]
 
 
@@ -53,16 +53,16 @@ def test_a_sound_table_shows_no_difference_and_as_many_rows_as_were_written(
 ) -> None:
     base = templates.get(name)
     live = live_files(base)
-    assert FORMAT.verify(ref(base), (), rows=True) == Verification(
+    assert FORMAT.verify(ref(base), (), rows=True) == TableVerification(
         files=len(live), bytes=sum(live.values()), rows=rows, rows_expected=rows
     )
 
 
 def test_superseded_files_waiting_for_the_cleaner_are_no_difference(templates: Templates) -> None:
     base = templates.get("clustered")
-    commit = FORMAT.committed(ref(base), PLAN_ID)
+    commit = FORMAT.find_commit(ref(base), PLAN_ID)
     assert commit is not None
-    assert FORMAT.verify(ref(base), commit.superseded, rows=False) == Verification(
+    assert FORMAT.verify(ref(base), commit.superseded, rows=False) == TableVerification(
         files=2, bytes=sum(o.bytes for o in commit.outputs)
     )
 
@@ -116,7 +116,7 @@ def test_data_files_that_nobody_owns_are_listed_and_those_of_a_pending_write_are
 
 def test_superseded_files_that_are_live_again_are_resurrected(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("clustered", tmp_path / "t")
-    commit = FORMAT.committed(ref(base), PLAN_ID)
+    commit = FORMAT.find_commit(ref(base), PLAN_ID)
     assert commit is not None
     edit_avro(
         timeline_file(base, f"{commit.instant}_*.replacecommit"),
@@ -131,7 +131,7 @@ def test_what_an_undone_commit_replaced_is_rightly_live_and_what_it_wrote_is_uno
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("clustered", tmp_path / "t")
-    commit = FORMAT.committed(ref(base), PLAN_ID)
+    commit = FORMAT.find_commit(ref(base), PLAN_ID)
     assert commit is not None
     for file in (base / ".hoodie/timeline").glob(f"*{commit.instant}*"):
         file.unlink()
@@ -160,13 +160,13 @@ def test_a_table_that_reads_empty_although_its_commits_wrote_files_is_missing_th
 ) -> None:
     base = templates.get("cow")
     files = data_files(base)
-    monkeypatch.setattr("lake.formats.hudi.audit.verify.latest_slices", lambda *_, **__: [])
+    monkeypatch.setattr("lake.formats.hudi.audit.verify.list_latest_slices", lambda *_, **__: [])
     assert found(base).missing == tuple(sorted(files))
 
 
 def test_rows_of_slices_of_logs_only_are_refused_with_a_reason(templates: Templates) -> None:
     base = templates.get("logs_only")
-    assert found(base) == Verification(files=4, bytes=sum(data_files(base).values()))
+    assert found(base) == TableVerification(files=4, bytes=sum(data_files(base).values()))
     with pytest.raises(Rejected, match="2 file groups have log files only"):
         FORMAT.verify(ref(base), (), rows=True)
 

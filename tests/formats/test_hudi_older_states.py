@@ -24,12 +24,12 @@ def since(trips: Table, time: str) -> set[int]:
 
 def save(trips: Table, time: str) -> None:
     with trips.writer() as writer:
-        writer._open().worker.savepoint(time, "somebody", "before an upgrade")
+        writer._open().write_client.savepoint(time, "somebody", "before an upgrade")
 
 
 def restore(trips: Table, time: str) -> None:
     with trips.writer() as writer:
-        writer._open().worker.restoreToSavepoint(time)
+        writer._open().write_client.restoreToSavepoint(time)
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
@@ -83,9 +83,9 @@ def test_files_replaced_after_those_that_a_savepoint_keeps_are_deleted_and_neith
         cleaner.delete(others)
     with pytest.raises(Exception, match=REFUSED):
         as_of(trips, between)
-    assert as_of(trips, trips.timeline().newest) == 180 + 6
+    assert as_of(trips, trips.timeline().newest_commit_time) == 180 + 6
     with trips.writer() as writer:
-        writer._open().worker.deleteSavepoint(saved)
+        writer._open().write_client.deleteSavepoint(saved)
     insert(trips, 6, start=3000, **ARCHIVING)
     found = trips.rows()
     assert len(found) == len({row[2] for row in found}) == 180 + 6 + 12, "no file that the savepoint kept is live again"
@@ -104,21 +104,21 @@ def test_files_wait_as_long_as_the_tables_own_cleaner_promises_states_that_need_
     for version in (4, 5, 6, 7):
         trips.upsert(0, 60, version)
         timeline = trips.timeline()
-        stated = timeline.cleans()[-1][1]["earliestCommitToRetain"]
+        stated = timeline.read_cleans()[-1][1]["earliestCommitToRetain"]
         for instant in timeline.commits:
             if instant.time >= stated:
                 assert as_of(trips, instant.time) == 180
     assert stated > commit.instant
     delete(trips, commit)
     assert not {version.path for version in commit.superseded} & trips.data_files().keys()
-    assert trips.timeline().cleans()[-1][1]["earliestCommitToRetain"] >= stated
+    assert trips.timeline().read_cleans()[-1][1]["earliestCommitToRetain"] >= stated
 
 
 def test_no_writer_that_cleans_is_waited_for_where_none_is_declared(table: NewTable) -> None:
     trips = table()
     trips.upsert(0, 60, 1)
     commit = trips.run(trips.plan(partitions=[ONE]))
-    assert set(FORMAT.superseded_deletable(trips.ref, commit.superseded).values()) == {None}
+    assert set(FORMAT.deletion_blockers(trips.ref, commit.superseded).values()) == {None}
     trips.options = {"hoodie.clean.automatic": "true"}
-    (reason,) = {str(why)[-90:] for why in FORMAT.superseded_deletable(trips.ref, commit.superseded).values()}
+    (reason,) = {str(why)[-90:] for why in FORMAT.deletion_blockers(trips.ref, commit.superseded).values()}
     assert reason.endswith('If no writer cleans this table, set hoodie.clean.automatic = "false" in its write_options')

@@ -12,7 +12,7 @@ from hudi_by_hand import PROPERTIES, T1, T2, T3, T4, ByHand
 
 from lake.errors import Rejected, TableGone
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.model import TableRef
 
 pytestmark = pytest.mark.slow
@@ -53,13 +53,13 @@ def test_a_table_on_hdfs_is_found_listed_and_verified_as_its_local_copy_is(made:
 
 
 def test_what_lakefold_notes_in_a_table_on_hdfs_is_whole_and_does_not_bring_a_dropped_one_back(location: str):
-    storage, note = Storage(location), ".hoodie/.lakefold/deep/note.json"
+    storage, note = TableStorage(location), ".hoodie/.lakefold/deep/note.json"
     storage.write(note, b"{}")
     storage.write(note, b'{"again": 1}')
     storage.touch(note)
     assert (storage.read(note), storage.size(note)) == (b'{"again": 1}', 12)
-    assert storage.names(".hoodie/.lakefold/deep") == ["note.json"]
-    assert storage.shown(note) == f"{location}/{note}"
+    assert storage.list_file_names(".hoodie/.lakefold/deep") == ["note.json"]
+    assert storage.display_path(note) == f"{location}/{note}"
     storage.delete(note)
     storage.delete(note)
     assert not storage.is_file(note)

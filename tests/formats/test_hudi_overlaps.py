@@ -13,8 +13,8 @@ from hudi_tables import rows, write
 from hudi_writing import QUICK_LOCK, ignore, make_table
 
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.read.overlaps import overlaps
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.overlaps import find_overlaps
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, instant_datetime
 
 FIRST, SECOND = "dt=2026-01-01", "dt=2026-01-02"
@@ -35,7 +35,7 @@ def test_a_commit_of_another_writer_between_the_steps_of_a_plan_is_told_and_one_
         rewrite = writer.rewrite(writer.prepare(trips.plan("0198-first", partitions=[FIRST]), 1), ignore)
         assert met(trips) == [], "nothing was committed yet"
         write(rows(spark, 5000, 5002).coalesce(1), trips.base, "bulk_insert", merge_on_read=kind == "mor")
-        between = trips.timeline().newest
+        between = trips.timeline().newest_commit_time
         writer.commit(rewrite)
     write(rows(spark, 6000, 6002).coalesce(1), trips.base, "bulk_insert", merge_on_read=kind == "mor")
     trips.run(trips.plan("0198-second", partitions=[SECOND]))
@@ -88,7 +88,7 @@ class ByHandTimeline:
             os.utime(path)
 
     def found(self) -> list[str]:
-        return [overlap.instant for overlap in overlaps(Timeline(Storage(str(self._base))))]
+        return [overlap.instant for overlap in find_overlaps(Timeline(TableStorage(str(self._base))))]
 
     def _complete(self, begin: str, action: str, end: str, record: dict[str, Any]) -> None:
         self._file(f"{begin}.{action}" if self._layout == 1 else f"{begin}_{end}.{action}", record, end)

@@ -10,8 +10,8 @@ import pytest
 from hudi_by_hand import T1, T2, T3, T4, ByHand, without_java
 
 from lake.errors import Transient
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.plans.last_look import last_look, still, unmoved
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.plans.last_look import check_preconditions, unchanged_instant_check, unmoved_timeline_check
 from lake.formats.hudi.timeline.timeline import Timeline
 
 ROLLBACK = {
@@ -49,7 +49,7 @@ def request_rollback(table: ByHand, target: str) -> None:
 
 
 def timeline(table: ByHand) -> Timeline:
-    return Timeline(Storage(str(table.base)))
+    return Timeline(TableStorage(str(table.base)))
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_an_action_that_excludes_a_commit_is_waited_for(
     pending(table)
     client = without_java(table)
     with pytest.raises(Transient, match=rf"committing waits for the pending .* {T4}, which {why}"):
-        last_look(client, "committing", completes=T3)
+        check_preconditions(client, "committing", completed_instant=T3)
     if withdrawal_goes_on:
-        last_look(client, "withdrawing a plan", withdraws=True)
+        check_preconditions(client, "withdrawing a plan", is_withdrawal=True)
     else:
         with pytest.raises(Transient, match=rf"withdrawing a plan waits for the pending .* {T4}, which {why}"):
-            last_look(client, "withdrawing a plan", withdraws=True)
+            check_preconditions(client, "withdrawing a plan", is_withdrawal=True)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,15 @@ def test_an_action_that_excludes_a_commit_is_waited_for(
 def test_what_takes_nothing_from_a_plan_is_not_waited_for(table: ByHand, pending: Callable[[ByHand], None]) -> None:
     request(table, "deltacommit", T2)
     pending(table)
-    assert last_look(without_java(table), "committing", completes=T3).instants == timeline(table).instants
+    assert (
+        check_preconditions(without_java(table), "committing", completed_instant=T3).instants
+        == timeline(table).instants
+    )
 
 
 def test_what_comes_while_lakefold_asks_whose_the_plan_is_is_looked_at_once_more(table: ByHand) -> None:
     with pytest.raises(Transient, match=r"waits for the pending restore"):
-        last_look(without_java(table), "committing", fence=lambda: request(table, "restore"))
+        check_preconditions(without_java(table), "committing", fence=lambda: request(table, "restore"))
 
 
 def test_a_table_whose_timeline_never_stands_still_is_tried_again_later(table: ByHand) -> None:
@@ -104,12 +107,12 @@ def test_a_table_whose_timeline_never_stands_still_is_tried_again_later(table: B
         request(table, "deltacommit", str(next(times)))
 
     with pytest.raises(Transient, match="timeline moved 5 times while committing"):
-        last_look(without_java(table), "committing", fence=write)
+        check_preconditions(without_java(table), "committing", fence=write)
 
 
 def test_nothing_is_done_by_a_timeline_on_which_something_completed_or_was_scheduled_since(table: ByHand) -> None:
     seen = timeline(table)
-    check = unmoved(without_java(table), seen, "cleaning")
+    check = unmoved_timeline_check(without_java(table), seen, "cleaning")
     request(table, "deltacommit", T2)
     check(timeline(table))
     table.request_compaction(T3, table.base_file(T1), [])
@@ -124,7 +127,7 @@ def test_nothing_is_withdrawn_that_is_not_as_it_was_seen(table: ByHand) -> None:
     table.request_compaction(T3, table.base_file(T1), [])
     instant = timeline(table).find(T3)
     assert instant is not None
-    check = still(without_java(table), instant, "withdrawing a plan")
+    check = unchanged_instant_check(without_java(table), instant, "withdrawing a plan")
     check(timeline(table))
     inflight = table.base / f".hoodie/{T3}.compaction.inflight"
     inflight.touch()

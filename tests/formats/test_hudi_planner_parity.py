@@ -18,7 +18,7 @@ from hudi_templates import ref
 from kept_tables import kept
 from support import SOAK, record_figure
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.format import HudiFormat
 from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
 from lake.model import Snapshot
@@ -138,7 +138,7 @@ def schedule(spark: Any, base: Path, settings: Settings) -> list[Group]:
     for key, value in options.items():  # the procedure's own options can hold neither a comma nor an equals sign
         session.conf.set(key, value)
     session.sql(f"CALL run_clustering(path => '{base}', op => 'schedule')").collect()
-    timeline = Timeline(Storage(str(base)))
+    timeline = Timeline(TableStorage(str(base)))
     made: list[Group] = []
     for _, plan in timeline.pending_plans():
         for group in plan["clusteringPlan"]["inputGroups"]:

@@ -9,7 +9,7 @@ import pytest
 from databases import store_at
 from hudi_writing import FORMAT, QUICK_LOCK, Table, make_table
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from executors.run import run_plan
 
 pytestmark = pytest.mark.spark
@@ -21,11 +21,11 @@ def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ
     store = store_at(tmp_path)
     trips = make_table(spark, tmp_path)
     rows, other_rows = trips.rows(), trips.other_rows()
-    store.register(trips.ref, "compact")
+    store.register_table(trips.ref, "compact")
     plan = trips.plan()
     store.add_plan(plan, request_id=None, actor="test", estimate={})
     shared = Table(spark, trips.base, QUICK_LOCK)
-    store.register(shared.ref, "compact")
+    store.register_table(shared.ref, "compact")
     lock = Path(trips.base) / ".hoodie" / "lock" / "lock"
     lock.parent.mkdir(exist_ok=True)
     lock.write_text("a writer of another host has it")
@@ -34,7 +34,7 @@ def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ
     assert claim is not None
     assert claim.plan.table == shared.ref
     outcome = run_plan(claim, format=FORMAT, store=store, spark=lambda: spark, heartbeat=timedelta(seconds=5))
-    assert outcome.result is Result.REQUEUED, outcome
+    assert outcome.result is RunResult.REQUEUED, outcome
     assert "lock" in (outcome.error or "")
     assert lock.read_text() == "a writer of another host has it"
     assert (trips.rows(), trips.other_rows()) == (rows, other_rows)

@@ -21,7 +21,7 @@ UNDONE = "is not among the table's commits: rolled back, restored away, or of a 
 
 def undone(trips: Table, commit: Commit) -> bool:
     """Whether all that a commit superseded is closed because the table does not know the commit."""
-    closed = FORMAT.superseded_closed(trips.ref, commit.superseded)
+    closed = FORMAT.obsolete_deletions(trips.ref, commit.superseded)
     reason = f"instant {commit.instant} that replaced it {UNDONE}"
     return closed == dict.fromkeys(range(len(commit.superseded)), reason)
 
@@ -29,18 +29,18 @@ def undone(trips: Table, commit: Commit) -> bool:
 def restore(trips: Table) -> None:
     (time,) = trips.timeline().savepoints()
     with trips.writer() as writer:
-        writer._open().worker.restoreToSavepoint(time)
+        writer._open().write_client.restoreToSavepoint(time)
 
 
 def sweep(trips: Table) -> None:
     """Hudi takes a completed clustering back to requested; the sweep withdraws what ended plans left."""
     with trips.writer() as writer:
-        assert writer.discard("0198-plan", None) == 1
+        assert writer.withdraw("0198-plan", None) == 1
 
 
 def save(trips: Table) -> None:
     with trips.writer() as writer:
-        writer._open().worker.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("somebody", "before an upgrade")
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
@@ -56,12 +56,12 @@ def test_c4_what_a_restore_undid_is_closed_and_verify_calls_nothing_resurrected(
     found = FORMAT.verify(trips.ref, commit.superseded, rows=True)
     assert (found.missing, found.wrong_size, found.resurrected, found.unowned) == ((), (), (), ())
     assert found.rows == found.rows_expected == 180
-    assert FORMAT.resurrected(trips.ref) == []
+    assert FORMAT.find_resurrected(trips.ref) == []
     assert undone(trips, commit)
     sweep(trips)
     again = trips.run(trips.plan("0198-again"))
     assert undone(trips, commit), "files that were replaced a second time wait for the second commit"
-    assert FORMAT.superseded_closed(trips.ref, again.superseded) == {}
+    assert FORMAT.obsolete_deletions(trips.ref, again.superseded) == {}
     assert trips.rows() == before
 
 
@@ -69,7 +69,7 @@ def test_c5_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archivi
     trips = table()
     commit = trips.run(trips.plan())
     with trips.writer() as writer:
-        assert writer._open().worker.rollback(commit.instant)
+        assert writer._open().write_client.rollback(commit.instant)
     sweep(trips)
     done = trips.run(trips.plan("0198-again", partitions=["dt=2026-01-01"]))
     insert(trips, 1)
@@ -92,7 +92,7 @@ def test_c5_no_file_of_a_table_made_anew_is_taken_for_an_old_one_of_the_same_nam
     copy(backup, Path(trips.base))
     assert {version.path for version in commit.superseded} <= set(trips.data_files())
     assert FORMAT.verify(trips.ref, commit.superseded, rows=False).resurrected == ()
-    assert None not in FORMAT.superseded_deletable(trips.ref, commit.superseded).values()
+    assert None not in FORMAT.deletion_blockers(trips.ref, commit.superseded).values()
     assert undone(trips, commit)
     assert trips.rows() == before
 
@@ -101,7 +101,7 @@ def test_c5_what_is_written_for_a_table_that_is_made_anew_meanwhile_is_not_read_
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = table()
-    base, force = Path(trips.base), execute._force
+    base, force = Path(trips.base), execute._run_write
     plan = trips.plan()
 
     def as_on_an_object_store(client: HudiClient, java: Any) -> list[Any]:
@@ -116,7 +116,7 @@ def test_c5_what_is_written_for_a_table_that_is_made_anew_meanwhile_is_not_read_
             (base / path).write_bytes(content)
         return stats
 
-    monkeypatch.setattr(execute, "_force", as_on_an_object_store)
+    monkeypatch.setattr(execute, "_run_write", as_on_an_object_store)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         with pytest.raises(Conflict, match="what was begun here is no longer pending"):
@@ -130,8 +130,8 @@ def test_c4_what_the_tables_own_cleaner_deleted_is_closed_as_gone(table: NewTabl
     commit = trips.run(trips.plan())
     cleaning = {"hoodie.clean.automatic": "true", "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}
     write(rows(trips.spark, 1000, 1002).coalesce(1), trips.base, "insert", options=cleaning)
-    ((clean, _),) = trips.timeline().cleans()
-    closed = FORMAT.superseded_closed(trips.ref, commit.superseded)
+    ((clean, _),) = trips.timeline().read_cleans()
+    closed = FORMAT.obsolete_deletions(trips.ref, commit.superseded)
     assert set(closed) == set(range(len(commit.superseded)))
     assert set(closed.values()) == {f"deleted by the table's own clean {clean.time}"}
     assert len(trips.rows()) == 182

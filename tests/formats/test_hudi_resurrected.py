@@ -7,7 +7,7 @@ import pytest
 from hudi_tables import run_service
 from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, insert
 
-from lake.formats.hudi.plans.clean_start import CleanStart
+from lake.formats.hudi.plans.clean_start import CleanBounds
 from lake.formats.hudi.plans.cleaning import publish_clean
 from lake.optional import Resurrected
 from lake.plan import Commit
@@ -23,10 +23,10 @@ def resurrect(trips: Table) -> Commit:
     with trips.writer() as writer:  # a clean that, as others write it, says that nothing replaced is left
         client = writer._open()
         with client.locked("a test"):
-            timeline, instant = client.timeline(), client.new_instant()
-            start = CleanStart(earliest="", commit=timeline.newest)
+            timeline, instant = client.read_timeline(), client.new_instant()
+            start = CleanBounds(earliest_retained="", newest_commit=timeline.newest_commit_time)
             publish_clean(client, timeline, instant, {ONE: [v.path for v in first.superseded]}, start)
-            client.worker.clean(False)
+            client.write_client.clean(False)
     insert(trips, 6, **ARCHIVING)
     assert trips.timeline().find(second.instant) is None, "the archiver has been at work"
     return second
@@ -34,7 +34,7 @@ def resurrect(trips: Table) -> Commit:
 
 def take_out(trips: Table) -> list[Resurrected]:
     with trips.writer() as writer:
-        return list(writer.take_out())
+        return list(writer.remove_resurrected())
 
 
 def count_of_both(trips: Table) -> int:
@@ -51,7 +51,7 @@ def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: N
     second = resurrect(trips)
     assert count_of_both(trips) == 180 + 12 + 90
     inputs = {version.path for version in second.superseded}
-    found = FORMAT.resurrected(trips.ref)
+    found = FORMAT.find_resurrected(trips.ref)
     assert {path for group in found for path in group.files} == inputs
     assert {(group.instant, group.refusal) for group in found} == {(second.instant, None)}
     assert sum(group.rows or 0 for group in found) == 90
@@ -60,7 +60,7 @@ def test_f1_groups_that_are_live_again_are_found_and_taken_out_for_good(table: N
     assert not inputs & set(trips.data_files())
     assert count_of_both(trips) == 180 + 12
     assert {row[2] for row in trips.rows()} >= before
-    assert (FORMAT.resurrected(trips.ref), take_out(trips)) == ([], [])
+    assert (FORMAT.find_resurrected(trips.ref), take_out(trips)) == ([], [])
     insert(trips, 4, start=3000, **ARCHIVING)
     assert count_of_both(trips) == 180 + 12 + 8
     assert FORMAT.verify(trips.ref, (), rows=True).resurrected == ()
@@ -72,7 +72,7 @@ def test_f1_a_group_that_a_writer_has_written_to_since_is_left_alone_and_named(t
     one = min(version.path for version in second.superseded)
     key = next(row[2] for row in trips.rows() if row[3] == TWO)
     trips.upsert(int(str(key)), int(str(key)) + 1, 9)
-    found = {group.file_id: group for group in FORMAT.resurrected(trips.ref)}
+    found = {group.file_id: group for group in FORMAT.find_resurrected(trips.ref)}
     touched = [group for group in found.values() if group.refusal]
     assert touched, one
     assert all("wrote into it after" in str(group.refusal) for group in touched)
@@ -89,7 +89,7 @@ def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> N
     inputs = {version.path for version in resurrect(trips).superseded}
 
     def refused() -> set[str]:
-        found = FORMAT.resurrected(trips.ref)
+        found = FORMAT.find_resurrected(trips.ref)
         assert {path for group in found for path in group.files} == inputs
         assert take_out(trips) == []
         return {str(group.refusal) for group in found}
@@ -100,6 +100,6 @@ def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> N
     for file in (Path(trips.base) / ".hoodie/timeline").glob(f"*{pending.time}*"):
         file.unlink()
     with trips.writer() as writer:
-        writer._open().worker.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("somebody", "before an upgrade")
     (saved,) = trips.timeline().savepoints()
     assert refused() == {f"kept by savepoint {saved}; delete that first"}

@@ -9,7 +9,7 @@ import pytest
 from hudi_by_hand import T1, T2, T3, T4, T5, ByHand
 
 from lake.formats.hudi.audit.resurrected import find_resurrected
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.optional import Resurrected
@@ -40,7 +40,7 @@ class Archived:
         return (entry for entry in self.instants if entry.action in actions)
 
     def found(self) -> Resurrected:
-        storage = Storage(str(self.table.base))
+        storage = TableStorage(str(self.table.base))
         (group,) = find_resurrected(storage, Timeline(storage))
         return group
 

@@ -10,10 +10,10 @@ from hudi_tables import rows, write
 from hudi_writing import FORMAT, Table, ignore, make_table
 from s3_server import S3Server, policy
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from lake.errors import Conflict
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS
-from lake.plan import ReceiptLevel
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
+from lake.plan import VerificationLevel
 
 pytestmark = pytest.mark.spark
 
@@ -63,15 +63,15 @@ def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
     looked = FORMAT.snapshot(table.ref, [partition, "nowhere"]).slices.to_pylist()
     assert looked == [row for row in whole if row["partition"] == partition] != whole
     files, rows_before, others_before = table.data_files(), table.rows(), table.other_rows()
-    plan = table.compaction() if merge_on_read else table.plan(receipt=ReceiptLevel.HASH)
+    plan = table.compaction() if merge_on_read else table.plan(receipt=VerificationLevel.HASH)
     with table.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        prove(rewrite, writer=writer)
+        verify_rewrite(rewrite, writer=writer)
         commit = writer.commit(rewrite)
         assert "not read in batches" not in caplog.text
         assert (table.rows(), table.other_rows()) == (rows_before, others_before)
         assert {version.path: version.bytes for version in commit.superseded} == files
-        assert FORMAT.committed(table.ref, plan.plan_id) is not None
+        assert FORMAT.find_commit(table.ref, plan.plan_id) is not None
         assert writer.delete(commit.superseded).bytes_freed == sum(files.values())
     assert table.data_files() == {output.path: output.bytes for output in commit.outputs}
     assert (table.rows(), table.other_rows()) == (rows_before, others_before)
@@ -91,11 +91,11 @@ def test_a_writer_that_was_faster_on_s3_keeps_its_rows_and_the_copied_files_go(c
         assert prepared.notes == ("engine stitch: as set",)
         rewrite = writer.rewrite(prepared, ignore)
         # As a writer calls the table that takes its location from Glue.
-        Table(spark, str(copied.base).replace("s3a:", "s3:")).upsert(0, 30, 9, **WRITER_WINS)
+        Table(spark, str(copied.base).replace("s3a:", "s3:")).upsert(0, 30, 9, **WRITER_WINS_OPTIONS)
         rows_now, files = copied.rows(), copied.data_files()
         with pytest.raises(Conflict, match=r"has base file .* now, the plan names"):
             writer.commit(rewrite)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
     outputs = {output.path for output in rewrite.outputs}
     assert outputs < set(files)
     assert set(copied.data_files()) == set(files) - outputs

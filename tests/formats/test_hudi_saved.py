@@ -17,14 +17,14 @@ BEYOND = ARCHIVED | {"hoodie.archive.beyond.savepoint": "true"}
 def save(trips: Table) -> str:
     """Save the newest commit; its time."""
     with trips.writer() as writer:
-        writer._open().worker.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("somebody", "before an upgrade")
     (time,) = trips.timeline().savepoints()
     return time
 
 
 def release(trips: Table, time: str) -> None:
     with trips.writer() as writer:
-        writer._open().worker.deleteSavepoint(time)
+        writer._open().write_client.deleteSavepoint(time)
 
 
 def healthy(trips: Table) -> Plan:

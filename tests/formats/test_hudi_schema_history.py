@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.timeline.records import is_whole
-from lake.formats.hudi.timeline.schema_history import DIRECTORY, misleading_names
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.timeline.records import is_intact_log
+from lake.formats.hudi.timeline.schema_history import DIRECTORY, find_misleading_columns
 
 
 def _found(base: Path, *schemas: list[Any]) -> list[str]:
@@ -24,7 +24,7 @@ def _found(base: Path, *schemas: list[Any]) -> list[str]:
         json.dumps({"schemas": versions[::-1]})
     )
     (base / DIRECTORY / "20260101000000005.schemacommit.inflight").touch()
-    return list(misleading_names(Storage(str(base))))
+    return list(find_misleading_columns(TableStorage(str(base))))
 
 
 def _field(number: int, name: str, kind: Any = "int") -> dict[str, Any]:
@@ -32,7 +32,7 @@ def _field(number: int, name: str, kind: Any = "int") -> dict[str, Any]:
 
 
 def test_a_table_without_a_history_has_no_misleading_names(tmp_path: Path) -> None:
-    assert list(misleading_names(Storage(str(tmp_path)))) == []
+    assert list(find_misleading_columns(TableStorage(str(tmp_path)))) == []
 
 
 def test_columns_added_dropped_and_widened_keep_their_names(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def _block(content: bytes) -> bytes:
     ],
 )
 def test_a_log_file_is_whole_where_every_byte_belongs_to_a_whole_block(file: bytes, whole: bool) -> None:
-    assert is_whole(io.BytesIO(file), len(file)) is whole
+    assert is_intact_log(io.BytesIO(file), len(file)) is whole

@@ -10,7 +10,7 @@ from hudi_tables import FS_LOCK
 from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi.plans.clean_start import CleanStart
+from lake.formats.hudi.plans.clean_start import CleanBounds
 from lake.formats.hudi.plans.cleaning import publish_clean
 from lake.formats.hudi.timeline.timeline import Timeline
 
@@ -59,9 +59,9 @@ def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_w
         client = writer._open()
         with client.locked("a test"):
             timeline, instant = Timeline(client.storage), client.new_instant()
-            start = CleanStart(earliest="", commit=timeline.newest)
+            start = CleanBounds(earliest_retained="", newest_commit=timeline.newest_commit_time)
             publish_clean(client, timeline, instant, {ONE: [v.path for v in first.superseded]}, start)
-            client.worker.clean(False)
+            client.write_client.clean(False)
     assert any("archived" in line for line in maintain(trips, "archive", retained=retained))
     assert first.instant not in active(trips)
     assert second.instant in active(trips), "archived, its replaced files would be live again"
@@ -82,7 +82,7 @@ def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_w
     assert "archived" in archived
     assert not kept & set(trips.data_files())
     assert trips.rows() == rows
-    found = FORMAT.committed(trips.ref, "0198-second")
+    found = FORMAT.find_commit(trips.ref, "0198-second")
     assert found is not None
     assert (found.instant, found.instant in active(trips)) == (second.instant, False)
 
@@ -93,7 +93,7 @@ def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_w
 def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(table: NewTable) -> None:
     trips = table()
     with trips.writer() as writer:
-        writer._open().worker.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("somebody", "before an upgrade")
     (saved,) = trips.timeline().savepoints().values()
     time = next(iter(trips.timeline().savepoints()))
     commit = trips.run(trips.plan())
@@ -103,7 +103,7 @@ def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(tabl
     maintain(trips, "clean", "archive")
     assert saved <= set(trips.data_files())
     assert time in active(trips)
-    reasons = FORMAT.superseded_deletable(trips.ref, commit.superseded)
+    reasons = FORMAT.deletion_blockers(trips.ref, commit.superseded)
     assert {path for path, reason in reasons.items() if reason == f"kept by savepoint {time}"} == saved
     with trips.writer() as writer, pytest.raises(Conflict, match="kept by savepoint"):
         writer.delete(commit.superseded)
@@ -115,7 +115,7 @@ def test_savepoints_outlive_the_clean_of_a_partition_that_was_deleted(table: New
     trips = table(**{"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "1"})
     rows, other = trips.rows(), trips.other_rows()
     with trips.writer() as writer:
-        writer._open().worker.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("somebody", "before an upgrade")
     ((time, saved),) = trips.timeline().savepoints().items()
     to_delete = {
         "hoodie.datasource.write.operation": "delete_partition",
@@ -126,7 +126,7 @@ def test_savepoints_outlive_the_clean_of_a_partition_that_was_deleted(table: New
     maintain(trips, "clean")
     assert saved <= set(trips.data_files())
     with trips.writer() as writer:
-        writer._open().worker.restoreToSavepoint(time)
+        writer._open().write_client.restoreToSavepoint(time)
     assert (trips.rows(), trips.other_rows()) == (rows, other)
 
 
@@ -149,10 +149,10 @@ def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heart
     trips = table(**FS_LOCK)
     rows = trips.rows()
     begun(trips)
-    (entry,) = FORMAT.unfinished(trips.ref)
-    assert (entry.action, entry.dead) == ("commit", True)
+    (entry,) = FORMAT.pending_actions(trips.ref)
+    assert (entry.action, entry.is_abandoned) == ("commit", True)
     assert roll_back(trips, DEAD) == f"commit {DEAD} is rolled back: what was written of it is deleted"
-    assert FORMAT.unfinished(trips.ref) == []
+    assert FORMAT.pending_actions(trips.ref) == []
     begun(trips)
     assert maintain(trips, "rollback") == [f"rolled back {DEAD}, whose writers died"]
     begun(trips)
@@ -181,7 +181,7 @@ def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) 
     begun(trips)
     (line,) = maintain(trips, "rollback")
     assert "only writers with concurrency" in line, "a single writer has no heartbeat"
-    assert [entry.instant for entry in FORMAT.unfinished(trips.ref)] == [DEAD]
+    assert [entry.instant for entry in FORMAT.pending_actions(trips.ref)] == [DEAD]
     roll_back(trips, DEAD)
     plan = trips.plan("0198-ours")
     with trips.writer() as writer:
@@ -189,5 +189,5 @@ def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) 
         writer.rewrite(prepared, ignore)
         with pytest.raises(Conflict, match="of plan 0198-ours may be in the hands of another lakefold: process"):
             writer.roll_back(prepared.instant)
-        writer.discard(plan.plan_id, None)
+        writer.withdraw(plan.plan_id, None)
     assert trips.rows() == rows

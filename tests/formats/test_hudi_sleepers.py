@@ -13,8 +13,8 @@ from hudi_writing import FORMAT, Table
 from kept_tables import small_table
 from uuid_utils import uuid7
 
-from executors.rescue import sweep
-from lake.formats.hudi.pending.late_files import path_of
+from executors.rescue import sweep_table
+from lake.formats.hudi.pending.late_files import record_path
 from service.store import Store
 
 pytestmark = pytest.mark.spark
@@ -28,7 +28,7 @@ def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is
     trips = Table(spark, copy(small_table(spark), tmp_path / "lake" / "trips"))
     before = trips.rows(), trips.other_rows()
     plan = trips.plan(str(uuid7()))
-    store.register(plan.table, "compact")
+    store.register_table(plan.table, "compact")
     store.add_plan(plan, request_id=None, actor="test", estimate={})
     claim = store.claim("first")
     assert claim is not None
@@ -41,7 +41,7 @@ def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is
     other.stop_when(about_to_write)
     (asleep,) = trips.timeline().pending
     with trips.writer() as writer:
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
         assert trips.files_of(asleep.time) == set()
         if then == "completed":
             writer.commit(writer.rewrite(writer.prepare(plan, 2), lambda progress: None))
@@ -52,13 +52,13 @@ def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is
     other.end()
     (unowned,) = {FORMAT.verify(trips.ref, (), rows=False).unowned}
     assert set(unowned) == trips.files_of(asleep.time) != set()
-    sweep(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
+    sweep_table(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
     assert trips.files_of(asleep.time) == set()
-    found = FORMAT.verify(trips.ref, [due.version for due in store.superseded(trips.ref)], rows=True)
+    found = FORMAT.verify(trips.ref, [due.version for due in store.awaiting_deletion(trips.ref)], rows=True)
     assert (found.unowned, found.missing, found.resurrected, found.rows) == ((), (), (), len(before[0]))
     assert trips.temporary() == []
     assert (trips.rows(), trips.other_rows()) == before
-    assert not list(FORMAT.late_files(trips.ref))
+    assert not list(FORMAT.instants_with_stragglers(trips.ref))
 
 
 def wait_for_files(trips: Table, instant: str, seconds: float = 60) -> None:
@@ -79,11 +79,11 @@ def test_a_file_that_a_task_writes_under_a_committed_instant_doubles_its_rows_un
     trips = Table(spark, copy(small_table(spark), tmp_path / "lake" / "trips"))
     before = trips.rows(), trips.other_rows()
     commit = trips.run(trips.plan(str(uuid7())))
-    assert (Path(trips.base) / path_of(commit.instant)).exists()
+    assert (Path(trips.base) / record_path(commit.instant)).exists()
     one = Path(trips.base) / commit.outputs[0].path
     shutil.copy(one, one.with_name("0" * 8 + one.name[8:]))
     assert len(trips.rows()) > len(before[0])
     for _ in range(2):
-        sweep(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
+        sweep_table(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
         assert (trips.rows(), trips.other_rows()) == before
     assert trips.files_of(commit.instant) == {output.path for output in commit.outputs}

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from hudi_writing import FORMAT, NewTable, ignore
 
-from executors.receipt import prove
+from executors.receipt import verify_rewrite
 from lake.errors import Conflict, Integrity
-from lake.plan import ReceiptLevel
+from lake.plan import VerificationLevel
 
 pytestmark = pytest.mark.spark
 
@@ -30,7 +30,7 @@ def test_a_truncated_input_is_named_and_quarantined_and_the_other_groups_commit(
         (left_out,) = caught.value.args[1]
         assert (left_out.group, left_out.quarantine) == (0, (victim,))
         assert victim in left_out.reason
-        assert writer.discard(plan.plan_id, [prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
     assert trips.files_of(prepared.instant) == set()
     commit = trips.run(trips.plan("second", partitions=[plan.groups[1].partition]))
     assert {output.partition for output in commit.outputs} == {plan.groups[1].partition}
@@ -51,7 +51,7 @@ def test_a_damaged_page_in_the_middle_of_an_input_is_found_by_reading_it(table: 
         with pytest.raises(Conflict) as caught:
             writer.rewrite(writer.prepare(plan, 1), ignore)
         assert [left.quarantine for left in caught.value.args[1]] == [(victim,)]
-        writer.discard(plan.plan_id, None)
+        writer.withdraw(plan.plan_id, None)
 
 
 def test_an_input_deleted_underneath_is_named_but_not_quarantined(table: NewTable) -> None:
@@ -66,7 +66,7 @@ def test_an_input_deleted_underneath_is_named_but_not_quarantined(table: NewTabl
             writer.rewrite(prepared, ignore)
         (left_out,) = caught.value.args[1]
         assert (left_out.group, left_out.quarantine) == (1, ())
-        assert writer.discard(plan.plan_id, [prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
 
 
 def _change_one_value(path: Path, column: str) -> None:
@@ -98,7 +98,7 @@ def test_a_defect_in_a_new_file_is_caught_by_the_hash_before_the_commit(
 ) -> None:
     trips = table()
     rows = trips.rows()
-    plan = trips.plan(partitions=["dt=2026-01-01"], receipt=ReceiptLevel.HASH, engine=engine)
+    plan = trips.plan(partitions=["dt=2026-01-01"], receipt=VerificationLevel.HASH, engine=engine)
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         path = trips.base / rewrite.outputs[0].path
@@ -107,10 +107,10 @@ def test_a_defect_in_a_new_file_is_caught_by_the_hash_before_the_commit(
         else:
             _null_flipped(path)
         with pytest.raises(Integrity, match="hash of" if defect == "value" else "values moved between rows|hash of"):
-            prove(rewrite, writer=writer)
+            verify_rewrite(rewrite, writer=writer)
         assert trips.rows() == rows
-        assert FORMAT.committed(trips.ref, plan.plan_id) is None
-        assert writer.discard(plan.plan_id, None) == 1
+        assert FORMAT.find_commit(trips.ref, plan.plan_id) is None
+        assert writer.withdraw(plan.plan_id, None) == 1
     assert trips.rows() == rows
 
 

@@ -22,14 +22,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def begin_to_unwrite(client: HudiClient) -> Callable[[], None]:
     """Schedule the rollback of the newest write and take that from the timeline, as Hudi does; what ends it."""
     create = client.jvm.org.apache.hudi.table.HoodieSparkTable.create
-    table = create(client.worker_config, client.context)
+    table = create(client.write_config, client.context)
     written = table.getCompletedCommitsTimeline().lastInstant().get()
     time = client.new_instant()
     assert table.scheduleRollback(client.context, time, written, False, True, False).isPresent()
     inflight = client.meta.reloadActiveTimeline().revertToInflight(written)
 
     def end() -> None:
-        create(client.worker_config, client.context).rollback(client.context, time, inflight, True, False)
+        create(client.write_config, client.context).rollback(client.context, time, inflight, True, False)
 
     return end
 
@@ -53,7 +53,7 @@ def test_no_compaction_is_committed_with_rows_that_an_owner_is_taking_back(table
 
 def restore_begun(client: HudiClient, saved: str) -> Callable[[], None]:
     """Load an owner's table as Hudi's restore does before it waits for the table's lock; what does the rest."""
-    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
     table.getActiveTimeline()
 
     def end() -> None:
@@ -89,10 +89,10 @@ def test_a_table_is_refused_whose_restore_left_a_rewrite_that_completed_while_it
     with trips.writer() as cleaner, pytest.raises(Rejected, match=refused):
         cleaner.delete(commit.superseded)
     with trips.writer() as owner:
-        owner._open().worker.rollback(commit.instant)
+        owner._open().write_client.rollback(commit.instant)
     assert trips.rows() == before
     with trips.writer() as sweeper:
-        sweeper.discard(plan.plan_id, None)  # of a clustering the request is there again
+        sweeper.withdraw(plan.plan_id, None)  # of a clustering the request is there again
     assert not trips.timeline().pending
     trips.run(trips.plan("0198-after"))
     assert trips.rows() == before
@@ -113,5 +113,5 @@ def test_no_compaction_is_committed_that_lacks_a_log_which_counts_as_older_than_
         rewrite = writer.rewrite(prepared, ignore)
         with pytest.raises(Conflict, match=f"not in compaction {prepared.instant} and was completed at {earlier}"):
             writer.commit(rewrite)
-        writer.discard("0198-compaction", None)
+        writer.withdraw("0198-compaction", None)
     assert trips.rows() == rows

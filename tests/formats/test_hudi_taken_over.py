@@ -15,8 +15,8 @@ from hudi_writing import ARCHIVING, FORMAT, LOCK, Table, ignore, insert, make_ta
 
 from lake.errors import Conflict, LakefoldError, Transient
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.pending.late_files import find_late
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.late_files import find_instants_with_late_files
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import write_stats
 
@@ -56,13 +56,13 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = trips.rows(), trips.other_rows()
-    force: Callable[..., Any] = execute._force
+    force: Callable[..., Any] = execute._run_write
 
     def late(*arguments: Any) -> Any:
         execute_pending(trips)  # between the beginning of our job and its first file
         return force(*arguments)
 
-    monkeypatch.setattr(execute, "_force", late)
+    monkeypatch.setattr(execute, "_run_write", late)
     plan = trips.plan()
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
@@ -71,7 +71,7 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
     check(trips, prepared.instant, before)
     assert isinstance(refused.value, Conflict)
     assert f"another process took over {prepared.instant}" in str(refused.value)
-    commit = FORMAT.committed(trips.ref, plan.plan_id)
+    commit = FORMAT.find_commit(trips.ref, plan.plan_id)
     assert commit is not None
     assert {output.path for output in commit.outputs} == trips.files_of(prepared.instant)
 
@@ -82,7 +82,7 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
 def test_plus_of_a_commit_of_others_that_is_archived_when_our_job_ends_no_file_is_deleted(
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    force: Callable[..., Any] = execute._force
+    force: Callable[..., Any] = execute._run_write
     plan = trips.plan()
     committed: set[str] = set()
 
@@ -94,7 +94,7 @@ def test_plus_of_a_commit_of_others_that_is_archived_when_our_job_ends_no_file_i
         return force(*arguments)
 
     before = trips.rows()
-    monkeypatch.setattr(execute, "_force", late)
+    monkeypatch.setattr(execute, "_run_write", late)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         with pytest.raises(Conflict, match=f"another process took over {prepared.instant}"):
@@ -110,17 +110,17 @@ def test_plus_files_written_while_an_inline_clustering_executes_our_instant_do_n
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = trips.rows(), trips.other_rows()
-    force: Callable[..., Any] = execute._force
+    force: Callable[..., Any] = execute._run_write
     with ThreadPoolExecutor() as pool, trips.writer() as writer:
         others = []
 
         def meanwhile(client: HudiClient, java: Any) -> Any:
             others.append(pool.submit(execute_pending, trips))
-            while not client.has_lost(prepared.instant):
+            while not client.is_taken_over(prepared.instant):
                 time.sleep(0.05)
             return force(client, java)
 
-        monkeypatch.setattr(execute, "_force", meanwhile)
+        monkeypatch.setattr(execute, "_run_write", meanwhile)
         prepared = writer.prepare(trips.plan(), 1)
         with pytest.raises(Conflict, match=f"another process took over {prepared.instant}"):
             writer.rewrite(prepared, ignore)
@@ -147,7 +147,7 @@ def test_plus_room_is_made_only_of_what_is_still_ours(trips: Table, monkeypatch:
         execute_pending(trips)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(execute, "_force", full)
+    monkeypatch.setattr(execute, "_run_write", full)
     with trips.writer() as writer:
         prepared = writer.prepare(trips.plan(), 1)
         with pytest.raises(LakefoldError) as refused:
@@ -170,7 +170,7 @@ def test_plus_nothing_is_deleted_while_nobody_can_say_what_the_other_commit_name
         (Path(trips.base) / trips.timeline().directory / str(found.completed_file)).write_bytes(b"")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(execute, "_force", full)
+    monkeypatch.setattr(execute, "_run_write", full)
     with trips.writer() as writer:
         prepared = writer.prepare(trips.plan(), 1)
         with pytest.raises(Transient, match="is empty"):
@@ -183,7 +183,7 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = trips.rows(), trips.other_rows()
-    force: Callable[..., Any] = execute._force
+    force: Callable[..., Any] = execute._run_write
 
     def taken_over(*arguments: Any) -> Any:
         stats = force(*arguments)
@@ -192,8 +192,8 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
         (Path(trips.base) / trips.timeline().directory / str(found.inflight_file)).touch()
         return stats
 
-    monkeypatch.setattr(execute, "_force", taken_over)
-    monkeypatch.setattr(execute, "OTHERS_WAIT", timedelta())
+    monkeypatch.setattr(execute, "_run_write", taken_over)
+    monkeypatch.setattr(execute, "FOREIGN_COMMIT_TIMEOUT", timedelta())
     plan = trips.plan()
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
@@ -201,12 +201,12 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
             writer.rewrite(prepared, ignore)
         written = trips.files_of(prepared.instant)
         assert written
-        assert writer.discard(plan.plan_id, None) == 0
+        assert writer.withdraw(plan.plan_id, None) == 0
     with trips.writer() as writer:
-        assert writer.discard(plan.plan_id, None) == 0, "nor by anybody else"
+        assert writer.withdraw(plan.plan_id, None) == 0, "nor by anybody else"
         assert trips.files_of(prepared.instant) == written
         silent(trips, prepared.instant)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
     assert not trips.files_of(prepared.instant)
     assert (trips.rows(), trips.other_rows()) == before
 
@@ -216,15 +216,15 @@ def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_co
     plan = trips.plan()
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-    HudiClient(trips.ref, trips.spark).worker.cluster(prepared.instant, False)  # begun, as inline clustering does
+    HudiClient(trips.ref, trips.spark).write_client.cluster(prepared.instant, False)  # begun, as inline clustering does
     with trips.writer() as sweep:
-        assert sweep.discard(plan.plan_id, [prepared.instant]) == 0
+        assert sweep.withdraw(plan.plan_id, [prepared.instant]) == 0
         with pytest.raises(Conflict, match="may be in the hands of another"):
             sweep.roll_back(prepared.instant)
-    assert [entry.alive for entry in FORMAT.unfinished(trips.ref)] == [True]
+    assert [entry.is_alive for entry in FORMAT.pending_actions(trips.ref)] == [True]
     execute_pending(trips)
     check(trips, prepared.instant, before)
-    commit = FORMAT.committed(trips.ref, plan.plan_id)
+    commit = FORMAT.find_commit(trips.ref, plan.plan_id)
     assert commit is not None
     assert commit.instant == prepared.instant
 
@@ -266,7 +266,7 @@ def test_plus_a_writer_that_waits_for_the_lock_to_take_a_plan_back_does_not_take
         assert "Error rolling back using marker files" in str(others[0].exception())
     assert (trips.rows(), trips.other_rows()) == before
     FORMAT.check(trips.ref)
-    assert find_late(Storage(str(trips.base)), trips.timeline()) == []
+    assert find_instants_with_late_files(TableStorage(str(trips.base)), trips.timeline()) == []
     insert(trips, 6, **ARCHIVING | METADATA | {"hoodie.clean.automatic": "true"})
     assert trips.timeline().find(commit.instant) is None, "the archiver has been at work"
     assert trips.temporary() == []
@@ -279,11 +279,11 @@ def test_plus_an_owner_can_take_back_a_commit_that_is_guarded(spark: Any, tmp_pa
     trips = make_table(spark, tmp_path, "metadata", LOCK)
     before = trips.rows(), trips.other_rows()
     with trips.writer() as owner:
-        owner._open().worker.savepoint("owner", "before a change")
+        owner._open().write_client.savepoint("owner", "before a change")
     commit = trips.run(trips.plan())
     assert trips.temporary() != []
     with trips.writer() as owner:
-        java = owner._open().worker
+        java = owner._open().write_client
         if act == "rollback":
             java.rollback(commit.instant)
         else:

@@ -14,10 +14,10 @@ from hudi_tables import rows, write
 from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore
 
 from lake.errors import Conflict, Rejected, Transient
-from lake.formats.hudi.files.names import join
-from lake.formats.hudi.locks.journal import DIRECTORY, Journal, Process
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS
-from lake.formats.hudi.plans.clean_start import held_from
+from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.locks.journal import DIRECTORY, LockJournal, Process
+from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
+from lake.formats.hudi.plans.clean_start import archival_bound
 from lake.model import OnConflict
 from lake.plan import Plan
 
@@ -33,10 +33,10 @@ def test_trap_no_file_group_is_ever_in_two_pending_plans(table: NewTable) -> Non
         with pytest.raises(Conflict, match="is in pending clustering"):
             second.prepare(whole, 1)
         prepared = second.prepare(part, 1)
-        assert prepared.groups == (1,)
-        assert "is in pending clustering" in prepared.left_out[0].reason
+        assert prepared.live_groups == (1,)
+        assert "is in pending clustering" in prepared.skipped[0].reason
         assert trips.rows() == rows_before
-        assert first.discard("first", None) == second.discard("second", None) == 1
+        assert first.withdraw("first", None) == second.withdraw("second", None) == 1
 
 
 def _cluster_each_partition(trips: Table) -> list[tuple[Plan, Any]]:
@@ -75,7 +75,7 @@ def test_trap_a_clean_that_deletes_the_newer_commit_first_keeps_the_older_one_ac
     plan = timeline.plan(clean)
     assert plan is not None
     assert plan["earliestInstantToRetain"]["timestamp"] == second.instant, "no state before it can be read"
-    assert held_from(timeline, {}) == first.instant, "what the archiver goes by"
+    assert archival_bound(timeline, {}) == first.instant, "what the archiver goes by"
     assert {v.path for v in first.superseded} <= set(trips.data_files())
     assert trips.rows() == rows_before
 
@@ -103,7 +103,7 @@ def _metadata_listing(trips: Table) -> set[str]:
         partition = "" if row["key"] == "." else row["key"]
         for name, entry in (row["filesystemMetadata"] or {}).items():
             if not entry["isDeleted"]:
-                found.add(join(partition, name))
+                found.add(relative_path(partition, name))
     return found
 
 
@@ -141,7 +141,7 @@ def test_d7_a_metadata_table_deleted_under_a_plan_leaves_nothing_that_can_not_be
         # The last look under the lock finds it before Hudi fails on it, and names the remedy.
         with pytest.raises(Rejected, match=r"/\.hoodie/metadata is no metadata table; have its writer commit once"):
             writer.commit(rewrite)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
         with pytest.raises(Rejected, match="is no metadata table; have its writer commit once"):
             writer.prepare(plan, 2)
     assert not trips.timeline().pending
@@ -159,7 +159,7 @@ def test_trap_an_orphan_lock_is_reported_with_its_age_and_remedy_and_never_remov
     lock.touch()
     plan = trips.plan()
     with trips.writer() as writer:
-        for attempt in (lambda: writer.prepare(plan, 1), lambda: writer.discard(plan.plan_id, None)):
+        for attempt in (lambda: writer.prepare(plan, 1), lambda: writer.withdraw(plan.plan_id, None)):
             with pytest.raises(Transient, match=f"lock file {lock} is .* old; .*: rm {lock}"):
                 attempt()
     assert lock.exists()
@@ -193,7 +193,7 @@ def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes
 ) -> None:
     trips = table(**QUICK_LOCK)
     path = trips.base / ".hoodie/lock"
-    journal = Journal(str(trips.base), str(path))
+    journal = LockJournal(str(trips.base), str(path))
     plan = trips.plan()
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as holder,
@@ -201,9 +201,9 @@ def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes
     ):
         process = Process.of(holder.pid)
         assert process is not None
-        entry = journal.open(process, "committing")
+        entry = journal.open_entry(process, "committing")
         path.touch()
-        entry.held()
+        entry.record_lock_file()
         with pytest.raises(Transient, match=f"held by lakefold, process {holder.pid} of host .*, committing"):
             writer.prepare(plan, 1)
         assert path.exists(), "its holder lives"
@@ -219,7 +219,7 @@ def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes
             assert noted["inode"] == path.stat().st_ino
         assert not path.exists()
         assert list((trips.base / DIRECTORY).iterdir()) == []
-        assert writer.discard(plan.plan_id, [prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
 
 
 def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
@@ -231,7 +231,7 @@ def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
     lock = trips.base / ".hoodie/lock"
     rows_before = trips.rows()
     plan = trips.plan()
-    check = execute.unchanged
+    check = execute.check_clustering_commit
 
     def take_away(*arguments: Any) -> None:
         check(*arguments)
@@ -241,10 +241,10 @@ def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         with monkeypatch.context() as patch:
-            patch.setattr(execute, "unchanged", take_away)
+            patch.setattr(execute, "check_clustering_commit", take_away)
             with pytest.raises(Transient, match="lost while committing: the lock file was taken away by another"):
                 writer.commit(rewrite)
-        assert FORMAT.committed(trips.ref, plan.plan_id) is None
+        assert FORMAT.find_commit(trips.ref, plan.plan_id) is None
         assert lock.read_text() == "another writer's"
         lock.unlink()
         writer.commit(rewrite)
@@ -261,21 +261,21 @@ def test_trap_a_take_over_waits_for_a_commit_in_progress_and_leaves_it_alone(
     rows_before = trips.rows()
     plan = trips.plan()
     inside, go_on = threading.Event(), threading.Event()
-    check = execute.unchanged
+    check = execute.check_clustering_commit
 
     def slow(*arguments: Any) -> None:
         check(*arguments)
         inside.set()
         assert go_on.wait(60)
 
-    monkeypatch.setattr(execute, "unchanged", slow)
+    monkeypatch.setattr(execute, "check_clustering_commit", slow)
     withdrawn: list[int] = []
 
     def take_over() -> None:
         assert inside.wait(60)
         threading.Timer(1.0, go_on.set).start()
         with trips.writer() as successor:
-            withdrawn.append(successor.discard(plan.plan_id, None))
+            withdrawn.append(successor.withdraw(plan.plan_id, None))
 
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
@@ -284,7 +284,7 @@ def test_trap_a_take_over_waits_for_a_commit_in_progress_and_leaves_it_alone(
         commit = writer.commit(rewrite)
         thread.join()
     assert withdrawn == [0]
-    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) == commit
     assert trips.rows() == rows_before
 
 
@@ -295,7 +295,7 @@ def test_trap_nothing_is_deleted_that_is_live_or_whose_replacement_was_rolled_ba
     rows_before = trips.rows()
     with trips.writer() as writer:
         assert writer.delete(()).bytes_freed == 0
-        assert writer._open().worker.rollback(commit.instant)
+        assert writer._open().write_client.rollback(commit.instant)
         with pytest.raises(Conflict, match="superseded files can't be deleted now"):
             writer.delete(commit.superseded)
     assert trips.rows() == rows_before
@@ -307,12 +307,12 @@ def test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lo
     plan = trips.plan()
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
-        trips.upsert(0, 180, 9, "id % 10 = 3", **WRITER_WINS)
+        trips.upsert(0, 180, 9, "id % 10 = 3", **WRITER_WINS_OPTIONS)
         rows_now = trips.rows()
         with pytest.raises(Conflict):
             writer.commit(rewrite)
         assert trips.rows() == rows_now
-        assert writer.discard(plan.plan_id, [rewrite.prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [rewrite.prepared.instant]) == 1
     assert trips.rows() == rows_now
     trips.run(trips.plan("second"))
     assert trips.rows() == rows_now

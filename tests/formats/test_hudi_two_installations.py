@@ -15,12 +15,12 @@ from databases import sqlite_at, store_at
 from hudi_writing import FORMAT, NewTable, Table
 from uuid_utils import uuid7
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from executors.run import run_plan
 from lake.model import TableRef
-from service.config.loader import load
-from service.config.tables import configure
-from service.daemon.upkeep import Upkeep
+from service.config.loader import load_config
+from service.config.tables import configure_table
+from service.daemon.upkeep import Maintenance
 from service.observability.metrics import Metrics
 from service.store import Store
 
@@ -43,14 +43,14 @@ class Installation:
             f"[tables.write_options]\n{options}\n"
         )
         self.home, self._spark = home, trips.spark
-        self.config = load(home / "lakefold.toml")
-        self.ref: TableRef = configure(self.config, trips.ref).ref
+        self.config = load_config(home / "lakefold.toml")
+        self.ref: TableRef = configure_table(self.config, trips.ref).ref
         self.store: Store = store_at(home)
-        self.store.register(self.ref, "compact")
+        self.store.register_table(self.ref, "compact")
 
-    def upkeep(self) -> Upkeep:
+    def upkeep(self) -> Maintenance:
         """The loops that tidy its tables, as its daemon has them."""
-        return Upkeep(self.config, self.store, lambda: self._spark, Metrics("all"))
+        return Maintenance(self.config, self.store, lambda: self._spark, Metrics("all"))
 
     def compact(self, trips: Table) -> set[str]:
         """Have one plan of all partitions run and recorded; the paths that it replaced."""
@@ -59,8 +59,8 @@ class Installation:
         claim = self.store.claim("its executor")
         assert claim is not None
         outcome = run_plan(claim, format=FORMAT, store=self.store, spark=lambda: self._spark)
-        assert (outcome.result, outcome.error) == (Result.COMPLETED, "")
-        return {due.version.path for due in self.store.superseded(self.ref)}
+        assert (outcome.result, outcome.error) == (RunResult.COMPLETED, "")
+        return {due.version.path for due in self.store.awaiting_deletion(self.ref)}
 
 
 Install = Callable[..., Installation]
@@ -88,11 +88,11 @@ def test_h4_the_table_services_of_a_second_lakefold_delete_nothing_that_the_firs
     inputs = first.compact(trips)
     trips.upsert(0, 60, 1)
     rows = trips.rows()
-    assert second.store.superseded(second.ref) == [], "its database knows nothing of that plan"
-    assert second.upkeep().maintain() == []
+    assert second.store.awaiting_deletion(second.ref) == [], "its database knows nothing of that plan"
+    assert second.upkeep().run_table_services() == []
     assert inputs <= trips.data_files().keys()
     hasty = install(trips, "third", retention="0s", table_services=["clean"])
-    assert hasty.upkeep().maintain() == [f"trips: the table's clean policy deleted {len(inputs)} files"], (
+    assert hasty.upkeep().run_table_services() == [f"trips: the table's clean policy deleted {len(inputs)} files"], (
         "by its policy, and its own retention, all of them go"
     )
     assert trips.rows() == rows
@@ -114,13 +114,13 @@ def test_h4_the_cleaner_of_a_second_lakefold_deletes_nothing_that_was_replaced_w
         connection.execute(f"UPDATE superseded_version SET superseded_at_ms = superseded_at_ms - {EIGHT_DAYS_MS}")
     second = install(trips, "second", retention="7d")
     (report,) = second.upkeep().clean()
-    assert (report.files, report.error) == (0, None)
+    assert (report.deleted_files, report.error) == (0, None)
     assert len(report.kept) == len(inputs)
     assert all("retained until" in kept.reason for kept in report.kept), "and each says until when"
     assert inputs <= trips.data_files().keys()
     first.store.close()
     (report,) = install(trips, "first", retention="0s").upkeep().clean()
-    assert (report.files, report.error) == (len(inputs), None), (
+    assert (report.deleted_files, report.error) == (len(inputs), None), (
         "the first one's to delete, when it no more retains them"
     )
     assert inputs.isdisjoint(trips.data_files())

@@ -21,8 +21,8 @@ from waiting import suspend, wait_for
 from lake.errors import CommitUnknown
 from lake.formats.hudi.client import exclusion, table_lock
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.client.exclusive_object import ObjectExclusion
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.client.exclusive_object import ObjectStoreLock
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import InstantState, Timeline
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -82,7 +82,7 @@ def in_its_metadata(trips: Table) -> Callable[[], bool]:
 
     def reached() -> bool:
         ours = {instant.time for instant in trips.timeline().pending}
-        theirs = {i.time for i in Timeline(Storage(str(metadata))).pending if i.state is InstantState.INFLIGHT}
+        theirs = {i.time for i in Timeline(TableStorage(str(metadata))).pending if i.state is InstantState.INFLIGHT}
         return any(list((metadata / "files").glob(f".*_{time}.log.*")) for time in ours & theirs)
 
     return reached
@@ -93,7 +93,7 @@ _TRY = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX |
 
 def free_file(trips: Table) -> bool:
     """Whether another process gets the lock of a table on a file system."""
-    lock = Path(trips.base) / exclusion.FILE
+    lock = Path(trips.base) / exclusion.LOCK_FILE
     tried = subprocess.run([sys.executable, "-c", _TRY, str(lock)], check=False, stderr=subprocess.DEVNULL)
     return tried.returncode == 0
 
@@ -116,7 +116,7 @@ def test_h8_no_lock_is_given_back_while_a_commit_whose_connection_broke_goes_on(
     if where == "object":
         s3_server.tell(spark)
         monkeypatch.setattr(
-            table_lock, "exclusion_of", lambda table, storage, jvm: ObjectExclusion(table, f"{bucket}/trips", jvm)
+            table_lock, "lakefold_lock_of", lambda table, storage, jvm: ObjectStoreLock(table, f"{bucket}/trips", jvm)
         )
     trips = make_table(spark, tmp_path, "metadata", options)
     rows, other_rows = trips.rows(), trips.other_rows()
@@ -136,7 +136,7 @@ def test_h8_no_lock_is_given_back_while_a_commit_whose_connection_broke_goes_on(
     def is_free() -> bool:
         if where == "file":
             return free_file(trips)
-        found = ObjectExclusion(trips.ref, f"{bucket}/trips", None)._find()
+        found = ObjectStoreLock(trips.ref, f"{bucket}/trips", None)._read_version()
         return found is None or b'"free"' in found[1]
 
     with ThreadPoolExecutor() as pool:
@@ -146,7 +146,7 @@ def test_h8_no_lock_is_given_back_while_a_commit_whose_connection_broke_goes_on(
             assert not committed.done(), committed.result()
         try:
             suspend(pid)
-            assert FORMAT.committed(trips.ref, plan.plan_id) is None, "it was stopped in its commit"
+            assert FORMAT.find_commit(trips.ref, plan.plan_id) is None, "it was stopped in its commit"
             connections[0].shutdown(socket.SHUT_RDWR)
             time.sleep(1)  # in which whoever gives locks back does so
             assert not is_free()
@@ -155,14 +155,14 @@ def test_h8_no_lock_is_given_back_while_a_commit_whose_connection_broke_goes_on(
         finally:
             os.kill(pid, signal.SIGCONT)
         wait_for(is_free, "the lock", 120, every=0.002)
-        assert FORMAT.committed(trips.ref, plan.plan_id) is not None, "no lock is free before the commit has ended"
+        assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None, "no lock is free before the commit has ended"
         committed.result(120)
     client = HudiClient(trips.ref, spark)
-    monkeypatch.setattr(exclusion, "PATIENCE", timedelta(seconds=1))
+    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
     with client.locked("testing"):
         pass
     client.close()
-    commit_of = FORMAT.committed(trips.ref, plan.plan_id)
+    commit_of = FORMAT.find_commit(trips.ref, plan.plan_id)
     assert commit_of is not None
     assert (trips.rows(), trips.other_rows()) == (rows, other_rows)
     delete(trips, commit_of)

@@ -17,10 +17,10 @@ from hudi_tables import small_files
 from hudi_writing import FORMAT, QUICK_LOCK, NewTable, Table, ignore, superseded
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi.jvm.bundle import probe
+from lake.formats.hudi.jvm.bundle import require_symbols
 from lake.formats.hudi.plans import publication
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, extra_metadata
-from lake.plan import Progress, ReceiptLevel
+from lake.plan import RewriteProgress, VerificationLevel
 
 pytestmark = pytest.mark.spark
 
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.spark
 def test_a_clustered_table_has_the_same_rows_types_and_meta_columns_for_spark_and_hudi_rs(table: NewTable) -> None:
     trips = table()
     rows, other = trips.rows(), trips.other_rows()
-    plan = trips.plan(receipt=ReceiptLevel.HASH)
-    reports: list[Progress] = []
+    plan = trips.plan(receipt=VerificationLevel.HASH)
+    reports: list[RewriteProgress] = []
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 3)
-        assert (prepared.groups, prepared.left_out) == ((0, 1), ())
+        assert (prepared.live_groups, prepared.skipped) == ((0, 1), ())
         began = time.monotonic()
         rewrite = writer.rewrite(prepared, reports.append)
         took = time.monotonic() - began
@@ -51,7 +51,7 @@ def test_a_clustered_table_has_the_same_rows_types_and_meta_columns_for_spark_an
     assert sorted(commit.superseded, key=lambda v: v.path) == sorted(
         superseded(plan, commit.instant), key=lambda v: v.path
     )
-    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) == commit
     timeline = trips.timeline()
     record = extra_metadata(timeline.metadata(timeline.commits[-1]))
     assert (record[PLAN_KEY], record[EPOCH_KEY]) == (plan.plan_id, "3")
@@ -62,7 +62,7 @@ def test_a_clustered_table_has_the_same_rows_types_and_meta_columns_for_spark_an
     counted = [report.cpu_seconds or 0.0 for report in reports]
     assert counted == sorted(counted)
     assert 0 < reports[-1].cpu_seconds < took * os.cpu_count(), "as Spark counts it"
-    assert replace(reports[-1], cpu_seconds=None) == Progress(
+    assert replace(reports[-1], cpu_seconds=None) == RewriteProgress(
         bytes_done=plan.bytes, bytes_total=plan.bytes, rows_done=len(rows)
     )
 
@@ -70,7 +70,7 @@ def test_a_clustered_table_has_the_same_rows_types_and_meta_columns_for_spark_an
 def test_slices_with_logs_are_clustered_without_losing_an_update_or_reviving_a_delete(table: NewTable) -> None:
     trips = table("mor")
     rows, other = trips.rows(), trips.other_rows()
-    plan = trips.plan(receipt=ReceiptLevel.HASH)
+    plan = trips.plan(receipt=VerificationLevel.HASH)
     logs = {f"{s.partition}/{name}" for g in plan.groups for s in g.slices for name in s.log_files}
     assert logs
     with trips.writer() as writer:
@@ -91,7 +91,7 @@ def test_slices_with_logs_are_clustered_without_losing_an_update_or_reviving_a_d
     assert trips.other_rows() == other
     assert logs <= {version.path for version in commit.superseded}
     assert all(version.bytes == (trips.base / version.path).stat().st_size for version in commit.superseded)
-    assert FORMAT.committed(trips.ref, plan.plan_id) == commit
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) == commit
     with trips.writer() as writer:
         assert writer.delete(commit.superseded).bytes_freed == sum(version.bytes for version in commit.superseded)
     assert set(trips.data_files()) == {output.path for output in commit.outputs}
@@ -131,9 +131,9 @@ def test_a_group_that_went_stale_is_left_out_and_the_others_commit(table: NewTab
     rows = trips.rows()
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        assert prepared.groups == (1,)
-        assert [left.group for left in prepared.left_out] == [0]
-        assert "has base file" in prepared.left_out[0].reason
+        assert prepared.live_groups == (1,)
+        assert [left.group for left in prepared.skipped] == [0]
+        assert "has base file" in prepared.skipped[0].reason
         commit = writer.commit(writer.rewrite(prepared, ignore))
     assert {output.partition for output in commit.outputs} == {"dt=2026-01-02"}
     assert trips.rows() == rows
@@ -152,7 +152,7 @@ def _pending_commit(trips: Table, partition: str, operation: str = "UPSERT") -> 
 def test_a_plan_waits_for_a_writer_that_is_inflight_on_its_partitions_only(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "WRITER_WAIT", timedelta(seconds=1))
+    monkeypatch.setattr(publication, "WRITER_GAP_TIMEOUT", timedelta(seconds=1))
     trips = table()
     plan = trips.plan(partitions=["dt=2026-01-01"])
     _pending_commit(trips, "dt=2026-01-01")
@@ -164,7 +164,7 @@ def test_a_plan_waits_for_a_writer_that_is_inflight_on_its_partitions_only(
             writer.prepare(plan, 1)
         _pending_commit(trips, "dt=2026-01-02")
         writer.prepare(plan, 1)
-        assert writer.discard(plan.plan_id, None) == 1
+        assert writer.withdraw(plan.plan_id, None) == 1
 
 
 def test_a_plan_takes_the_gap_that_a_writer_leaves(table: NewTable) -> None:
@@ -182,13 +182,13 @@ def test_a_plan_takes_the_gap_that_a_writer_leaves(table: NewTable) -> None:
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         assert not writing.is_alive()
-        assert writer.discard(plan.plan_id, [prepared.instant]) == 1
+        assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
 
 
 def test_a_dead_writer_of_an_optimistic_table_does_not_hold_a_plan_up(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publication, "WRITER_WAIT", timedelta(seconds=1))
+    monkeypatch.setattr(publication, "WRITER_GAP_TIMEOUT", timedelta(seconds=1))
     trips = table(**QUICK_LOCK)
     rows = trips.rows()
     plan = trips.plan(partitions=["dt=2026-01-01"])
@@ -217,4 +217,4 @@ def test_a_bundle_without_a_symbol_is_refused_by_its_name(spark: Any) -> None:
     with pytest.raises(
         Rejected, match=r"lacks what lakefold calls \(client.NoSuchClient, common.util.Option.gone\); set"
     ):
-        probe(spark._jvm, {"client.NoSuchClient": ("a",)}, {"common.util.Option": ("of", "gone")})
+        require_symbols(spark._jvm, {"client.NoSuchClient": ("a",)}, {"common.util.Option": ("of", "gone")})

@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.timeline.clocks import comes_again, stamp, writers_ahead, zones_apart
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.timeline.clocks import (
+    format_instant_time,
+    upcoming_clock_set_back,
+    writer_clock_offset,
+    zone_difference,
+)
 from lake.formats.hudi.timeline.timeline import Timeline
 
 NOON = datetime(2026, 3, 4, 12, tzinfo=UTC)
@@ -46,7 +51,7 @@ class Files:
     def write(self, begun: datetime, ahead: timedelta = timedelta(), lag: timedelta = SECOND / 20) -> None:
         """A commit of three seconds whose writer's times are ``ahead`` of UTC; storage has them ``lag`` later."""
         ended = begun + 3 * SECOND
-        time, completed_at = stamp(begun + ahead), stamp(ended + ahead)
+        time, completed_at = format_instant_time(begun + ahead), format_instant_time(ended + ahead)
         self.put(f"{time}.commit.requested", begun + lag)
         self.put(f"{time}.inflight", begun + lag)
         self.put(f"{time}_{completed_at}.commit" if self.layout == 2 else f"{time}.commit", ended + lag)
@@ -62,7 +67,7 @@ class Files:
             self.put(name, at + number * each)
 
     def ahead(self) -> timedelta | None:
-        found = writers_ahead(Timeline(Storage(str(self.base))))
+        found = writer_clock_offset(Timeline(TableStorage(str(self.base))))
         return None if found is None else found[0]
 
 
@@ -83,9 +88,9 @@ def test_writers_in_another_zone_are_found_out_and_those_in_ours_are_not(
     minutes(files, range(5), HOUR * hours)
     found = files.ahead()
     assert found is not None
-    assert zones_apart(found) == HOUR * hours
+    assert zone_difference(found) == HOUR * hours
     zone(name)
-    assert not files.ahead() or not zones_apart(files.ahead() or HOUR)
+    assert not files.ahead() or not zone_difference(files.ahead() or HOUR)
 
 
 @pytest.mark.parametrize("seconds", [-60, 60, -600])
@@ -95,7 +100,7 @@ def test_writers_whose_clock_is_off_are_found_out_and_have_our_zone(tmp_path: Pa
     found = files.ahead()
     assert found is not None
     assert abs(found - seconds * SECOND) < SECOND
-    assert not zones_apart(found)
+    assert not zone_difference(found)
 
 
 @pytest.mark.parametrize(("seconds", "is_told"), [(-3600, True), (-60, True), (-20, False), (60, False)])
@@ -132,7 +137,7 @@ def test_an_object_store_that_keeps_whole_seconds_is_no_other_clock(tmp_path: Pa
     found = files.ahead()
     assert found is not None
     assert abs(found) <= SECOND
-    assert not zones_apart(found)
+    assert not zone_difference(found)
 
 
 @pytest.mark.parametrize("layout", [1, 2])
@@ -172,7 +177,7 @@ def test_writers_that_were_stopped_between_a_time_and_its_file_are_found_out(
         begun = NOON + number * apart * SECOND
         files.write(begun, ahead)
         if number in late:
-            name = f"{stamp(begun + ahead)}_{stamp(begun + 3 * SECOND + ahead)}.commit"
+            name = f"{format_instant_time(begun + ahead)}_{format_instant_time(begun + 3 * SECOND + ahead)}.commit"
             files.put(name, begun + (3 + 2 + 5 * number) * SECOND)
     found = files.ahead()
     assert found is not None
@@ -200,7 +205,7 @@ def test_what_is_not_a_writers_tells_nothing(tmp_path: Path) -> None:
     files = Files(tmp_path)
     for minute in range(6):
         at = NOON + minute * 60 * SECOND
-        time, completed_at = stamp(at - 9 * HOUR), stamp(at + 3 * SECOND - 9 * HOUR)
+        time, completed_at = format_instant_time(at - 9 * HOUR), format_instant_time(at + 3 * SECOND - 9 * HOUR)
         files.put(f"{time}.compaction.requested", at)
         files.put(f"{time}_{completed_at}.commit", at + 3 * SECOND)
     files.put("20269999999999999.commit.requested", NOON)
@@ -216,7 +221,7 @@ def test_writers_in_our_zone_are_in_it_through_the_year(tmp_path: Path, zone: Zo
     for minute in range(-3, 3):
         begun = datetime(2026, 11, 1, 6, tzinfo=UTC) + minute * 60 * SECOND
         files.write(begun, begun.astimezone().utcoffset() or timedelta())
-    assert files.ahead() is None or not zones_apart(files.ahead() or HOUR)
+    assert files.ahead() is None or not zone_difference(files.ahead() or HOUR)
 
 
 @pytest.mark.parametrize(
@@ -239,5 +244,5 @@ def test_an_hour_that_comes_again_is_known_while_it_is_there_for_the_first_time(
 ) -> None:
     zone(name)
     moment = datetime.fromisoformat(f"{at}+00:00")
-    assert comes_again("LOCAL", moment) == timedelta(minutes=minutes)
-    assert comes_again("UTC", moment) == timedelta()
+    assert upcoming_clock_set_back("LOCAL", moment) == timedelta(minutes=minutes)
+    assert upcoming_clock_set_back("UTC", moment) == timedelta()

@@ -12,7 +12,7 @@ from hive_metastore import MetastoreServer
 from waiting import suspend
 
 from lake.errors import CommitUnknown, LakefoldError, Transient
-from lake.metastore import Metastore, Partition, connected, pool, values_of
+from lake.metastore import MetastoreClient, MetastorePartition, partition_values, pool, pooled_connection
 from lake.metastore.thrift import STRING
 
 pytestmark = pytest.mark.slow
@@ -27,33 +27,35 @@ ODD_NAMES = [
 
 
 @pytest.fixture
-def client(hive: MetastoreServer) -> Iterator[Metastore]:
-    with Metastore(hive.uri) as opened:
+def client(hive: MetastoreServer) -> Iterator[MetastoreClient]:
+    with MetastoreClient(hive.uri) as opened:
         yield opened
 
 
-def partition(client: Metastore, table: str, name: str, database: str = "odd") -> Partition:
+def partition(client: MetastoreClient, table: str, name: str, database: str = "odd") -> MetastorePartition:
     ((found, one),) = client.partitions(database, table, [name])
     assert found == name
     return one
 
 
-def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(client: Metastore, hive: MetastoreServer):
+def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(
+    client: MetastoreClient, hive: MetastoreServer
+):
     assert {"default", "odd", "shop"} <= set(client.databases())
     assert {"orders", "clicks", "moved"} <= set(client.table_names("shop"))
     found = client.table("shop", "orders")
     assert found is not None
-    assert (found.name, found.database, found.kind) == ("orders", "shop", "MANAGED_TABLE")
+    assert (found.name, found.database, found.table_type) == ("orders", "shop", "MANAGED_TABLE")
     assert found.storage.location == f"file:{hive.place}/warehouse/shop.db/orders"
     assert found.partition_columns == (("day", "date"), ("city", "string"))
     assert found.storage.columns == (("id", "bigint"), ("item", "string"), ("price", "decimal(10,2)"))
-    assert (found.storage.serde.split(".")[-1], found.storage.buckets) == ("ParquetHiveSerDe", -1)
-    assert abs(time.time() - found.made_at) < 3600
+    assert (found.storage.serde.split(".")[-1], found.storage.bucket_count) == ("ParquetHiveSerDe", -1)
+    assert abs(time.time() - found.created_at) < 3600
     (view,) = client.tables("odd", ["view"])
-    assert (view.kind, view.storage.location) == ("VIRTUAL_VIEW", "")
+    assert (view.table_type, view.storage.location) == ("VIRTUAL_VIEW", "")
 
 
-def test_there_may_be_no_such_table_database_or_partition(client: Metastore):
+def test_there_may_be_no_such_table_database_or_partition(client: MetastoreClient):
     assert client.table("shop", "nothing") is None
     assert client.table("nowhere", "orders") is None
     assert list(client.tables("shop", ["nothing"])) == []
@@ -62,20 +64,22 @@ def test_there_may_be_no_such_table_database_or_partition(client: Metastore):
         client.partition_names("shop", "nothing")
 
 
-def test_partitions_have_the_names_that_hive_gives_to_odd_values(client: Metastore):
+def test_partitions_have_the_names_that_hive_gives_to_odd_values(client: MetastoreClient):
     assert sorted(client.partition_names("shop", "orders")) == ODD_NAMES
     found = dict(client.partitions("shop", "orders", ODD_NAMES))
     assert sorted(found) == ODD_NAMES
     for name, one in found.items():
-        assert values_of(name) == one.values
+        assert partition_values(name) == one.values
         assert one.storage.location.endswith(f"/orders/{name}")
 
 
-def test_partitions_change_their_place_and_properties_together(client: Metastore):
+def test_partitions_change_their_place_and_properties_together(client: MetastoreClient):
     names = ["dt=d0", "dt=d1"]
     before = {name: partition(client, "plain", name) for name in names}
     changed = [
-        one.changed(one.storage.moved(f"{one.storage.location}-moved"), {**one.parameters, "lakefold.plan": "p"})
+        one.with_changes(
+            one.storage.with_location(f"{one.storage.location}-moved"), {**one.parameters, "lakefold.plan": "p"}
+        )
         for one in before.values()
     ]
     client.alter_partitions("odd", "plain", changed)
@@ -83,7 +87,7 @@ def test_partitions_change_their_place_and_properties_together(client: Metastore
         after = partition(client, "plain", name)
         assert after.storage.location == f"{before[name].storage.location}-moved"
         assert after.parameters["lakefold.plan"] == "p"
-        assert (after.made_at, after.values) == (before[name].made_at, before[name].values)
+        assert (after.created_at, after.values) == (before[name].created_at, before[name].values)
         assert after.storage.columns == before[name].storage.columns
     client.alter_partitions("odd", "plain", list(before.values()))
     assert {name: partition(client, "plain", name).storage for name in names} == {
@@ -91,19 +95,19 @@ def test_partitions_change_their_place_and_properties_together(client: Metastore
     }
 
 
-def test_of_partitions_that_are_changed_together_one_that_is_gone_keeps_all_as_they_were(client: Metastore):
+def test_of_partitions_that_are_changed_together_one_that_is_gone_keeps_all_as_they_were(client: MetastoreClient):
     before = partition(client, "plain", "dt=d0")
-    moved = before.changed(before.storage.moved("file:/tmp/elsewhere"), before.parameters)
-    gone = Partition({**moved.raw, 1: (before.raw[1][0], type(before.raw[1][1])(STRING, ["never"]))})
+    moved = before.with_changes(before.storage.with_location("file:/tmp/elsewhere"), before.parameters)
+    gone = MetastorePartition({**moved.raw, 1: (before.raw[1][0], type(before.raw[1][1])(STRING, ["never"]))})
     with pytest.raises(Transient):
         client.alter_partitions("odd", "plain", [moved, gone])
     assert partition(client, "plain", "dt=d0") == before
 
 
-def test_a_table_changes_its_properties_and_keeps_all_else(client: Metastore):
+def test_a_table_changes_its_properties_and_keeps_all_else(client: MetastoreClient):
     before = client.table("shop", "flat")
     assert before is not None
-    client.alter_table("shop", "flat", before.changed(before.storage, {**before.parameters, "lakefold.plan": "p"}))
+    client.alter_table("shop", "flat", before.with_changes(before.storage, {**before.parameters, "lakefold.plan": "p"}))
     after = client.table("shop", "flat")
     assert after is not None
     assert after.parameters["lakefold.plan"] == "p"
@@ -115,9 +119,9 @@ def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_wh
     monkeypatch: pytest.MonkeyPatch,
 ):
     with hive_metastore.running() as server:
-        client = Metastore(server.uri, timeout=timedelta(seconds=1))
+        client = MetastoreClient(server.uri, timeout=timedelta(seconds=1))
         assert client.databases() == ["default"]
-        with connected(server.uri) as kept:
+        with pooled_connection(server.uri) as kept:
             assert kept.databases() == ["default"]
         kept._socket.settimeout(1)
         suspend(server.pid)
@@ -125,39 +129,41 @@ def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_wh
             client.alter_partitions("default", "t", [])
         with pytest.raises(Transient):
             client.databases()
-        with connected(server.uri) as unanswered, pytest.raises(CommitUnknown):
+        with pooled_connection(server.uri) as unanswered, pytest.raises(CommitUnknown):
             unanswered.alter_partitions("default", "t", [])
         server.signal(signal.SIGCONT)
-        with connected(server.uri) as other:
+        with pooled_connection(server.uri) as other:
             assert (unanswered is kept, other is kept, other.databases()) == (True, False, ["default"])
-        with monkeypatch.context() as old, connected(server.uri) as first:
-            old.setattr(pool, "AGE", 0.0)
-            with connected(server.uri) as another:
+        with monkeypatch.context() as old, pooled_connection(server.uri) as first:
+            old.setattr(pool, "MAX_AGE_SECONDS", 0.0)
+            with pooled_connection(server.uri) as another:
                 assert first is other is not another
-        with Metastore(f"thrift://127.0.0.1:1,{server.uri}") as second:
+        with MetastoreClient(f"thrift://127.0.0.1:1,{server.uri}") as second:
             assert second.databases() == ["default"]
             server.stop()
             with pytest.raises(LakefoldError):
                 second.databases()
         with pytest.raises(Transient, match="no metastore can be reached"):
-            Metastore(server.uri)
-        with pytest.raises(Transient, match="no metastore can be reached"), connected(server.uri):
+            MetastoreClient(server.uri)
+        with pytest.raises(Transient, match="no metastore can be reached"), pooled_connection(server.uri):
             pass
         client.close()
 
 
 def test_a_connection_is_used_again_by_one_at_a_time_and_knows_what_others_have_changed(hive: MetastoreServer):
-    with connected(hive.uri) as first, connected(hive.uri) as second:
+    with pooled_connection(hive.uri) as first, pooled_connection(hive.uri) as second:
         assert first is not second
         for known in (first, second):
             assert partition(known, "plain", "dt=d0").storage.location.endswith("dt=d0")
             assert known.table("shop", "flat") is not None
-    with Metastore(hive.uri) as other:
+    with MetastoreClient(hive.uri) as other:
         before, flat = partition(other, "plain", "dt=d0"), other.table("shop", "flat")
         assert flat is not None
-        other.alter_partitions("odd", "plain", [before.changed(before.storage.moved("file:/new"), {"a": "b"})])
-        other.alter_table("shop", "flat", flat.changed(flat.storage, {**flat.parameters, "a": "b"}))
-    with connected(hive.uri) as one, connected(hive.uri) as another:
+        other.alter_partitions(
+            "odd", "plain", [before.with_changes(before.storage.with_location("file:/new"), {"a": "b"})]
+        )
+        other.alter_table("shop", "flat", flat.with_changes(flat.storage, {**flat.parameters, "a": "b"}))
+    with pooled_connection(hive.uri) as one, pooled_connection(hive.uri) as another:
         assert {one, another} == {first, second}
         for known in (one, another):
             assert partition(known, "plain", "dt=d0").storage.location == "file:/new"

@@ -10,7 +10,7 @@ from datetime import timedelta
 import pytest
 
 from lake.errors import Rejected, Transient
-from lake.metastore import Metastore, Partition, as_written, values_of
+from lake.metastore import MetastoreClient, MetastorePartition, normalized_uri, partition_values
 from lake.metastore.thrift import (
     BOOL,
     BYTE,
@@ -23,11 +23,11 @@ from lake.metastore.thrift import (
     SET,
     STRING,
     STRUCT,
-    Items,
-    NotThrift,
-    Pairs,
+    InvalidMessage,
     Struct,
-    call,
+    ThriftList,
+    ThriftMap,
+    encode_call,
     read_reply,
 )
 
@@ -41,10 +41,10 @@ EVERYTHING: Struct = {
     7: (STRING, "São Paulo"),
     8: (STRING, b"\xff\xfe no text"),
     9: (STRUCT, {1: (BOOL, False), 30_000: (STRING, "of a later release")}),
-    10: (MAP, Pairs(STRING, I32, {"a": 1, "b": 2})),
-    11: (SET, Items(I64, [1, 2])),
-    12: (LIST, Items(STRUCT, [{1: (STRING, "")}, {}])),
-    -1: (LIST, Items(LIST, [Items(BYTE, [])])),
+    10: (MAP, ThriftMap(STRING, I32, {"a": 1, "b": 2})),
+    11: (SET, ThriftList(I64, [1, 2])),
+    12: (LIST, ThriftList(STRUCT, [{1: (STRING, "")}, {}])),
+    -1: (LIST, ThriftList(LIST, [ThriftList(BYTE, [])])),
 }
 
 
@@ -54,35 +54,35 @@ def answer(message: bytes, kind: int = 2) -> bytes:
 
 
 def test_whatever_a_struct_holds_is_written_as_it_was_read():
-    message = answer(call("get_table", 7, EVERYTHING))
+    message = answer(encode_call("get_table", 7, EVERYTHING))
     reply = read_reply(io.BytesIO(message))
-    assert (reply.name, reply.number, reply.failed) == ("get_table", 7, False)
+    assert (reply.name, reply.call_number, reply.is_failed) == ("get_table", 7, False)
     assert reply.body == EVERYTHING
     assert list(reply.body) == list(EVERYTHING), "fields stay in their order"
-    assert answer(call(reply.name, reply.number, reply.body)) == message
+    assert answer(encode_call(reply.name, reply.call_number, reply.body)) == message
 
 
 def test_a_partition_that_changes_its_place_keeps_fields_that_nobody_here_knows():
-    before = Partition(
-        {1: (LIST, Items(STRING, ["d0"])), 6: (STRUCT, {2: (STRING, "file:/a"), 99: (I32, 5)}), 98: (I64, 9)}
+    before = MetastorePartition(
+        {1: (LIST, ThriftList(STRING, ["d0"])), 6: (STRUCT, {2: (STRING, "file:/a"), 99: (I32, 5)}), 98: (I64, 9)}
     )
-    after = before.changed(before.storage.moved("file:/b"), {"lakefold.plan": "p"})
+    after = before.with_changes(before.storage.with_location("file:/b"), {"lakefold.plan": "p"})
     assert (after.storage.location, after.parameters, after.values) == ("file:/b", {"lakefold.plan": "p"}, ("d0",))
     assert (after.raw[98], after.storage.raw[99]) == ((I64, 9), (I32, 5))
     assert before.storage.location == "file:/a"
 
 
-@pytest.mark.parametrize("cut", range(1, len(call("get_table", 7, EVERYTHING)), 7))
+@pytest.mark.parametrize("cut", range(1, len(encode_call("get_table", 7, EVERYTHING)), 7))
 def test_half_an_answer_is_none(cut: int):
     with pytest.raises(EOFError):
-        read_reply(io.BytesIO(answer(call("get_table", 7, EVERYTHING))[:-cut]))
+        read_reply(io.BytesIO(answer(encode_call("get_table", 7, EVERYTHING))[:-cut]))
 
 
 @pytest.mark.parametrize(
     "greeting", [b"HTTP/1.1 400 Bad Request\r\n", b"\0\0\0\x15\x82\x21\1\0", b"\x80\1\0\2\x7f\xff\xff\xff"]
 )
 def test_what_is_no_answer_in_the_binary_protocol_is_not_taken_for_one(greeting: bytes):
-    with pytest.raises(NotThrift):
+    with pytest.raises(InvalidMessage):
         read_reply(io.BytesIO(greeting + b"\0" * 40))
 
 
@@ -103,16 +103,16 @@ def test_what_is_no_answer_in_the_binary_protocol_is_not_taken_for_one(greeting:
     ],
 )
 def test_values_of_partitions_are_read_from_names_as_hive_writes_them(value: str, written: str):
-    assert values_of(f"a={written}/b=x") == (value, "x")
+    assert partition_values(f"a={written}/b=x") == (value, "x")
 
 
 def test_addresses_have_one_spelling_and_those_that_are_none_are_refused_with_what_one_is_like():
-    assert as_written(" thrift://Meta1 ,thrift://[fe80::1]:9000/") == "thrift://meta1:9083,thrift://[fe80::1]:9000"
+    assert normalized_uri(" thrift://Meta1 ,thrift://[fe80::1]:9000/") == "thrift://meta1:9083,thrift://[fe80::1]:9000"
     for wrong in ("", "meta1:9083", "http://meta1:9083", "thrift://meta1:99999", "thrift://a/b"):
         with pytest.raises(ValueError, match="thrift://host:9083"):
-            as_written(wrong)
+            normalized_uri(wrong)
         with pytest.raises(Rejected):
-            Metastore(wrong)
+            MetastoreClient(wrong)
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4])
@@ -128,5 +128,5 @@ def test_a_server_that_is_no_metastore_or_wants_to_be_asked_otherwise_is_told_as
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(Transient, match="without TLS or Kerberos"):
-            Metastore(f"thrift://127.0.0.1:{server.getsockname()[1]}", timeout=timedelta(seconds=10))
+            MetastoreClient(f"thrift://127.0.0.1:{server.getsockname()[1]}", timeout=timedelta(seconds=10))
         thread.join()

@@ -16,12 +16,12 @@ from s3_server import S3Server
 
 from lake import s3
 from lake.errors import CommitUnknown, Rejected, Transient
-from lake.filesystems import file_of
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.jvm.outcomes import translate
-from lake.formats.hudi.locks.providers import lock_file
+from lake.filesystems import filesystem_of_file
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.jvm.outcomes import translate_error
+from lake.formats.hudi.locks.providers import lock_file_path
 from lake.formats.hudi.read.hudi_rs import open_table
-from lake.locations import bucket_and_key, canonical_location, file_at
+from lake.locations import bucket_and_key, canonical_location, resolve_path
 from lake.model import Concurrency, TableRef
 from lake.s3 import S3Access
 from service.config.catalog import Catalog
@@ -54,7 +54,7 @@ def test_a_bucket_has_one_spelling() -> None:
     ],
 )
 def test_p6_a_file_is_below_its_table_unless_its_path_is_absolute(location: str, path: str, place: str) -> None:
-    assert file_at(location, path) == place
+    assert resolve_path(location, path) == place
 
 
 def test_p6_a_table_may_have_files_in_another_bucket(bucket: str, s3_server: S3Server, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_p6_a_table_may_have_files_in_another_bucket(bucket: str, s3_server: S3S
         stream.write(b"far")
     (tmp_path / "a.parquet").write_bytes(b"near")
     for path, content in ((f"s3a://{bucket}/dt=1/a.parquet", b"far"), ("a.parquet", b"near")):
-        filesystem, name = file_of(str(tmp_path), path)
+        filesystem, name = filesystem_of_file(str(tmp_path), path)
         with filesystem.open_input_file(name) as file:
             assert file.read() == content
 
@@ -184,7 +184,7 @@ def test_what_s3_refuses_is_refused_in_one_line_with_its_remedy(
 ) -> None:
     answers.update(status=status, code=code)
     with pytest.raises(Rejected, match=f"s3://b/t.*{remedy}") as refused:
-        Storage("s3a://b/t").children("")
+        TableStorage("s3a://b/t").children("")
     assert "\n" not in str(refused.value)
 
 
@@ -192,17 +192,17 @@ def test_what_s3_refuses_is_refused_in_one_line_with_its_remedy(
 def test_a_store_that_asks_to_slow_down_or_is_not_there_is_tried_again_later(answers: dict[str, Any]) -> None:
     answers.update(status=503, code="SlowDown")
     with pytest.raises(Transient, match=r"s3://b/t: .*SLOW_DOWN"):
-        Storage("s3a://b/t").children("")
+        TableStorage("s3a://b/t").children("")
     s3.configure({f"{s3.PREFIX}{key}": value for key, value in (KEYS | {"endpoint": "http://127.0.0.1:9"}).items()})
     with pytest.raises(Transient, match=r"s3://b/t: .*connect"):
-        Storage("s3a://b/t").children("")
+        TableStorage("s3a://b/t").children("")
 
 
 @pytest.mark.usefixtures("answers")
 def test_hudi_rs_finds_the_settings_in_the_environment_too_whatever_that_says() -> None:
     with mock.patch.dict(os.environ, {"AWS_REGION": "elsewhere"}):
         with pytest.raises(Exception, match=r"AccessDenied|403|Forbidden"):
-            open_table(Storage("s3://b/t"))
+            open_table(TableStorage("s3://b/t"))
         expected = s3.access("b").environment()
         assert expected["AWS_REGION"] == "us-east-1"
         assert expected.items() <= os.environ.items()
@@ -228,7 +228,7 @@ def test_a_lock_file_on_s3_is_refused_with_the_providers_that_lock_there(bucket:
     with pytest.raises(Rejected, match=expected):
         FORMAT.check(ref(location, **provider))
     FORMAT.check(ref(location, **provider, **{"hoodie.write.lock.filesystem.path": "/mnt/locks"}))
-    assert lock_file(ref(location, **provider)) is None
+    assert lock_file_path(ref(location, **provider)) is None
 
 
 def test_a_prefix_is_searched_and_a_place_without_anything_is_refused(bucket: str, s3_server: S3Server) -> None:
@@ -247,7 +247,7 @@ def test_a_prefix_is_searched_and_a_place_without_anything_is_refused(bucket: st
 def test_files_are_listed_with_a_request_a_directory_and_not_with_one_a_file(bucket: str, s3_server: S3Server) -> None:
     partitions = [f"dt={day}" for day in range(6)]
     put_table(s3_server, f"s3://{bucket}/t", *partitions, *(f"dt=0/hour={hour}" for hour in range(5)))
-    storage = Storage(f"s3a://{bucket}/t")
+    storage = TableStorage(f"s3a://{bucket}/t")
 
     def requests(look: Callable[[], object], expected: object) -> int:
         before = len(s3_server.requests())
@@ -255,11 +255,11 @@ def test_files_are_listed_with_a_request_a_directory_and_not_with_one_a_file(buc
         return len(s3_server.requests()) - before
 
     everything = [*(f"{p}/1.parquet" for p in partitions), *(f"dt=0/hour={hour}/1.parquet" for hour in range(5))]
-    assert requests(lambda: dict(storage.data_files()), dict.fromkeys(everything, 1)) == 1 + len(partitions)
+    assert requests(lambda: dict(storage.data_file_sizes()), dict.fromkeys(everything, 1)) == 1 + len(partitions)
     some = dict.fromkeys(("dt=1/1.parquet", "dt=2/1.parquet"), 1)
     assert requests(lambda: storage.sizes([*some, "dt=1/2.parquet", "dt=1/3.parquet", "dt=9/1.parquet"]), some) == 3
-    assert storage.newest("dt=1") is not None
-    assert storage.newest("dt=9") is None
+    assert storage.newest_modification("dt=1") is not None
+    assert storage.newest_modification("dt=9") is None
 
 
 def test_a_lake_named_twice_in_two_spellings_has_each_table_once(
@@ -311,7 +311,7 @@ def test_what_s3a_finds_missing_or_forbidden_is_refused_and_not_tried_again(
 
     error = RuntimeError("An error occurred")
     error.java_exception = Cause()  # type: ignore[attr-defined]
-    found = translate(error, ref("s3://b/t"), "testing")
+    found = translate_error(error, ref("s3://b/t"), "testing")
     assert isinstance(found, Rejected)
     assert re.search(outcome, str(found))
-    assert isinstance(translate(error, ref("s3://b/t"), "testing", committing=True), CommitUnknown)
+    assert isinstance(translate_error(error, ref("s3://b/t"), "testing", committing=True), CommitUnknown)

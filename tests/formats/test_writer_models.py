@@ -8,8 +8,8 @@ import pytest
 from hive_metastore import MetastoreServer
 from hudi_tables import write
 
-from planner.writers.model import Operation, Step
-from planner.writers.scenario import of_toml, read_scenario
+from planner.writers.model import Operation, SimulationStep
+from planner.writers.scenario import parse_scenario, parse_toml
 from planner.writers.simulation import simulate
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def written(base: Path) -> Slices:
     return [(size, logs) for _, size, logs in sorted(found)]
 
 
-def predicted(step: Step) -> Slices:
-    return [(file.bytes, list(file.logs)) for file in step.files]
+def predicted(step: SimulationStep) -> Slices:
+    return [(file.bytes, list(file.log_sizes)) for file in step.files]
 
 
 def assert_alike(made: Slices, said: Slices) -> None:
@@ -86,9 +86,9 @@ def row_bytes(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -
 
 def tenth(name: str, row_bytes: float, **settings: Any) -> dict[str, Any]:
     """A shipped scenario with rows of ``row_bytes`` and a tenth of its bytes, the writer's limits too."""
-    document = of_toml((SCENARIOS / f"{name}.toml").read_text())
+    document = parse_toml((SCENARIOS / f"{name}.toml").read_text())
     own = {"hoodie.copyonwrite.record.size.estimate": round(row_bytes)}
-    whole = read_scenario(document | {"settings": {}})
+    whole = parse_scenario(document | {"settings": {}})
     return {
         "writer": document["writer"],
         "settings": TENTH | own | settings,
@@ -110,7 +110,7 @@ def test_four_inserts_of_the_notebook_make_the_predicted_files(spark, tmp_path, 
     """000_ecc5d2bc7628b643.txt, its copy-on-write table."""
     document = tenth("hudi-cow", row_bytes)
     at = 0
-    for step in simulate(read_scenario(document)).steps:
+    for step in simulate(parse_scenario(document)).steps:
         (rows,) = [write.rows for write in step.batch.writes]
         write(frame(spark, at, at + rows), tmp_path / "table", "insert", options=options(document), files=2)
         at += rows
@@ -125,7 +125,7 @@ def test_a_first_insert_with_the_default_estimate_makes_five_small_files_and_the
     """000_ecc5d2bc7628b643.txt, its table with defaults. Hudi fills small files in the order of their random ids."""
     batches = [{"operation": "insert", "rows": rows} for rows in (57_756, round(33.1e6 / row_bytes))]
     document = {"writer": "hudi-cow", "row_bytes": row_bytes, "settings": TENTH, "batches": batches}
-    first, second = simulate(read_scenario(document)).steps
+    first, second = simulate(parse_scenario(document)).steps
     write(frame(spark, 0, 57_756), tmp_path / "table", "insert", options=options(document), files=2)
     assert [change.added_rows for change in first.changes] == [12_288] * 4 + [8_604]
     assert_alike(sorted(written(tmp_path / "table")), sorted(predicted(first)))
@@ -162,8 +162,8 @@ def test_an_insert_and_three_updates_of_a_merge_on_read_table_make_the_predicted
         {"operation": Operation.UPDATE, "rows": 4_500, "row_bytes": log_row},
         {"operation": Operation.UPDATE, "rows": whole, "row_bytes": wide_row},
     ]
-    steps = simulate(read_scenario(document)).steps
-    assert [len(step.files[0].logs) for step in steps] == [0, 1, 0, 2]
+    steps = simulate(parse_scenario(document)).steps
+    assert [len(step.files[0].log_sizes) for step in steps] == [0, 1, 0, 2]
     for slices, step in zip(made, steps, strict=True):
         assert_alike(slices, predicted(step))
 
@@ -193,9 +193,9 @@ def test_spark_makes_a_file_a_task_and_partition_of_a_hive_table(metastore: Meta
         "batches": batches,
         "settings": {"spark.sql.files.maxRecordsPerFile": 5_000},
     }
-    several = simulate(read_scenario(document)).steps[0]
+    several = simulate(parse_scenario(document)).steps[0]
     document["settings"] = {"spark.sql.files.maxRecordsPerFile": 3_000}
-    cut = simulate(read_scenario(document | {"batches": batches[1:]})).steps[0]
+    cut = simulate(parse_scenario(document | {"batches": batches[1:]})).steps[0]
     for step in (several, cut):
         for partition in {file.partition for file in step.files}:
             made = [path.stat().st_size for path in (metastore.place / "tasks" / partition).glob("*.parquet")]

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot, TableRef
-from planner.planner import Planning, plan_table
+from planner.planner import PlanningResult, plan_table
 from planner.policy import SizingPolicy
 from planner.reasons import Reason
 
@@ -79,32 +79,32 @@ def plan(
     *,
     delta_commits: int = 0,
     **more: Any,
-) -> Planning:
+) -> PlanningResult:
     """Plan ``files`` under ``settings`` at ``NOW``."""
     policy = settings if isinstance(settings, SizingPolicy) else SizingPolicy.from_settings(settings or {})
     return plan_table(snapshot(files, delta_commits=delta_commits), policy, **{"now": NOW, "plan_id": "plan-1", **more})
 
 
-def reasons(planning: Planning) -> dict[str, str]:
+def reasons(planning: PlanningResult) -> dict[str, str]:
     """Each slice's reason by its file id."""
     rows = planning.decisions.select(["file_id", "reason"]).to_pylist()
     return {row["file_id"]: row["reason"] for row in rows}
 
 
-def texts(planning: Planning) -> dict[str, str]:
+def texts(planning: PlanningResult) -> dict[str, str]:
     """Each slice's reason as a person reads it, by its file id."""
     ids = planning.decisions["file_id"].to_pylist()
     return dict(zip(ids, planning.reason_texts(range(len(ids))), strict=True))
 
 
-def groups(planning: Planning) -> list[list[str]]:
+def groups(planning: PlanningResult) -> list[list[str]]:
     """File ids of each group of the plan, in the plan's order."""
     if planning.plan is None:
         return []
     return [[s.file_id for s in group.slices] for group in planning.plan.groups]
 
 
-def outputs(planning: Planning) -> list[int]:
+def outputs(planning: PlanningResult) -> list[int]:
     """Output files asked of each group."""
     return [group.output_files for group in planning.plan.groups] if planning.plan else []
 

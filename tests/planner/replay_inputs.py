@@ -4,7 +4,7 @@
 import random
 from datetime import UTC, datetime, timedelta
 
-from lake.history import Change, FileWritten, History, PastCommit
+from lake.history import ChangeKind, FileWritten, HistoricalCommit, TableHistory
 
 MIB = 1 << 20
 SINCE = datetime(2026, 3, 1, tzinfo=UTC)
@@ -15,23 +15,27 @@ def written(file_id: str, size: int, at: datetime = SINCE, *, partition: str = "
     return FileWritten(partition=partition, file_id=file_id, at=at, bytes=size, rows=rows or size // 100)
 
 
-def commit(at: datetime, *wrote: FileWritten, took_out: tuple[tuple[str, str], ...] = (), **more: object) -> PastCommit:
+def commit(
+    at: datetime, *wrote: FileWritten, took_out: tuple[tuple[str, str], ...] = (), **more: object
+) -> HistoricalCommit:
     """A commit of a writer, unless it says otherwise."""
-    values: dict[str, object] = {"change": Change.WRITE, "operation": "insert"} | more
-    return PastCommit(at=at, wrote=wrote, took_out=took_out, **values)  # type: ignore[arg-type]
+    values: dict[str, object] = {"change": ChangeKind.WRITE, "operation": "insert"} | more
+    return HistoricalCommit(at=at, written=wrote, removed_groups=took_out, **values)  # type: ignore[arg-type]
 
 
-def history(*commits: PastCommit, files: tuple[FileWritten, ...] = (), days: float = 1) -> History:
+def history(*commits: HistoricalCommit, files: tuple[FileWritten, ...] = (), days: float = 1) -> TableHistory:
     """So many days from ``SINCE``."""
-    return History(since=SINCE, until=SINCE + timedelta(days=days), files=files, commits=commits, writer="hudi-cow")
+    return TableHistory(
+        since=SINCE, until=SINCE + timedelta(days=days), files=files, commits=commits, writer_model="hudi-cow"
+    )
 
 
 def generated(
     commits: int, days: int, seed: int, *, updates: float = 0.1, logs: bool = False, removals: float = 0.0
-) -> History:
+) -> TableHistory:
     """Commits at random times, most into the partition of their day; some update what is there, or take it out."""
     chance = random.Random(seed)
-    made: list[PastCommit] = []
+    made: list[HistoricalCommit] = []
     there: dict[tuple[str, str], FileWritten] = {}
     moments = sorted(chance.random() * days for _ in range(commits))
     for number, moment in enumerate(moments):

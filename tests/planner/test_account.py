@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
 
-from lake.model import Concurrency, Overlap
+from lake.model import Concurrency, OverlappingCommit
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
-from planner.reasons import READY, Reason
-from service.planning.account import Account, each_file, scan_record
+from planner.reasons import PLANNABLE, Reason
+from service.planning.account import DecisionSummary, make_scan_record, slice_documents
 from service.store import PARTITION_SCHEMA
 
 LIMIT = 300 * MIB
@@ -62,7 +62,7 @@ def check_lines(lines: list[dict[str, Any]], files: list[dict[str, Any]], *key: 
         assert line.items() >= counted(alike).items()
         texts = {file["text"] for file in alike}
         assert line["text"] in texts
-        assert line["knob"] == Reason(line["reason"]).knob
+        assert line["knob"] == Reason(line["reason"]).setting
         if line["reason"] != Reason.BUSY and not line["varies"]:
             assert len(texts) == 1
 
@@ -73,17 +73,17 @@ def check_lines(lines: list[dict[str, Any]], files: list[dict[str, Any]], *key: 
 def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[str], chunks: int) -> None:
     policy = SizingPolicy.from_settings({})
     shot = snapshot(files, chunks=chunks)
-    planning = plan_table(shot, policy, now=NOW, plan_id="p", held=dict.fromkeys(held, "live"))
-    account, found = Account(planning), list(each_file(planning))
+    planning = plan_table(shot, policy, now=NOW, plan_id="p", locked_partitions=dict.fromkeys(held, "live"))
+    account, found = DecisionSummary(planning), list(slice_documents(planning))
     check_lines([line.document() for line in account.by_partition], found, "partition", "reason")
     by_reason = [line.document() for line in account.by_reason]
     check_lines(by_reason, found, "reason")
     for line in by_reason:
         assert line["partitions"] == len({f["partition"] for f in found if f["reason"] == line["reason"]})
 
-    layout, decisions = account.partitions, planning.decisions
+    layout, decisions = account.partition_table, planning.decisions
     reducible = dict(zip(decisions["file_id"].to_pylist(), decisions["reducible"].to_pylist(), strict=True))
-    assert all(reducible[file["file_id"]] for file in found if file["reason"] in READY)
+    assert all(reducible[file["file_id"]] for file in found if file["reason"] in PLANNABLE)
     assert layout.schema.names == PARTITION_SCHEMA.names
     rows = layout.cast(PARTITION_SCHEMA).to_pylist()
     assert [row["partition"] for row in rows] == sorted({file["partition"] for file in found})
@@ -97,7 +97,7 @@ def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[
         assert row["reducible_bytes"] == sum(file["bytes"] + file["log_bytes"] for file in worth_it)
         check_lines(row["lines"], inside, "reason")
 
-    scan = scan_record(account, 1.5)
+    scan = make_scan_record(account, 1.5)
     assert (scan.partitions, scan.files, scan.bytes) == (len(rows), counted(found)["files"], counted(found)["bytes"])
     assert scan.reducible_files == sum(row["reducible_files"] for row in rows)
     assert scan.reducible_bytes == sum(row["reducible_bytes"] for row in rows)
@@ -107,7 +107,7 @@ def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[
 def test_each_of_many_partitions_is_explained_by_its_own_files() -> None:
     """Arrow groups a thousand keys in another order than they came in."""
     files = [File(id=f"f{n}", partition=f"day={n * 7919 % 1_000_003}", bytes=n + 1) for n in range(1_000)]
-    rows = Account(plan(files)).partitions.to_pylist()
+    rows = DecisionSummary(plan(files)).partition_table.to_pylist()
     assert [row["partition"] for row in rows] == sorted(file.partition for file in files)
     sizes = {file.partition: file.bytes for file in files}
     for row in rows:
@@ -128,7 +128,7 @@ def test_a_line_says_the_least_of_its_numbers_and_that_there_are_others() -> Non
         ],
         held={"r": "0198"},
     )
-    account = Account(planning)
+    account = DecisionSummary(planning)
     lines = {line.reason: (line.text, line.varies, line.partitions) for line in account.by_reason}
     assert lines == {
         Reason.RECENT: ("modified 3 min ago (quiet_period is 15 min)", True, 1),
@@ -140,17 +140,19 @@ def test_a_line_says_the_least_of_its_numbers_and_that_there_are_others() -> Non
 
 
 def test_an_empty_table_has_an_empty_account() -> None:
-    account = Account(plan([]))
+    account = DecisionSummary(plan([]))
     assert account.by_reason == account.by_partition == []
-    assert account.partitions.num_rows == 0
-    assert scan_record(account, 0).partitions == 0
+    assert account.partition_table.num_rows == 0
+    assert make_scan_record(account, 0).partitions == 0
 
 
 def test_only_commits_of_the_last_day_on_a_table_of_a_single_writer_are_reported() -> None:
     planning = plan([File(id="f", partition="p", bytes=1)])
     now = planning.snapshot.taken_at
     met = tuple(
-        Overlap(instant=f"i{hours}", action="commit", completed_at=now - timedelta(hours=hours), plan_id="0198")
+        OverlappingCommit(
+            instant=f"i{hours}", action="commit", completed_at=now - timedelta(hours=hours), plan_id="0198"
+        )
         for hours in (30, 20, 1)
     )
 
@@ -158,7 +160,7 @@ def test_only_commits_of_the_last_day_on_a_table_of_a_single_writer_are_reported
         snapshot = replace(
             planning.snapshot, overlaps=met, table=replace(planning.snapshot.table, concurrency=concurrency)
         )
-        scan = scan_record(Account(replace(planning, snapshot=snapshot)), 0)
+        scan = make_scan_record(DecisionSummary(replace(planning, snapshot=snapshot)), 0)
         return scan.overlaps, scan.overlap
 
     assert reported(Concurrency.SINGLE_WRITER) == (2, "commit i1 of another process, while plan 0198 ran")

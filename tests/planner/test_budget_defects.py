@@ -29,53 +29,53 @@ from test_ranking import (
     test_no_plan_is_overtaken_by_one_made_later_than_forty_times_the_ageing as overtaken_for_so_long_only,
 )
 
-from planner.budgets import NOTHING, Amount, Budget, Used, Waiting, pick
-from planner.ranking import head_start
+from planner.budgets import ZERO, Budget, BudgetUsage, QueuedPlan, WorkAmount, startable_plans
+from planner.ranking import priority_offset
 
-Rooms = Callable[[str], Amount]
+Rooms = Callable[[str], WorkAmount]
 #: the first example that breaks a property is not made smaller
 MANY = settings(max_examples=2_000, phases=[Phase.generate], database=None, derandomize=True, deadline=None)
 
 
-def filling_gaps(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+def filling_gaps(queue: Iterable[QueuedPlan], left: WorkAmount, left_of: Rooms) -> Iterator[QueuedPlan]:
     """Lets a smaller plan pass one that does not fit."""
-    total, of_table = NOTHING, dict[str, Amount]()
+    total, of_table = ZERO, dict[str, WorkAmount]()
     for plan in queue:
-        own = of_table.get(plan.table, NOTHING) + plan.cost
-        if (total + plan.cost).fits(left) and own.fits(left_of(plan.table)):
+        own = of_table.get(plan.table, ZERO) + plan.cost
+        if (total + plan.cost).is_within(left) and own.is_within(left_of(plan.table)):
             total += plan.cost
             of_table[plan.table] = own
             yield plan
 
 
-def smallest_first(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+def smallest_first(queue: Iterable[QueuedPlan], left: WorkAmount, left_of: Rooms) -> Iterator[QueuedPlan]:
     """Starts as many as fit."""
     return filling_gaps(sorted(queue, key=lambda plan: plan.cost.bytes), left, left_of)
 
 
-def each_by_itself(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+def each_by_itself(queue: Iterable[QueuedPlan], left: WorkAmount, left_of: Rooms) -> Iterator[QueuedPlan]:
     """Forgets what the plans before it take."""
-    return (plan for plan in queue if plan.cost.fits(left) and plan.cost.fits(left_of(plan.table)))
+    return (plan for plan in queue if plan.cost.is_within(left) and plan.cost.is_within(left_of(plan.table)))
 
 
-def without_cpu(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+def without_cpu(queue: Iterable[QueuedPlan], left: WorkAmount, left_of: Rooms) -> Iterator[QueuedPlan]:
     """Counts bytes only."""
-    endless = Amount(bytes=0, cpu_ms=float("inf"))
-    return pick(queue, left + endless, lambda table: left_of(table) + endless)
+    endless = WorkAmount(bytes=0, cpu_ms=float("inf"))
+    return startable_plans(queue, left + endless, lambda table: left_of(table) + endless)
 
 
-def without_tables(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+def without_tables(queue: Iterable[QueuedPlan], left: WorkAmount, left_of: Rooms) -> Iterator[QueuedPlan]:
     """Holds plans to the budget of all tables only."""
-    return pick(queue, left, lambda _: left)
+    return startable_plans(queue, left, lambda _: left)
 
 
-def in_any_order(queue: Iterable[Waiting], left: Amount, left_of: Rooms) -> Iterator[Waiting]:
+def in_any_order(queue: Iterable[QueuedPlan], left: WorkAmount, left_of: Rooms) -> Iterator[QueuedPlan]:
     """Takes plans as they come out of a set."""
     plans = list(queue)
-    return pick(random.sample(plans, len(plans)), left, left_of)
+    return startable_plans(random.sample(plans, len(plans)), left, left_of)
 
 
-def of_an_hour_only(budget: Budget, used: Used) -> Amount:
+def of_an_hour_only(budget: Budget, used: BudgetUsage) -> WorkAmount:
     """Forgets the day."""
     return budget.hour - used.hour
 
@@ -87,7 +87,7 @@ def without_bounds(per_cost: float, weight: float, ageing: timedelta) -> timedel
 
 def beyond_the_bound(per_cost: float, weight: float, ageing: timedelta) -> timedelta:
     """Three times as much of a start as is promised."""
-    return 3 * head_start(per_cost, weight, ageing)
+    return 3 * priority_offset(per_cost, weight, ageing)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_inputs import MIB, NOW, File, snapshot
 
-from planner.budgets import DAY, HOUR, Amount, Budget, Used, Waiting, keep_back, most_bytes, pick, within
-from planner.cost import Rates, Terms, appraise
+from planner.budgets import (
+    DAY,
+    HOUR,
+    Budget,
+    BudgetUsage,
+    QueuedPlan,
+    WorkAmount,
+    blocked_by_table_budget,
+    cap_by_budgets,
+    max_plan_bytes,
+    startable_plans,
+)
+from planner.cost import CostInputs, Rates, estimate_benefit
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
-from planner.ranking import head_start
+from planner.ranking import priority_offset
 
 TABLES = ("a", "b", "c")
 NEW = "new"
@@ -22,21 +33,23 @@ _HOURS = 24
 #: mistakes that only some queues show are found in so many (test_budget_defects.py)
 MANY = settings(max_examples=500, deadline=None)
 QUIET = settings(deadline=None)
-ROOMS = st.builds(Amount, bytes=st.integers(-5, 60), cpu_ms=st.integers(-5, 60) | st.just(math.inf))
+ROOMS = st.builds(WorkAmount, bytes=st.integers(-5, 60), cpu_ms=st.integers(-5, 60) | st.just(math.inf))
 
 
 @dataclass(frozen=True)
 class Case:
-    queue: list[Waiting]
+    queue: list[QueuedPlan]
     worth: dict[str, float]
-    left: Amount
-    of_tables: dict[str, Amount]
+    left: WorkAmount
+    of_tables: dict[str, WorkAmount]
 
-    def picked(self, left: Amount | None = None, of_tables: Mapping[str, Amount] | None = None) -> list[Waiting]:
+    def picked(
+        self, left: WorkAmount | None = None, of_tables: Mapping[str, WorkAmount] | None = None
+    ) -> list[QueuedPlan]:
         rooms = self.of_tables if of_tables is None else of_tables
-        return list(pick(self.queue, self.left if left is None else left, rooms.__getitem__))
+        return list(startable_plans(self.queue, self.left if left is None else left, rooms.__getitem__))
 
-    def total(self, plans: Iterable[Waiting]) -> float:
+    def total(self, plans: Iterable[QueuedPlan]) -> float:
         return sum(self.worth[plan.plan_id] for plan in plans)
 
 
@@ -48,15 +61,15 @@ def cases(draw: st.DrawFn) -> Case:
         )
     )
     queue = [
-        Waiting(plan_id=str(number), table=table, cost=Amount(bytes=size, cpu_ms=cpu))
+        QueuedPlan(plan_id=str(number), table=table, cost=WorkAmount(bytes=size, cpu_ms=cpu))
         for number, (table, size, cpu, _) in enumerate(costs)
     ]
     worth = {str(number): worth for number, (*_, worth) in enumerate(costs)}
     return Case(queue, worth, draw(ROOMS), {table: draw(ROOMS) for table in TABLES})
 
 
-def added(plans: Iterable[Waiting]) -> Amount:
-    return sum((plan.cost for plan in plans), Amount())
+def added(plans: Iterable[QueuedPlan]) -> WorkAmount:
+    return sum((plan.cost for plan in plans), WorkAmount())
 
 
 @MANY
@@ -64,10 +77,10 @@ def added(plans: Iterable[Waiting]) -> Amount:
 @pytest.mark.slow
 def test_budgets_are_never_exceeded(case: Case):
     picked = case.picked()
-    assert not picked or added(picked).fits(case.left)
+    assert not picked or added(picked).is_within(case.left)
     for table in TABLES:
         own = [plan for plan in picked if plan.table == table]
-        assert not own or added(own).fits(case.of_tables[table])
+        assert not own or added(own).is_within(case.of_tables[table])
 
 
 @MANY
@@ -76,7 +89,7 @@ def test_budgets_are_never_exceeded(case: Case):
 def test_raising_any_budget_starts_all_that_started_before(
     case: Case, more_bytes: int, more_cpu: int, whose: str | None
 ):
-    more = Amount(bytes=more_bytes, cpu_ms=more_cpu)
+    more = WorkAmount(bytes=more_bytes, cpu_ms=more_cpu)
     if whose is None:
         raised = case.picked(left=case.left + more)
     else:
@@ -94,10 +107,10 @@ def test_identical_input_picks_identical_plans(case: Case):
 @QUIET
 @given(cases())
 def test_plans_kept_back_by_the_budget_of_one_table_are_those_that_would_start_without_its_plans(case: Case):
-    kept_back = keep_back(case.queue, case.left, case.of_tables.__getitem__)
+    kept_back = blocked_by_table_budget(case.queue, case.left, case.of_tables.__getitem__)
     waits_for_own = {plan_id for plan_id, by in kept_back.items() if by.plan_id == plan_id}
     others = [plan for plan in case.queue if plan.plan_id not in waits_for_own]
-    would_start = {plan.plan_id for plan in pick(others, case.left, case.of_tables.__getitem__)}
+    would_start = {plan.plan_id for plan in startable_plans(others, case.left, case.of_tables.__getitem__)}
     assert would_start == {plan.plan_id for plan in case.picked()} | kept_back.keys() - waits_for_own
     assert {by.plan_id for by in kept_back.values()} <= waits_for_own
     places = {plan.plan_id: place for place, plan in enumerate(case.queue)}
@@ -109,7 +122,7 @@ def test_plans_kept_back_by_the_budget_of_one_table_are_those_that_would_start_w
 def test_taking_them_one_by_one_in_any_order_takes_the_same(case: Case):
     wanted, queue, left, of_tables = case.picked(), list(case.queue), case.left, dict(case.of_tables)
     taken = []
-    while found := list(pick(queue, left, of_tables.__getitem__)):
+    while found := list(startable_plans(queue, left, of_tables.__getitem__)):
         one = found[len(taken) % len(found)]
         taken.append(one)
         queue.remove(one)
@@ -126,20 +139,23 @@ def test_no_table_starves_however_good_the_plans_are_that_keep_coming(plans, new
     """A day of hours, each with new plans of another table; what was there at first has started at its end."""
     budget, ageing = 10, HOUR / 4
     waiting = [
-        (-head_start(worth, 1, ageing).total_seconds(), Waiting(plan_id=str(n), table=table, cost=Amount(bytes=size)))
+        (
+            -priority_offset(worth, 1, ageing).total_seconds(),
+            QueuedPlan(plan_id=str(n), table=table, cost=WorkAmount(bytes=size)),
+        )
         for n, (table, size, worth) in enumerate(plans)
     ]
     first = {plan.plan_id for _, plan in waiting}
     for hour in range(_HOURS):
         for number, (size, worth) in enumerate(newcomers):
-            rank = hour * 3600 - head_start(worth, 1, ageing).total_seconds()
+            rank = hour * 3600 - priority_offset(worth, 1, ageing).total_seconds()
             # As many as fit the hour's budget: what comes in can be done, but for what was there at first.
             if sum(size for size, _ in newcomers[: number + 1]) <= budget - 2:
-                waiting.append((rank, Waiting(plan_id=f"{hour}/{number}", table=NEW, cost=Amount(bytes=size))))
+                waiting.append((rank, QueuedPlan(plan_id=f"{hour}/{number}", table=NEW, cost=WorkAmount(bytes=size))))
         waiting.sort(key=lambda entry: (entry[0], entry[1].plan_id))
-        room = Amount(bytes=budget, cpu_ms=math.inf)
+        room = WorkAmount(bytes=budget, cpu_ms=math.inf)
         of_tables = dict.fromkeys((*TABLES, NEW), room)
-        started = {plan.plan_id for plan in pick([plan for _, plan in waiting], room, of_tables.__getitem__)}
+        started = {plan.plan_id for plan in startable_plans([plan for _, plan in waiting], room, of_tables.__getitem__)}
         waiting = [entry for entry in waiting if entry[1].plan_id not in started]
     left_of_first = {plan.plan_id for _, plan in waiting} & first
     assert not left_of_first
@@ -152,7 +168,7 @@ def test_no_table_starves_however_good_the_plans_are_that_keep_coming(plans, new
     st.integers(50, 800),
 )
 def test_in_no_hour_and_no_day_more_is_charged_than_the_budget(plans, hour_bytes: int, day_bytes: int):
-    budget = Budget.of(hour_bytes, day_bytes, 0, 0)
+    budget = Budget.from_settings(hour_bytes, day_bytes, 0, 0)
     charged: list[tuple[int, int]] = []
     hour_ms, day_ms = int(HOUR.total_seconds() * 1000), int(DAY.total_seconds() * 1000)
     now = 0
@@ -160,36 +176,41 @@ def test_in_no_hour_and_no_day_more_is_charged_than_the_budget(plans, hour_bytes
         now += wait
 
         in_hour, in_day = (sum(size for at, size in charged if at > now - span) for span in (hour_ms, day_ms))
-        left = budget.left(Used(hour=Amount(bytes=in_hour), day=Amount(bytes=in_day)))
-        one = Waiting(plan_id="p", table="a", cost=Amount(bytes=size))
-        charged += [(now, size) for _ in pick([one], left, lambda _: Budget().whole)]
+        left = budget.remaining(BudgetUsage(hour=WorkAmount(bytes=in_hour), day=WorkAmount(bytes=in_day)))
+        one = QueuedPlan(plan_id="p", table="a", cost=WorkAmount(bytes=size))
+        charged += [(now, size) for _ in startable_plans([one], left, lambda _: Budget().largest_plan)]
     for at, _ in charged:
         assert sum(size for other, size in charged if at - hour_ms < other <= at) <= hour_bytes
         assert sum(size for other, size in charged if at - day_ms < other <= at) <= day_bytes
 
 
 def test_a_budget_of_nothing_is_none():
-    assert not Budget.of(0, 0, 0, 0).is_set
-    assert Budget.of(0, 7, 0, 0.5).whole == Amount(bytes=7, cpu_ms=1_800_000)
+    assert not Budget.from_settings(0, 0, 0, 0).is_set
+    assert Budget.from_settings(0, 7, 0, 0.5).largest_plan == WorkAmount(bytes=7, cpu_ms=1_800_000)
 
 
 def test_a_budget_of_cpu_bounds_a_plan_by_the_bytes_that_it_pays_for():
     rates = Rates(fixed_seconds=10, seconds_per_byte=1 / MIB)
-    assert most_bytes([Budget.of(0, 0, 0, 100 / 3600)], rates) == 90 * MIB
-    assert most_bytes([Budget.of(50 * MIB, 0, 0, 100 / 3600), Budget.of(0, 40 * MIB, 0, 0)], rates) == 40 * MIB
-    assert most_bytes([Budget()], rates) == math.inf
+    assert max_plan_bytes([Budget.from_settings(0, 0, 0, 100 / 3600)], rates) == 90 * MIB
+    assert (
+        max_plan_bytes(
+            [Budget.from_settings(50 * MIB, 0, 0, 100 / 3600), Budget.from_settings(0, 40 * MIB, 0, 0)], rates
+        )
+        == 40 * MIB
+    )
+    assert max_plan_bytes([Budget()], rates) == math.inf
 
 
 @QUIET
 @given(st.integers(20 * MIB, 2000 * MIB), st.floats(0.005, 0.1))
 def test_the_planner_makes_no_plan_that_is_larger_than_a_whole_budget(most: int, cpu_hours: float):
-    budget, policy, terms = Budget.of(most, 0, 0, cpu_hours), SizingPolicy(), Terms()
-    sizing = within(policy, [budget], terms.rates)
+    budget, policy, terms = Budget.from_settings(most, 0, 0, cpu_hours), SizingPolicy(), CostInputs()
+    sizing = cap_by_budgets(policy, [budget], terms.rates)
     files = snapshot(File(id=f"{n:03}", bytes=10 * MIB) for n in range(200))
     made = plan_table(files, sizing, now=NOW, plan_id="plan-1").plan
     if made is not None:
-        cost = Amount(bytes=made.bytes, cpu_ms=round(1000 * appraise(made, policy, terms).cpu_seconds))
-        assert cost.fits(budget.whole)
-        assert made.bytes >= min(most, 200 * 10 * MIB, most_bytes([budget], terms.rates)) * 0.4
+        cost = WorkAmount(bytes=made.bytes, cpu_ms=round(1000 * estimate_benefit(made, policy, terms).cpu_seconds))
+        assert cost.is_within(budget.largest_plan)
+        assert made.bytes >= min(most, 200 * 10 * MIB, max_plan_bytes([budget], terms.rates)) * 0.4
     else:
-        assert most_bytes([budget], terms.rates) < 20 * MIB
+        assert max_plan_bytes([budget], terms.rates) < 20 * MIB

@@ -264,7 +264,7 @@ def test_settings_of_compaction_read_back_under_their_own_names() -> None:
     policy = SizingPolicy.from_settings(
         {"compact_log_bytes": "64MiB", "compact_age": "2h", "rewrite_first": "clustering"}
     )
-    written = policy.settings()
+    written = policy.to_settings()
     assert (written["compact_log_bytes"], written["compact_age"], written["rewrite_first"]) == (
         "64MiB",
         "7200s",

@@ -7,31 +7,38 @@ from datetime import timedelta
 import pytest
 from replay_inputs import MIB, SINCE, commit, generated, history, written
 
-from lake.history import History
-from planner.cost import Rates, Terms
+from lake.history import TableHistory
+from planner.cost import CostInputs, Rates
 from planner.policy import SizingPolicy
 from planner.replay.advice import advise
-from planner.replay.comparison import CONFIGURED, NOBODY, Comparison, Tried, compare, replays
-from planner.replay.script import script_of
+from planner.replay.comparison import (
+    CONFIGURED,
+    NO_COMPACTION,
+    PolicyComparison,
+    PolicyVariant,
+    compare_policies,
+    replay_variants,
+)
+from planner.replay.script import writer_history
 from planner.writers.simulation import WriterKind
 
 HOUR = timedelta(hours=1)
-TERMS = Terms(rates=Rates(fixed_seconds=5, seconds_per_byte=1e-8))
+TERMS = CostInputs(rates=Rates(fixed_seconds=5, seconds_per_byte=1e-8))
 
 
-def compared(told: History, **policies: SizingPolicy) -> Comparison:
+def compared(told: TableHistory, **policies: SizingPolicy) -> PolicyComparison:
     """Nobody, the defaults, and ``policies``."""
     tried = [
-        Tried(name=NOBODY, settings={}, policy=None),
-        Tried(name=CONFIGURED, settings={}, policy=SizingPolicy()),
-        *(Tried(name=name, settings={"x": name}, policy=policy) for name, policy in policies.items()),
+        PolicyVariant(name=NO_COMPACTION, settings={}, policy=None),
+        PolicyVariant(name=CONFIGURED, settings={}, policy=SizingPolicy()),
+        *(PolicyVariant(name=name, settings={"x": name}, policy=policy) for name, policy in policies.items()),
     ]
-    script = script_of(told)
-    found = list(replays(script, tried, TERMS, small_file_limit_bytes=300 * MIB))
-    return compare(script, tried, found, TERMS.rates)
+    script = writer_history(told)
+    found = list(replay_variants(script, tried, TERMS, small_file_limit_bytes=300 * MIB))
+    return compare_policies(script, tried, found, TERMS.rates)
 
 
-def small_files(hours: int) -> History:
+def small_files(hours: int) -> TableHistory:
     """A file of 4 MiB an hour."""
     return history(
         *(commit(SINCE + number * HOUR, written(f"f{number}", 4 * MIB)) for number in range(hours)), days=hours / 24
@@ -46,14 +53,14 @@ def test_the_best_are_those_that_no_other_one_equals_or_beats(seed: int) -> None
         twenty=SizingPolicy(min_input_files=20),
         never=SizingPolicy(min_input_files=5000),
     )
-    costs = {one.tried.name: (one.files, one.rewritten_bytes_a_day, one.cpu_seconds_a_day) for one in found.outcomes}
+    costs = {one.variant.name: (one.files, one.rewritten_bytes_a_day, one.cpu_seconds_a_day) for one in found.outcomes}
     for one in found.outcomes:
-        mine = costs[one.tried.name]
+        mine = costs[one.variant.name]
         beaten = any(
             other != mine and all(a <= b for a, b in zip(other, mine, strict=True)) for other in costs.values()
         )
-        assert one.best is not beaten
-    assert next(one for one in found.outcomes if one.tried.name == NOBODY).best
+        assert one.is_pareto_optimal is not beaten
+    assert next(one for one in found.outcomes if one.variant.name == NO_COMPACTION).is_pareto_optimal
 
 
 def test_of_policies_that_keep_nearly_as_few_files_the_one_that_rewrites_least_is_recommended() -> None:
@@ -71,16 +78,14 @@ def test_the_configured_policy_stays_where_nothing_does_as_well_for_noticeably_l
 
 def test_where_no_policy_helps_none_is_recommended() -> None:
     large = history(*(commit(SINCE + number * HOUR, written(f"f{number}", 400 * MIB)) for number in range(9)))
-    assert compared(large, four=SizingPolicy(min_input_files=4)).recommended == NOBODY
+    assert compared(large, four=SizingPolicy(min_input_files=4)).recommended == NO_COMPACTION
 
 
 def test_write_amplification_is_one_without_compaction_and_grows_with_what_is_rewritten() -> None:
-    found = {one.tried.name: one for one in compared(small_files(50)).outcomes}
-    assert found[NOBODY].write_amplification == 1.0
+    found = {one.variant.name: one for one in compared(small_files(50)).outcomes}
+    assert found[NO_COMPACTION].write_amplification == 1.0
     configured = found[CONFIGURED]
-    assert configured.write_amplification == pytest.approx(
-        1 + configured.replayed.work.rewritten_bytes / (50 * 4 * MIB)
-    )
+    assert configured.write_amplification == pytest.approx(1 + configured.result.work.rewritten_bytes / (50 * 4 * MIB))
 
 
 def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewritten() -> None:
@@ -96,14 +101,16 @@ def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewr
         days=2,
     )
     policy = SizingPolicy(payback=timedelta())
-    found = advise(told, WriterKind.HUDI_COW, policy, TERMS, most_files=10_000)
+    found = advise(told, WriterKind.HUDI_COW, policy, TERMS, max_files=10_000)
     tasks = found.trials[0]
     assert (tasks.remedy.setting, tasks.remedy.value) == ("hoodie.bulkinsert.shuffle.parallelism", "6")
-    assert tasks.saving.files == pytest.approx((16 - 6) * 48 * 365.25 / 12 / 2)
-    assert tasks.saving.writer_bytes == pytest.approx(0, abs=1000)
+    assert tasks.savings.files == pytest.approx((16 - 6) * 48 * 365.25 / 12 / 2)
+    assert tasks.savings.writer_bytes == pytest.approx(0, abs=1000)
     assert found.sources[0].files == 16 * 48
 
 
 def test_a_model_that_can_not_tell_the_history_is_no_advice() -> None:
-    found = advise(replace(small_files(5), writer="hive"), WriterKind.HIVE, SizingPolicy(), TERMS, most_files=10_000)
+    found = advise(
+        replace(small_files(5), writer_model="hive"), WriterKind.HIVE, SizingPolicy(), TERMS, max_files=10_000
+    )
     assert (found.trials, found.best) == ((), None)

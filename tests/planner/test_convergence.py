@@ -13,7 +13,7 @@ from support import SOAK
 
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
-from planner.planner import Planning, plan_table
+from planner.planner import PlanningResult, plan_table
 from planner.policy import BALANCED, RewriteFirst, SizingPolicy
 from planner.reasons import Reason
 
@@ -97,7 +97,7 @@ def test_every_slice_has_exactly_one_reason_and_the_sums_are_those_of_the_table(
     files: list[File], policy: SizingPolicy, held: set[str], chunks: int
 ) -> None:
     shot = snapshot(files, chunks=chunks)
-    planning = plan_table(shot, policy, now=NOW, plan_id="p", held=dict.fromkeys(held, "live"))
+    planning = plan_table(shot, policy, now=NOW, plan_id="p", locked_partitions=dict.fromkeys(held, "live"))
     decisions = planning.decisions
     assert decisions["file_id"].to_pylist() == [f.id for f in files]
     assert set(decisions["reason"].to_pylist()) <= set(Reason)
@@ -110,7 +110,7 @@ def test_every_slice_has_exactly_one_reason_and_the_sums_are_those_of_the_table(
     check_bounds(planning, held, {f.id: f for f in files})
 
 
-def check_bounds(planning: Planning, held: set[str], files: dict[str, File]) -> None:
+def check_bounds(planning: PlanningResult, held: set[str], files: dict[str, File]) -> None:
     """What every plan keeps to."""
     policy, estimate = planning.policy, planning.estimate
     assert planning.reducible_bytes >= estimate.bytes_to_move
@@ -132,7 +132,7 @@ def check_bounds(planning: Planning, held: set[str], files: dict[str, File]) -> 
             assert (only.path, only.bytes, only.log_bytes) == (source.path, source.base_bytes, source.log_bytes)
             assert only.log_files
             assert source.busy is None
-            assert source.age >= policy.quiet_period or not (source.delta_kind and source.delta_kind.conflicts)
+            assert source.age >= policy.quiet_period or not (source.delta_kind and source.delta_kind.is_conflicting)
         return
     assert len(made.groups) <= policy.max_num_groups
     for group in made.groups:

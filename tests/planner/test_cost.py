@@ -9,36 +9,45 @@ from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, File, plan, reasons, texts
 
 from lake.plan import Plan
-from planner.cost import BYTES_PER_SECOND, FIXED_SECONDS, Prices, Rates, Terms, Worth, appraise, rates
+from planner.cost import (
+    BYTES_PER_SECOND,
+    FIXED_SECONDS,
+    Benefit,
+    CostInputs,
+    Prices,
+    Rates,
+    estimate_benefit,
+    fit_rates,
+)
 from planner.policy import SizingPolicy
-from planner.rules import problems
+from planner.rules import validation_errors
 
 EUROS = Prices(cpu_hour=0.05, request_1000=0.005, gib_month=0.02, currency="EUR")
 SIXTY = [File(id=f"{number:02}", bytes=10 * MIB) for number in range(60)]
 
 
-def worth(files: list[File], terms: Terms | None = None, **settings: object) -> Worth:
+def worth(files: list[File], terms: CostInputs | None = None, **settings: object) -> Benefit:
     policy = SizingPolicy.from_settings(settings)
     made: Plan | None = plan(files, policy).plan
     assert made is not None
-    return appraise(made, policy, terms or Terms())
+    return estimate_benefit(made, policy, terms or CostInputs())
 
 
 def test_without_history_the_constants_say_what_a_plan_takes():
-    assert rates("arrow", []) == Rates(
+    assert fit_rates("arrow", []) == Rates(
         fixed_seconds=FIXED_SECONDS, seconds_per_byte=1 / BYTES_PER_SECOND["arrow"], plans=0
     )
     assert worth(SIXTY).cpu_seconds == pytest.approx(5 + 600 / 25)
 
 
 def test_small_plans_tell_of_the_fixed_part_only():
-    found = rates("spark", [(MIB, 20.0)] * 100)
+    found = fit_rates("spark", [(MIB, 20.0)] * 100)
     assert found.fixed_seconds == pytest.approx(20, rel=0.02)
     assert found.seconds_per_byte == pytest.approx(1 / BYTES_PER_SECOND["spark"], rel=0.05)
 
 
 def test_large_plans_tell_what_a_byte_takes():
-    found = rates("spark", [(60 * GIB, 600.0)] * 100)
+    found = fit_rates("spark", [(60 * GIB, 600.0)] * 100)
     assert found.cpu_seconds(60 * GIB) == pytest.approx(600, rel=0.05)
     assert found.plans == 100
 
@@ -52,8 +61,8 @@ def test_large_plans_tell_what_a_byte_takes():
 def test_a_history_that_follows_the_formula_is_learned(fixed: float, speed: float, sizes: list[int]):
     sizes = [size if place % 2 else size % MIB + 1 for place, size in enumerate(sizes)]
     history = [(size, fixed + size / (speed * MIB)) for size in sizes]
-    found = rates("spark", history)
-    constants = rates("spark", [])
+    found = fit_rates("spark", history)
+    constants = fit_rates("spark", [])
     off = sum(((found.cpu_seconds(n) - s) / constants.cpu_seconds(n)) ** 2 for n, s in history)
     off_before = sum(((constants.cpu_seconds(n) - s) / constants.cpu_seconds(n)) ** 2 for n, s in history)
     assert off <= off_before + 1e-6
@@ -61,13 +70,13 @@ def test_a_history_that_follows_the_formula_is_learned(fixed: float, speed: floa
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 50), st.floats(0, 1e9)), max_size=100))
 def test_whatever_happened_a_larger_plan_is_predicted_to_take_longer(history: list[tuple[int, float]]):
-    found = rates("auto", history)
+    found = fit_rates("auto", history)
     assert 0 < found.cpu_seconds(0) < found.cpu_seconds(GIB) < found.cpu_seconds(2 * GIB)
 
 
 @given(st.floats(0, 1e9))
 def test_the_largest_plan_for_some_cpu_takes_no_more_than_that(seconds: float):
-    most = Rates().most_bytes(seconds)
+    most = Rates().max_bytes(seconds)
     assert most == 0 or Rates().cpu_seconds(most) <= seconds * (1 + 1e-9)
 
 
@@ -89,7 +98,7 @@ def test_merged_logs_are_bytes_that_readers_save():
 
 
 def test_with_prices_a_plan_shows_money():
-    found = worth(SIXTY, Terms(prices=EUROS, retention=timedelta(days=365.25 / 12)))
+    found = worth(SIXTY, CostInputs(prices=EUROS, retention=timedelta(days=365.25 / 12)))
     of_cpu, requests, stored = 29 / 3600 * 0.05, (60 * 2 + 1) / 1000 * 0.005, 600 / 1024 * 0.02
     assert found.cost == pytest.approx(of_cpu + requests + stored)
     assert found.saved_a_day == pytest.approx(59 * 24 * (0.02 / 3600 * 0.05 + 2 / 1000 * 0.005))
@@ -112,20 +121,20 @@ def test_what_nobody_reads_never_pays_back_and_is_planned_where_cost_does_not_ma
 
 
 def test_the_price_of_storage_may_make_a_rewrite_not_worth_it():
-    terms = Terms(prices=Prices(cpu_hour=0.05, gib_month=1000.0))
+    terms = CostInputs(prices=Prices(cpu_hour=0.05, gib_month=1000.0))
     assert set(reasons(plan(SIXTY, terms=terms)).values()) == {"no_payback"}
-    assert set(reasons(plan(SIXTY, terms=Terms(prices=EUROS))).values()) == {"chosen"}
+    assert set(reasons(plan(SIXTY, terms=CostInputs(prices=EUROS))).values()) == {"chosen"}
 
 
 def test_a_slow_installation_leaves_alone_what_a_fast_one_rewrites():
-    slow = Terms(rates=rates("auto", [(60 * GIB, 1_000_000.0)] * 50))
+    slow = CostInputs(rates=fit_rates("auto", [(60 * GIB, 1_000_000.0)] * 50))
     pair = [File(id="a", bytes=250 * MIB), File(id="b", bytes=250 * MIB)]
     assert set(reasons(plan(pair, terms=slow)).values()) == {"no_payback"}
     assert set(reasons(plan(pair)).values()) == {"chosen"}
 
 
 def test_reads_and_payback_below_zero_are_refused():
-    assert [*problems(SizingPolicy())] == []
+    assert [*validation_errors(SizingPolicy())] == []
     for settings, words in (({"reads_per_day": -1}, "reads_per_day is -1.0"), ({"payback": "-1d"}, "payback")):
         with pytest.raises(ValueError, match=words):
             SizingPolicy.from_settings(settings)

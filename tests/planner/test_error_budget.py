@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.error_budget import PACES, WINDOWS, Compliance, pace
+from planner.error_budget import BURN_RATE_ALERTS, BURN_RATE_WINDOWS, Compliance, burn_pace
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BEGIN = 1_700_000_000_000
@@ -18,19 +18,19 @@ LOOKS = st.lists(st.tuples(st.integers(0, 3 * HOUR), st.booleans()), max_size=40
 
 def seen(looks, *, first: bool = True, holds: int = DAY, begin: int = BEGIN) -> Compliance:
     """An objective looked at so long after each other, and whether it was met."""
-    found, at = Compliance(at=begin, met=first, holds=holds), begin
+    found, at = Compliance(observed_at_ms=begin, is_met=first, valid_for_ms=holds), begin
     for later, met in looks:
         at += later
-        found = found.then(at, met=met, holds=holds)
+        found = found.with_observation(at, is_met=met, valid_for_ms=holds)
     return found
 
 
 def missed_for(minutes: float, *, before: timedelta = timedelta(days=3)) -> Compliance:
     """Met for a while, then missed for so long, until now; a look every five minutes."""
     found = seen([(5 * MINUTE, True)] * int(before / timedelta(minutes=5)))
-    found = found.then(found.at, met=False, holds=DAY)
+    found = found.with_observation(found.observed_at_ms, is_met=False, valid_for_ms=DAY)
     for _ in range(int(minutes * MINUTE) // (5 * MINUTE)):
-        found = found.then(found.at + 5 * MINUTE, met=False, holds=DAY)
+        found = found.with_observation(found.observed_at_ms + 5 * MINUTE, is_met=False, valid_for_ms=DAY)
     return found
 
 
@@ -41,8 +41,8 @@ def test_all_the_time_between_looks_is_met_or_missed_as_the_first_of_them_found_
     met = sum(later for (later, _), state in zip(looks, states, strict=False) if state)
     missed = sum(later for (later, _), state in zip(looks, states, strict=False) if not state)
     assert (found.met_ms, found.missed_ms) == (met, missed)
-    assert sum(bucket.met for bucket in found.buckets) == met
-    assert sum(bucket.missed for bucket in found.buckets) == missed
+    assert sum(bucket.met_ms for bucket in found.buckets) == met
+    assert sum(bucket.missed_ms for bucket in found.buckets) == missed
 
 
 @given(LOOKS, st.booleans(), st.integers(1, 5))
@@ -52,14 +52,19 @@ def test_looking_more_often_changes_nothing_where_the_same_is_found(looks, first
         between += [(later // times, state)] * (times - 1) + [(later - later // times * (times - 1), met)]
         state = met
     once, often = seen(looks, first=first), seen(between, first=first)
-    assert (once.at, once.met, once.met_ms, once.missed_ms) == (often.at, often.met, often.met_ms, often.missed_ms)
+    assert (once.observed_at_ms, once.is_met, once.met_ms, once.missed_ms) == (
+        often.observed_at_ms,
+        often.is_met,
+        often.met_ms,
+        often.missed_ms,
+    )
     assert once.buckets == often.buckets
 
 
-@given(LOOKS, st.booleans(), st.sampled_from([*WINDOWS.values(), WINDOW]))
+@given(LOOKS, st.booleans(), st.sampled_from([*BURN_RATE_WINDOWS.values(), WINDOW]))
 def test_a_window_holds_no_more_time_than_it_is_long_and_no_more_than_there_was(looks, first: bool, window: timedelta):
     found = seen(looks, first=first)
-    met, missed = found.within(window)
+    met, missed = found.met_and_missed_ms(window)
     assert 0 <= met <= found.met_ms
     assert 0 <= missed <= found.missed_ms
     assert met + missed <= min(window / timedelta(milliseconds=1), found.met_ms + found.missed_ms) + 1e-3
@@ -67,7 +72,7 @@ def test_a_window_holds_no_more_time_than_it_is_long_and_no_more_than_there_was(
 
 @given(LOOKS, st.booleans())
 def test_burn_rates_are_between_none_and_all_of_the_time_missed(looks, first: bool):
-    for rate in seen(looks, first=first).burns(GOAL).values():
+    for rate in seen(looks, first=first).burn_rates(GOAL).values():
         assert 0 <= rate <= 1 / (1 - GOAL) + 1e-6
 
 
@@ -76,9 +81,11 @@ def test_more_time_missed_never_leaves_more_of_the_budget(before, after, minutes
     begun = seen(before)
 
     def left(met: bool) -> float:
-        found = begun.then(begun.at, met=met, holds=DAY).then(begun.at + minutes, met=True, holds=DAY)
+        found = begun.with_observation(begun.observed_at_ms, is_met=met, valid_for_ms=DAY).with_observation(
+            begun.observed_at_ms + minutes, is_met=True, valid_for_ms=DAY
+        )
         for later, state in after:
-            found = found.then(found.at + later, met=state, holds=DAY)
+            found = found.with_observation(found.observed_at_ms + later, is_met=state, valid_for_ms=DAY)
         return found.budget_left(WINDOW, GOAL)
 
     assert left(met=False) <= left(met=True)
@@ -86,16 +93,18 @@ def test_more_time_missed_never_leaves_more_of_the_budget(before, after, minutes
 
 @given(st.integers(0, 10 * DAY), st.integers(1, DAY), st.booleans())
 def test_what_was_found_holds_for_so_long_and_then_nobody_knows(later: int, holds: int, met: bool):
-    found = Compliance(at=BEGIN, met=met, holds=holds).then(BEGIN + later, met=True, holds=holds)
+    found = Compliance(observed_at_ms=BEGIN, is_met=met, valid_for_ms=holds).with_observation(
+        BEGIN + later, is_met=True, valid_for_ms=holds
+    )
     assert found.met_ms + found.missed_ms == min(later, holds)
 
 
 @given(LOOKS, st.integers(1, DAY))
 def test_a_clock_that_goes_back_takes_nothing_away_and_counts_nothing_twice(looks, back: int):
     found = seen(looks)
-    again = found.then(found.at - back, met=False, holds=DAY)
-    assert (again.at, again.met_ms, again.missed_ms, again.buckets) == (
-        found.at,
+    again = found.with_observation(found.observed_at_ms - back, is_met=False, valid_for_ms=DAY)
+    assert (again.observed_at_ms, again.met_ms, again.missed_ms, again.buckets) == (
+        found.observed_at_ms,
         found.met_ms,
         found.missed_ms,
         found.buckets,
@@ -107,10 +116,10 @@ def test_what_is_kept_of_an_objective_stays_small_and_is_forgotten_after_the_lon
     hourly = [(HOUR, number % 2 == 0) for number in range(99 * 24)]
     found = seen([*hourly, *((5 * MINUTE, number % 2 == 0) for number in range(288))])
     assert len(found.buckets) < 200
-    assert found.buckets[0].end > found.at - 90 * DAY
+    assert found.buckets[0].end_ms > found.observed_at_ms - 90 * DAY
     total = found.met_ms + found.missed_ms
     assert total == 100 * DAY
-    met, missed = found.within(timedelta(days=90))
+    met, missed = found.met_and_missed_ms(timedelta(days=90))
     assert met + missed == pytest.approx(90 * DAY)
     assert found.share_met(WINDOW) == pytest.approx(0.5, abs=0.01)
 
@@ -129,7 +138,7 @@ def test_a_budget_may_be_overdrawn():
 
 def test_a_burn_rate_spends_its_share_of_the_budget_in_its_window():
     found = missed_for(30)
-    burn = found.burn(timedelta(hours=1), GOAL)
+    burn = found.burn_rate(timedelta(hours=1), GOAL)
     assert burn == pytest.approx(50)
     spent = 1 - found.budget_left(WINDOW, GOAL)
     assert spent == pytest.approx(burn * (timedelta(hours=1) / WINDOW))
@@ -137,26 +146,33 @@ def test_a_burn_rate_spends_its_share_of_the_budget_in_its_window():
 
 @pytest.mark.parametrize(("minutes", "expected"), [(0, None), (5, None), (10, "fast"), (60, "fast")])
 def test_a_table_with_a_goal_of_99_percent_burns_fast_after_nine_minutes(minutes: int, expected: str | None):
-    assert pace(missed_for(minutes).burns(GOAL)) == expected
+    assert burn_pace(missed_for(minutes).burn_rates(GOAL)) == expected
 
 
 def test_a_pace_ends_soon_after_the_objective_is_met_again():
     found = missed_for(45)
-    assert pace(found.burns(GOAL)) == "fast"
-    found = found.then(found.at, met=True, holds=DAY).then(found.at + 35 * MINUTE, met=True, holds=DAY)
-    assert pace(found.burns(GOAL)) == "slow"
-    assert pace(found.then(found.at + 7 * HOUR, met=True, holds=DAY).burns(GOAL)) is None
+    assert burn_pace(found.burn_rates(GOAL)) == "fast"
+    found = found.with_observation(found.observed_at_ms, is_met=True, valid_for_ms=DAY).with_observation(
+        found.observed_at_ms + 35 * MINUTE, is_met=True, valid_for_ms=DAY
+    )
+    assert burn_pace(found.burn_rates(GOAL)) == "slow"
+    assert (
+        burn_pace(
+            found.with_observation(found.observed_at_ms + 7 * HOUR, is_met=True, valid_for_ms=DAY).burn_rates(GOAL)
+        )
+        is None
+    )
 
 
 def test_a_little_missed_every_hour_burns_slowly():
     hourly = [(56 * MINUTE, False), (4 * MINUTE, True)]
-    assert pace(seen(hourly * 80).burns(0.99)) == "fast"
-    assert pace(seen(hourly * 80).burns(0.95)) == "slow"
-    assert pace(seen(hourly * 80).burns(0.90)) is None
+    assert burn_pace(seen(hourly * 80).burn_rates(0.99)) == "fast"
+    assert burn_pace(seen(hourly * 80).burn_rates(0.95)) == "slow"
+    assert burn_pace(seen(hourly * 80).burn_rates(0.90)) is None
 
 
 def test_the_paces_are_those_of_the_workbook():
-    assert [(rate, long, short) for _, rate, long, short in PACES] == [
+    assert [(rate, long, short) for _, rate, long, short in BURN_RATE_ALERTS] == [
         (14.4, "1h", "5m"),
         (6.0, "6h", "30m"),
         (1.0, "3d", "6h"),

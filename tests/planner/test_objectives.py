@@ -6,17 +6,17 @@ from datetime import timedelta
 import pytest
 from plan_inputs import GIB, MIB, File, plan
 
-from planner.judgement import judge
-from planner.objectives import Judgement, Objective
+from planner.judgement import evaluate_objectives
+from planner.objectives import Objective, ObjectiveEvaluation
 from planner.policy import PolicyError, SizingPolicy
-from planner.rules import cautions
+from planner.rules import validation_warnings
 
 SHARE, FILES, OLDEST = Objective
 
 
-def judged(files, **settings) -> dict[Objective, Judgement]:
+def judged(files, **settings) -> dict[Objective, ObjectiveEvaluation]:
     policy = SizingPolicy.from_settings({"payback": "0", **settings})
-    return {found.objective: found for found in judge(plan(files, policy), policy)}
+    return {found.objective: found for found in evaluate_objectives(plan(files, policy), policy)}
 
 
 def small(count: int, *, partition: str = "p", hours: float = 1, size: int = 8 * MIB) -> list[File]:
@@ -44,7 +44,7 @@ def test_each_objective_is_judged_by_the_files_that_plans_would_take():
     assert found[SHARE].value == 0.75
     assert found[FILES].value == pytest.approx(4 * GIB / (GIB + 24 * MIB))
     assert found[OLDEST].value == 5 * 3600
-    assert [one.met for one in found.values()] == [False, True, False]
+    assert [one.is_met for one in found.values()] == [False, True, False]
     assert {(one.goal, one.window) for one in found.values()} == {(0.995, timedelta(days=7))}
     assert found[SHARE].text == "small_file_share is 75 % (at most 5 %)"
     assert found[OLDEST].text == "oldest_small_file is 5 h (at most 2 h)"
@@ -55,23 +55,23 @@ def test_small_files_that_no_plan_is_worth_count_in_no_objective():
     alone = [file for number in range(50) for file in small(1, partition=f"p{number}", hours=500)]
     found = judged(alone, slo_small_file_share=0.01, slo_files_per_gib=4, slo_oldest_small_file="1h")
     assert [one.value for one in found.values()] == [0, 0, 0]
-    assert all(one.met for one in found.values())
+    assert all(one.is_met for one in found.values())
 
 
 def test_a_small_file_that_waits_for_its_quiet_period_counts_since_a_plan_will_take_it():
     found = judged(small(4, hours=0.1), slo_small_file_share=0.1, slo_oldest_small_file="1h")
     assert found[SHARE].value == 1
-    assert found[OLDEST].met
+    assert found[OLDEST].is_met
 
 
 def test_an_empty_table_meets_everything():
     found = judged([], slo_small_file_share=0.01, slo_files_per_gib=1, slo_oldest_small_file="1h")
-    assert all(one.met for one in found.values())
+    assert all(one.is_met for one in found.values())
 
 
 def test_what_a_scan_found_holds_for_three_scans_and_an_hour_at_least():
-    assert judged([], slo_files_per_gib=4)[FILES].holds == timedelta(hours=1)
-    assert judged([], slo_files_per_gib=4, scan_interval="2h")[FILES].holds == timedelta(hours=6)
+    assert judged([], slo_files_per_gib=4)[FILES].valid_for == timedelta(hours=1)
+    assert judged([], slo_files_per_gib=4, scan_interval="2h")[FILES].valid_for == timedelta(hours=6)
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_a_nested_table_and_flat_names_mean_the_same():
     nested = SizingPolicy.from_settings({"slo": {"small_file_share": "5 %", "goal": 0.995, "window": "7d"}})
     flat = SizingPolicy.from_settings({"slo_small_file_share": 0.05, "slo_goal": "99.5%", "slo_window": "1w"})
     assert nested == flat
-    assert SizingPolicy.from_settings(nested.settings()) == nested
+    assert SizingPolicy.from_settings(nested.to_settings()) == nested
 
 
 def test_a_caution_tells_of_an_objective_that_files_left_alone_can_break():
-    assert list(cautions(SizingPolicy.from_settings({"slo.files_per_gib": 2}))) == [
+    assert list(validation_warnings(SizingPolicy.from_settings({"slo.files_per_gib": 2}))) == [
         "slo_files_per_gib is 2: files of small_file_limit 300 MiB are left alone, and 3.4 of them make a GiB"
     ]
-    assert not list(cautions(SizingPolicy.from_settings({"slo.files_per_gib": 4})))
+    assert not list(validation_warnings(SizingPolicy.from_settings({"slo.files_per_gib": 4})))

@@ -8,7 +8,7 @@ import pytest
 
 from lake.formats import FORMATS, load_format
 from lake.ports import Capability
-from planner.offers import not_offered
+from planner.offers import unsupported_settings
 from planner.policy import SizingPolicy
 
 
@@ -49,14 +49,14 @@ def test_a_setting_is_refused_without_the_capability_it_needs(
     settings: dict[str, Any], capability: Capability | None, line: str
 ) -> None:
     policy = SizingPolicy.from_settings(settings)
-    assert list(not_offered(policy, Format())) == [line]
+    assert list(unsupported_settings(policy, Format())) == [line]
     if capability is not None:
-        assert list(not_offered(policy, Format(capabilities=frozenset({capability})))) == []
+        assert list(unsupported_settings(policy, Format(capabilities=frozenset({capability})))) == []
 
 
 def test_a_service_that_the_format_does_not_have_is_refused_with_those_it_has() -> None:
     policy = SizingPolicy.from_settings({"table_services": "clean, vacuum"})
-    (line,) = not_offered(policy, load_format("hudi"))
+    (line,) = unsupported_settings(policy, load_format("hudi"))
     assert line == (
         "table_services is 'clean,vacuum' but must list some of clean, archive, rollback for hudi tables; set "
         "table_services"
@@ -66,6 +66,6 @@ def test_a_service_that_the_format_does_not_have_is_refused_with_those_it_has() 
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_strategy_of_a_formats_name_is_offered_by_its_capability(name: str) -> None:
     found = load_format(name)
-    refused = list(not_offered(SizingPolicy(strategy=name), found))
+    refused = list(unsupported_settings(SizingPolicy(strategy=name), found))
     assert bool(refused) == (Capability.NATIVE_GROUPS not in found.capabilities)
-    assert list(not_offered(SizingPolicy(strategy=name), Format(capabilities=frozenset(Capability)))) != []
+    assert list(unsupported_settings(SizingPolicy(strategy=name), Format(capabilities=frozenset(Capability)))) != []

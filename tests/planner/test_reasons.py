@@ -161,13 +161,13 @@ def test_a_slice_of_logs_only_is_a_candidate_and_no_small_base_file() -> None:
 
 
 def test_every_reason_that_a_setting_decides_names_a_setting() -> None:
-    from planner.policy import KNOBS, setting_name
+    from planner.policy import FIELD_PARSERS, setting_name
 
-    names = {setting_name(knob) for knob in KNOBS}
+    names = {setting_name(knob) for knob in FIELD_PARSERS}
     commands = (Reason.QUARANTINED, Reason.DAMAGED, Reason.FAILED, Reason.DECLINED)
     for reason in Reason:
         if reason not in (Reason.CHOSEN, Reason.BUSY, Reason.HELD, *commands):
-            assert reason.knob in names, reason
+            assert reason.setting in names, reason
 
 
 def test_an_empty_table_has_no_plan_and_nothing_to_explain() -> None:

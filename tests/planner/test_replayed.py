@@ -8,15 +8,24 @@ import pyarrow as pa
 import pytest
 from replay_inputs import MIB, SINCE, commit, generated, history, written
 
-from lake.history import Change, FileWritten, History
+from lake.history import ChangeKind, FileWritten, TableHistory
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.plan import PlanKind
 from planner.candidates import NEVER_US
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
-from planner.replay.layout import Layout
-from planner.replay.loop import Replayed, replay
-from planner.replay.script import Act, Grown, Logged, Merged, Removed, Script, Strand, script_of
+from planner.replay.layout import ReplayLayout
+from planner.replay.loop import ReplayResult, replay_policy
+from planner.replay.script import (
+    FileCreated,
+    FilesGrown,
+    FilesMerged,
+    FilesRemoved,
+    LogsAppended,
+    WriterCommit,
+    WriterHistory,
+    writer_history,
+)
 
 LIMIT = 300 * MIB
 HOUR = timedelta(hours=1)
@@ -27,11 +36,11 @@ def policy(**settings: Any) -> SizingPolicy:
     return SizingPolicy.from_settings(settings)
 
 
-def run(found: History, settings: SizingPolicy | None) -> Replayed:
-    return replay(script_of(found), settings, small_file_limit_bytes=LIMIT)
+def run(found: TableHistory, settings: SizingPolicy | None) -> ReplayResult:
+    return replay_policy(writer_history(found), settings, small_file_limit_bytes=LIMIT)
 
 
-def files_of(layout: Layout) -> list[dict[str, int]]:
+def files_of(layout: ReplayLayout) -> list[dict[str, int]]:
     """Every file of a layout as numbers."""
     columns = ("partition", "bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_log_us")
     return [
@@ -44,7 +53,7 @@ def moment(us: int) -> datetime:
     return datetime.fromtimestamp(us / 1_000_000, UTC)
 
 
-def listing(layout: Layout, script: Script, at_us: int) -> Snapshot:
+def listing(layout: ReplayLayout, script: WriterHistory, at_us: int) -> Snapshot:
     """All files of a layout as a format would list them."""
     rows = [
         {
@@ -70,20 +79,20 @@ def listing(layout: Layout, script: Script, at_us: int) -> Snapshot:
     return Snapshot(table=TABLE, instant="1", taken_at=moment(at_us), slices=slices, uncompacted_commits=commits)
 
 
-def plan_everything_at_every_tick(script: Script, settings: SizingPolicy) -> tuple[Layout, int, int]:
+def plan_everything_at_every_tick(script: WriterHistory, settings: SizingPolicy) -> tuple[ReplayLayout, int, int]:
     """What the scheduler would do: at each tick the whole table is listed and planned. Files, plans and bytes."""
-    layout = Layout(script, LIMIT)
-    for strand in script.there:
-        layout.add(strand)
+    layout = ReplayLayout(script, LIMIT)
+    for strand in script.initial_files:
+        layout.create_file(strand)
     tick, step = script.since_us, int(settings.scan_interval.total_seconds() * 1_000_000)
     plans = rewritten = 0
-    acts = list(script.acts)
+    acts = list(script.commits)
     while tick <= script.until_us:
         while acts and acts[0].at_us <= tick:
             do(layout, acts.pop(0))
         shot, held = listing(layout, script, tick), dict[str, str]()
         for _ in range(settings.max_inflight_per_table + 1):
-            planning = plan_table(shot, settings, now=moment(tick), plan_id="p", held=held)
+            planning = plan_table(shot, settings, now=moment(tick), plan_id="p", locked_partitions=held)
             if planning.plan is None:
                 break
             plans, rewritten = plans + 1, rewritten + planning.estimate.bytes_to_move
@@ -100,23 +109,23 @@ def plan_everything_at_every_tick(script: Script, settings: SizingPolicy) -> tup
     return layout, plans, rewritten
 
 
-def do(layout: Layout, act: Act) -> None:
-    for step in act.steps:
+def do(layout: ReplayLayout, act: WriterCommit) -> None:
+    for step in act.events:
         match step:
-            case Strand():
-                layout.add(step)
-            case Grown():
-                layout.grow(step, act.at_us)
-            case Logged():
-                layout.log(step, act.at_us)
-            case Removed():
-                layout.remove(step)
-            case Merged():
-                layout.merge(step, act.at_us)
-    layout.uncompacted_commits += act.only_logs
+            case FileCreated():
+                layout.create_file(step)
+            case FilesGrown():
+                layout.grow_files(step, act.at_us)
+            case LogsAppended():
+                layout.append_logs(step, act.at_us)
+            case FilesRemoved():
+                layout.remove_files(step)
+            case FilesMerged():
+                layout.merge_files(step, act.at_us)
+    layout.uncompacted_commits += act.is_log_only
 
 
-def layouts(layout: Layout) -> list[tuple[int, ...]]:
+def layouts(layout: ReplayLayout) -> list[tuple[int, ...]]:
     return sorted((f["partition"], f["bytes"], f["rows"], f["log_bytes"], f["modified_us"]) for f in files_of(layout))
 
 
@@ -139,9 +148,9 @@ POLICIES = {
 def test_planning_what_changed_comes_to_what_planning_everything_at_every_tick_comes_to(
     settings: dict[str, Any], logs: bool
 ) -> None:
-    script = script_of(generated(60, 2, seed=len(settings) + logs, updates=0.4, logs=logs, removals=0.1))
+    script = writer_history(generated(60, 2, seed=len(settings) + logs, updates=0.4, logs=logs, removals=0.1))
     layout, plans, rewritten = plan_everything_at_every_tick(script, policy(**settings))
-    found = replay(script, policy(**settings), small_file_limit_bytes=LIMIT)
+    found = replay_policy(script, policy(**settings), small_file_limit_bytes=LIMIT)
     assert layouts(found.layout) == layouts(layout)
     assert (found.work.plans, found.work.rewritten_bytes) == (plans, rewritten)
     assert plans > 0
@@ -152,12 +161,12 @@ def test_without_compaction_a_history_ends_in_its_own_files(seed: int) -> None:
     told = generated(200, 5, seed, updates=0.5, removals=0.1)
     own: dict[tuple[str, str], FileWritten] = {}
     for past in told.commits:
-        own.update({entry.group: entry for entry in past.wrote})
-        for group in past.took_out:
+        own.update({entry.group: entry for entry in past.written})
+        for group in past.removed_groups:
             del own[group]
     found = run(told, None)
     assert sorted(f["bytes"] for f in files_of(found.layout)) == sorted(entry.bytes for entry in own.values())
-    assert found.end.rows == sum(entry.rows for entry in own.values())
+    assert found.final_totals.rows == sum(entry.rows for entry in own.values())
     assert found.work.plans == found.work.rewritten_bytes == 0
 
 
@@ -165,16 +174,19 @@ def test_without_compaction_a_history_ends_in_its_own_files(seed: int) -> None:
 def test_rows_and_bytes_are_the_same_whatever_the_policy(settings: dict[str, Any]) -> None:
     told = generated(300, 5, seed=11, updates=0.3)
     without, found = run(told, None), run(told, policy(**settings))
-    assert (found.end.rows, found.end.bytes) == (without.end.rows, without.end.bytes)
-    assert sum(f["bytes"] for f in files_of(found.layout)) == found.end.bytes
-    assert sum(f["rows"] for f in files_of(found.layout)) == found.end.rows
-    assert len(files_of(found.layout)) == found.end.files < without.end.files
+    assert (found.final_totals.rows, found.final_totals.bytes) == (
+        without.final_totals.rows,
+        without.final_totals.bytes,
+    )
+    assert sum(f["bytes"] for f in files_of(found.layout)) == found.final_totals.bytes
+    assert sum(f["rows"] for f in files_of(found.layout)) == found.final_totals.rows
+    assert len(files_of(found.layout)) == found.final_totals.files < without.final_totals.files
 
 
 def test_the_same_history_comes_to_the_same_end() -> None:
     told = generated(300, 5, seed=3, updates=0.3, logs=True)
     one, other = run(told, policy()), run(told, policy())
-    assert (one.days, one.work, one.end) == (other.days, other.work, other.end)
+    assert (one.daily_totals, one.work, one.final_totals) == (other.daily_totals, other.work, other.final_totals)
     assert layouts(one.layout) == layouts(other.layout)
 
 
@@ -186,7 +198,7 @@ def test_what_lakefold_did_is_left_out_and_writers_go_on_with_what_it_made() -> 
             SINCE + 2 * HOUR,
             written("m", 40 * MIB),
             took_out=(("p", "a"), ("p", "b")),
-            change=Change.REWRITE,
+            change=ChangeKind.REWRITE,
             plan_id="plan-1",
         ),
         commit(SINCE + 3 * HOUR, written("m", 48 * MIB), operation="upsert"),
@@ -206,7 +218,7 @@ def test_what_others_clustered_stays_clustered() -> None:
             SINCE + 2 * HOUR,
             written("m", 40 * MIB),
             took_out=tuple(("p", f"f{number}") for number in range(4)),
-            change=Change.REWRITE,
+            change=ChangeKind.REWRITE,
             operation="cluster",
         ),
     )
@@ -228,4 +240,4 @@ def test_files_are_weighed_by_the_time_that_they_were_there() -> None:
     told = history(commit(SINCE + 12 * HOUR, written("a", MIB), written("b", MIB)), files=(written("0", LIMIT),))
     found = run(told, None)
     assert (found.file_days, found.small_file_days) == (2.0, 1.0)
-    assert [(day.files, day.small_files) for day in found.days] == [(3, 2)]
+    assert [(day.files, day.small_files) for day in found.daily_totals] == [(3, 2)]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_inputs import GIB, MIB
 
-from planner.aliases import ALIASES, IGNORED
-from planner.policy import KNOBS, PartitionFilter, PolicyError, SizingPolicy, setting_name
+from planner.aliases import ALIASES, IGNORED_KEYS
+from planner.policy import FIELD_PARSERS, PartitionFilter, PolicyError, SizingPolicy, setting_name
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:
@@ -180,17 +180,17 @@ def test_hudis_day_settings_count_in_their_own_filter_mode() -> None:
 
 
 def test_every_alias_names_a_knob_and_no_key_is_both_used_and_ignored() -> None:
-    assert {alias.knob for alias in ALIASES.values()} <= set(KNOBS)
-    assert not set(ALIASES) & set(IGNORED)
+    assert {alias.field_name for alias in ALIASES.values()} <= set(FIELD_PARSERS)
+    assert not set(ALIASES) & set(IGNORED_KEYS)
 
 
 def test_the_options_of_a_plan_are_those_of_its_policy() -> None:
     policy = SizingPolicy.from_settings(
         {"target_file_max": "1GiB", "sort_columns": "a", "layout": "hilbert", "receipt": "hash", "compression": "ZSTD"}
     )
-    options = policy.options
+    options = policy.rewrite_options
     assert (options.target_file_max_bytes, options.sort_columns, options.layout) == (GIB, ("a",), "hilbert")
-    assert (options.receipt, options.compression, options.engine) == ("hash", "zstd", "auto")
+    assert (options.verification, options.compression, options.engine) == ("hash", "zstd", "auto")
 
 
 @given(
@@ -209,5 +209,5 @@ def test_what_a_policy_writes_it_reads_back(limit: int, target: int, group: int,
         min_input_files=files,
         partition_selected=("a", "b"),
     )
-    assert SizingPolicy.from_settings(policy.settings()) == policy
-    assert set(policy.settings()) <= {setting_name(knob) for knob in KNOBS}
+    assert SizingPolicy.from_settings(policy.to_settings()) == policy
+    assert set(policy.to_settings()) <= {setting_name(knob) for knob in FIELD_PARSERS}

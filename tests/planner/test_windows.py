@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.policy import SizingPolicy
-from planner.windows import Hours
+from planner.windows import RunSchedule
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)
-NIGHTS = Hours.parse(["mon-fri 20:00-06:00", "sat-sun"], "UTC")
+NIGHTS = RunSchedule.parse(["mon-fri 20:00-06:00", "sat-sun"], "UTC")
 
 
 @pytest.mark.parametrize(
@@ -30,23 +30,23 @@ NIGHTS = Hours.parse(["mon-fri 20:00-06:00", "sat-sun"], "UTC")
 )
 def test_a_window_begins_on_its_days_and_may_end_on_the_next(day: int, time: str, open_: bool):
     hour, minute = map(int, time.split(":"))
-    assert NIGHTS.are_open(MONDAY + timedelta(days=day, hours=hour, minutes=minute)) is open_
+    assert NIGHTS.is_open(MONDAY + timedelta(days=day, hours=hour, minutes=minute)) is open_
 
 
 def test_without_windows_plans_start_at_any_time():
-    assert Hours().open_at(MONDAY) == MONDAY
+    assert RunSchedule().next_open_at(MONDAY) == MONDAY
 
 
 def test_hours_go_by_the_clock_of_their_zone_in_summer_too():
-    berlin = Hours.parse(["22:00-06:00"], "Europe/Berlin")
+    berlin = RunSchedule.parse(["22:00-06:00"], "Europe/Berlin")
     winter, summer = datetime(2026, 1, 5, 12, tzinfo=UTC), datetime(2026, 7, 6, 12, tzinfo=UTC)
-    assert berlin.open_at(winter) == winter.replace(hour=21)
-    assert berlin.open_at(summer) == summer.replace(hour=20)
+    assert berlin.next_open_at(winter) == winter.replace(hour=21)
+    assert berlin.next_open_at(summer) == summer.replace(hour=20)
 
 
 def test_a_window_may_go_round_the_week_and_last_a_whole_day():
-    around = Hours.parse(["sun-mon 00:00-24:00"], "UTC")
-    assert [around.are_open(MONDAY + timedelta(days=day, hours=12)) for day in range(7)] == [
+    around = RunSchedule.parse(["sun-mon 00:00-24:00"], "UTC")
+    assert [around.is_open(MONDAY + timedelta(days=day, hours=12)) for day in range(7)] == [
         True,
         False,
         False,
@@ -63,10 +63,10 @@ def test_a_window_may_go_round_the_week_and_last_a_whole_day():
     st.sampled_from([["sat"], ["mon-fri 20:00-06:00"], ["02:30-02:45"], ["wed 23:00-01:00", "sun 04:00-05:00"]]),
 )
 def test_when_it_opens_it_is_open_and_it_opens_within_eight_days(now: datetime, zone: str, windows: list[str]):
-    hours = Hours.parse(windows, zone)
-    opens = hours.open_at(now)
+    hours = RunSchedule.parse(windows, zone)
+    opens = hours.next_open_at(now)
     assert now <= opens <= now + timedelta(days=8)
-    assert hours.are_open(opens)
+    assert hours.is_open(opens)
 
 
 @pytest.mark.parametrize("day", [datetime(2026, 3, 29, tzinfo=UTC), datetime(2026, 10, 25, tzinfo=UTC)])
@@ -76,22 +76,22 @@ def test_when_it_opens_it_is_open_and_it_opens_within_eight_days(now: datetime, 
 def test_on_the_days_on_which_clocks_change_it_opens_at_the_first_minute_in_which_it_is_open(
     day: datetime, window: str
 ):
-    hours = Hours.parse([window], "Europe/Berlin")
+    hours = RunSchedule.parse([window], "Europe/Berlin")
     opens = None
     for minute in range(15 * 24 * 60, -1, -1):
         now = day + timedelta(minutes=minute)
         if minute < 120 or (minute < 180 and not minute % 5):  # clocks change at 01:00 UTC
-            opens = now if hours.are_open(now) else opens
+            opens = now if hours.is_open(now) else opens
             if not minute % 5:
-                assert hours.open_at(now) == opens
-        elif hours.are_open(now):
+                assert hours.next_open_at(now) == opens
+        elif hours.is_open(now):
             opens = now
 
 
 @pytest.mark.parametrize("wrong", ["", "monday", "xyz 20:00-06:00", "20:00", "25:00-26:00", "10:60-11:00", "mon-"])
 def test_what_is_no_window_is_refused_with_what_to_write(wrong: str):
     with pytest.raises(ValueError, match=r"no window|no day|no time of day"):
-        Hours.parse([wrong], "UTC")
+        RunSchedule.parse([wrong], "UTC")
 
 
 def test_a_zone_that_is_not_known_is_refused():

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from planner.writers.model import Action, Step
-from planner.writers.scenario import of_toml, read_scenario
+from planner.writers.model import FileAction, SimulationStep
+from planner.writers.scenario import parse_scenario, parse_toml
 from planner.writers.simulation import Simulation, simulate
 
 SCENARIOS = Path(__file__).parents[2] / "docs" / "scenarios"
@@ -46,17 +46,17 @@ HUDI_PAGE = {
 
 
 def shipped(name: str, **changed: Any) -> Simulation:
-    document = of_toml((SCENARIOS / f"{name}.toml").read_text())
+    document = parse_toml((SCENARIOS / f"{name}.toml").read_text())
     document["settings"] = document.get("settings", {}) | changed.pop("settings", {})
-    return simulate(read_scenario(document | changed))
+    return simulate(parse_scenario(document | changed))
 
 
-def megabytes(step: Step, partition: str = "") -> list[float]:
+def megabytes(step: SimulationStep, partition: str = "") -> list[float]:
     """Base files as a listing in decimal megabytes shows them."""
     return [round(file.bytes / 1e6, 1) for file in step.files if file.partition == partition]
 
 
-def added(step: Step, action: Action, row_bytes: int = 1) -> list[int]:
+def added(step: SimulationStep, action: FileAction, row_bytes: int = 1) -> list[int]:
     return [change.added_rows * row_bytes for change in step.changes if change.action is action]
 
 
@@ -98,24 +98,24 @@ def cow_notebook_defaults_in_a_partition_without_small_files() -> None:
 
 def mor_notebook_four_batches() -> None:
     found = shipped("hudi-mor", settings=MOR_OF_NOTEBOOK)
-    slices = [(megabytes(step), [round(log / 1e6, 3) for log in step.files[0].logs]) for step in found.steps]
+    slices = [(megabytes(step), [round(log / 1e6, 3) for log in step.files[0].log_sizes]) for step in found.steps]
     assert slices == [([96.0], []), ([96.0], [0.804]), ([96.0], []), ([96.0], [268.435, 38.565])]
-    assert [change.action for change in found.steps[2].changes] == [Action.LOGGED, Action.COMPACTED]
-    assert found.steps[2].changes[0].file.logs == (804_000, 1_200_000)
+    assert [change.action for change in found.steps[2].changes] == [FileAction.LOGGED, FileAction.COMPACTED]
+    assert found.steps[2].changes[0].file.log_sizes == (804_000, 1_200_000)
 
 
 def mor_notebook_with_small_blocks_splits_where_it_meant_to() -> None:
     found = shipped("hudi-mor", settings=MOR_OF_NOTEBOOK | {"hoodie.logfile.data.block.max.size": "1MB"})
-    assert [round(log / MIB) for log in found.steps[3].files[0].logs] == [251, 42]
+    assert [round(log / MIB) for log in found.steps[3].files[0].log_sizes] == [251, 42]
 
 
 def automerge_of_three_files() -> None:
     found = shipped("hive-automerge", settings=AUTOMERGE)
     (merged,) = found.steps[0].changes
     # {"table": …, "totalLenInByte": 233, "numBefore": 3, "numAfter": 1, "diff": 2, …}
-    assert merged.action is Action.MERGED
+    assert merged.action is FileAction.MERGED
     assert (merged.file.partition, merged.file.bytes) == ("second=visit/third=visit_7d", 233)
-    assert (merged.of_files, len(found.steps[0].files)) == (3, 1)
+    assert (merged.merged_files, len(found.steps[0].files)) == (3, 1)
     assert found.target_bytes == 32 * MIB
 
 
@@ -128,7 +128,7 @@ def automerge_leaves_two_files_alone_and_all_when_it_is_off() -> None:
 
 def dynamic_partitions_make_a_file_a_task_and_partition() -> None:
     batch = {"operation": "insert", "partitions": ["a", "b", "c"], "bytes": "300MiB"}
-    plain = simulate(read_scenario({"writer": "hive", "batches": [batch]}))
+    plain = simulate(parse_scenario({"writer": "hive", "batches": [batch]}))
     assert len(plain.steps[0].files) == 200 * 3
     coalesced = shipped("hive-automerge", batches=[batch])
     shuffled = shipped("hive-automerge", batches=[batch], settings={"spark.hive.automerge.shuffle.enabled": True})
@@ -138,23 +138,23 @@ def dynamic_partitions_make_a_file_a_task_and_partition() -> None:
 def five_files_take_150_mb_and_300_k_rows_make_three() -> None:
     found = shipped("hudi-best-size", settings=BEST_SIZE)
     (step,) = found.steps
-    assert added(step, Action.REWRITTEN, 1024) == [80 * MIB, 40 * MIB, 30 * MIB]
-    assert added(step, Action.CREATED) == [120 * 1024, 120 * 1024, 60 * 1024]
+    assert added(step, FileAction.REWRITTEN, 1024) == [80 * MIB, 40 * MIB, 30 * MIB]
+    assert added(step, FileAction.CREATED) == [120 * 1024, 120 * 1024, 60 * 1024]
     assert [file.bytes // MIB for file in step.files] == [120, 120, 120, 130, 105, 120, 120, 60]
     assert found.notes == ("hoodie.parquet.block.size = 120MB is not used: it changes none of this writer's files",)
 
 
 def small_file_limit_zero_and_bulk_insert_fill_nothing() -> None:
     off = shipped("hudi-best-size", settings={"hoodie.parquet.small.file.limit": 0})
-    assert added(off.steps[0], Action.REWRITTEN) == []
-    assert added(off.steps[0], Action.CREATED) == [120 * 1024] * 3 + [90 * 1024]
+    assert added(off.steps[0], FileAction.REWRITTEN) == []
+    assert added(off.steps[0], FileAction.CREATED) == [120 * 1024] * 3 + [90 * 1024]
     split = {"hoodie.parquet.small.file.limit": 0, "hoodie.copyonwrite.insert.auto.split": "false"}
     tuned = shipped(
         "hudi-best-size", settings=split, row_bytes=100, batches=[{"operation": "insert", "rows": 1_150_000}]
     )
-    assert added(tuned.steps[0], Action.CREATED) == [500_000, 500_000, 150_000]
+    assert added(tuned.steps[0], FileAction.CREATED) == [500_000, 500_000, 150_000]
     bulk = shipped("hudi-best-size", batches=[{"operation": "bulk_insert", "rows": 460_800, "tasks": 4}])
-    assert added(bulk.steps[0], Action.CREATED) == [115_200] * 4
+    assert added(bulk.steps[0], FileAction.CREATED) == [115_200] * 4
 
 
 def one_small_file_of_a_merge_on_read_table_takes_inserts() -> None:

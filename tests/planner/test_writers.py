@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.writers.model import Action, Operation, SimulationError, spread
-from planner.writers.scenario import of_csv, of_toml, of_words, read_scenario
+from planner.writers.model import FileAction, Operation, SimulationError, distribute
+from planner.writers.scenario import parse_batch_words, parse_csv, parse_scenario, parse_toml
 from planner.writers.simulation import Simulation, WriterKind, simulate
 
 KIB = 1 << 10
@@ -34,7 +34,7 @@ inserts = st.fixed_dictionaries({"operation": st.just("insert"), "partition": pa
 def run(writer: str, batches: list[dict[str, Any]], row_bytes: float = 100, **settings: Any) -> Simulation:
     own = SETTINGS["hive"] if writer == "hive" else SETTINGS["hudi"] | (SETTINGS["mor"] if writer == "hudi-mor" else {})
     return simulate(
-        read_scenario({"writer": writer, "row_bytes": row_bytes, "settings": own | settings, "batches": batches})
+        parse_scenario({"writer": writer, "row_bytes": row_bytes, "settings": own | settings, "batches": batches})
     )
 
 
@@ -43,16 +43,16 @@ def test_after_inserts_every_row_and_byte_is_in_exactly_one_file(writer, batches
     found = run(writer, batches, row_bytes)
     for step in found.steps:
         brought = [write for one in found.steps[: step.number] for write in one.batch.writes]
-        assert sum(file.rows + file.waiting_rows for file in step.files) == sum(write.rows for write in brought)
-        assert sum(file.bytes + file.waiting_bytes for file in step.files) == sum(write.bytes for write in brought)
-        assert len({file.name for file in step.files}) == len(step.files)
+        assert sum(file.rows + file.uncompacted_rows for file in step.files) == sum(write.rows for write in brought)
+        assert sum(file.bytes + file.uncompacted_bytes for file in step.files) == sum(write.bytes for write in brought)
+        assert len({file.number for file in step.files}) == len(step.files)
 
 
 @given(st.lists(inserts, min_size=1, max_size=8))
 def test_a_copy_on_write_insert_that_makes_a_file_leaves_at_most_one_small_one_behind(batches):
     found = run("hudi-cow", batches)
     for step in found.steps:
-        for partition in {c.file.partition for c in step.changes if c.action is Action.CREATED}:
+        for partition in {c.file.partition for c in step.changes if c.action is FileAction.CREATED}:
             sizes = [file.bytes for file in step.files if file.partition == partition]
             assert sum(size < found.small_file_limit_bytes for size in sizes) <= 1
             # a row more, since the rows of a new file are rounded up
@@ -63,14 +63,14 @@ def test_a_copy_on_write_insert_that_makes_a_file_leaves_at_most_one_small_one_b
 def test_no_file_is_far_above_its_maximum_however_wrong_the_estimate_of_a_row_is(batches, row_bytes):
     for step in run("hudi-cow", batches, row_bytes).steps:
         for change in step.changes:
-            if change.action is Action.CREATED:
+            if change.action is FileAction.CREATED:
                 assert change.file.bytes <= 1.1 * 120 * KIB
 
 
 @given(st.lists(inserts, min_size=1, max_size=8))
 def test_a_small_file_limit_of_zero_rewrites_nothing(batches):
     found = run("hudi-cow", batches, **{"hoodie.parquet.small.file.limit": 0})
-    assert {change.action for step in found.steps for change in step.changes} == {Action.CREATED}
+    assert {change.action for step in found.steps for change in step.changes} == {FileAction.CREATED}
 
 
 @given(st.lists(st.tuples(partitions, amounts, amounts), min_size=1, max_size=8), st.sampled_from(["bloom", "hbase"]))
@@ -85,11 +85,11 @@ def test_a_merge_on_read_table_has_no_logs_after_each_compaction_and_keeps_its_r
     rows = 0
     for step in found.steps:
         rows += sum(write.rows for write in step.batch.writes if write.operation is Operation.INSERT)
-        assert sum(file.rows + file.waiting_rows for file in step.files) == rows
+        assert sum(file.rows + file.uncompacted_rows for file in step.files) == rows
         for file in step.files:
-            assert all(log <= 24 * KIB for log in file.logs)  # three blocks of 8 KiB pass 20 KiB
-        if any(change.action is Action.COMPACTED for change in step.changes):
-            assert not any(file.logs for file in step.files)
+            assert all(log <= 24 * KIB for log in file.log_sizes)  # three blocks of 8 KiB pass 20 KiB
+        if any(change.action is FileAction.COMPACTED for change in step.changes):
+            assert not any(file.log_sizes for file in step.files)
 
 
 @given(
@@ -147,21 +147,21 @@ def test_rows_of_a_hive_file_are_bounded_by_spark():
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 1_000), min_size=1, max_size=20).filter(any))
 def test_shares_add_up_and_none_is_a_whole_one_off(count, weights):
-    shares = spread(count, weights)
+    shares = distribute(count, weights)
     assert sum(shares) == count
     assert all(abs(share - count * weight / sum(weights)) < 1 for share, weight in zip(shares, weights, strict=True))
 
 
 def test_toml_csv_and_words_say_the_same():
-    toml = of_toml('writer = "hudi-cow"\n[[batches]]\noperation = "insert"\nbytes = "96MB"\n')
-    words = {"writer": "hudi-cow", "batches": of_words(["insert=96MB"])}
-    table = {"writer": "hudi-cow"} | of_csv("operation,bytes\ninsert,96MB\n")
-    assert read_scenario(toml) == read_scenario(words) == read_scenario(table)
+    toml = parse_toml('writer = "hudi-cow"\n[[batches]]\noperation = "insert"\nbytes = "96MB"\n')
+    words = {"writer": "hudi-cow", "batches": parse_batch_words(["insert=96MB"])}
+    table = {"writer": "hudi-cow"} | parse_csv("operation,bytes\ninsert,96MB\n")
+    assert parse_scenario(toml) == parse_scenario(words) == parse_scenario(table)
 
 
 def test_lines_of_csv_with_one_number_are_one_commit():
     text = "batch,operation,partition,rows,tasks\n1,insert,a,5,2\n1,insert,b,6,\n2,update,a,1,\n"
-    first, second = read_scenario({"writer": "hudi-mor"} | of_csv(text)).batches
+    first, second = parse_scenario({"writer": "hudi-mor"} | parse_csv(text)).batches
     assert [(write.partition, write.rows) for write in first.writes] == [("a", 5), ("b", 6)]
     assert (first.tasks, second.tasks) == (2, None)
     assert [write.operation for write in second.writes] == [Operation.UPDATE]
@@ -169,8 +169,8 @@ def test_lines_of_csv_with_one_number_are_one_commit():
 
 def test_a_batch_is_repeated_and_bare_words_are_rows():
     document = {"writer": "hive", "batches": [{"operation": "insert", "rows": 7, "repeat": 30}]}
-    assert len(read_scenario(document).batches) == 30
-    (batch,) = read_scenario({"writer": "hive", "batches": of_words(["insert=577564"])}).batches
+    assert len(parse_scenario(document).batches) == 30
+    (batch,) = parse_scenario({"writer": "hive", "batches": parse_batch_words(["insert=577564"])}).batches
     assert batch.writes[0].rows == 577_564
 
 
@@ -219,7 +219,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.mark.parametrize(("document", "words"), REFUSED)
 def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_that_says_why(document, words):
     with pytest.raises(SimulationError) as refusal:
-        simulate(read_scenario(document))
+        simulate(parse_scenario(document))
     text = str(refusal.value)
     assert "\n" not in text
     assert all(word in text for word in words), text
@@ -227,12 +227,12 @@ def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_that_says_w
 
 def test_what_is_no_scenario_at_all_is_refused():
     for read, text, word in (
-        (of_toml, "writer = ", "TOML"),
-        (of_csv, "operation,size\ninsert,5\n", "'size'"),
-        (of_csv, "", "no columns"),
-        (of_csv, "operation,rows\ninsert,5,6\n", "line 2"),
+        (parse_toml, "writer = ", "TOML"),
+        (parse_csv, "operation,size\ninsert,5\n", "'size'"),
+        (parse_csv, "", "no columns"),
+        (parse_csv, "operation,rows\ninsert,5,6\n", "line 2"),
     ):
         with pytest.raises(SimulationError, match=word):
             read(text)
     with pytest.raises(SimulationError, match="'insert' is no batch"):
-        of_words(["insert"])
+        parse_batch_words(["insert"])

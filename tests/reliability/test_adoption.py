@@ -10,14 +10,14 @@ import pytest
 from hudi_tables import FS_LOCK, rows, write
 from support import record_figure
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from executors.worker import Worker
 from lake.formats import load_format
 from lake.plan import PlanState
-from service.config.loader import load
-from service.config.tables import ConfiguredTable, configure
+from service.config.loader import load_config
+from service.config.tables import ConfiguredTable, configure_table
 from service.planning.scan import scan_and_plan
-from service.wiring import make_store
+from service.wiring import create_store
 
 pytestmark = pytest.mark.spark
 FORMAT = load_format("hudi")
@@ -54,8 +54,8 @@ class Lake:
         self.options, self.versions = FS_LOCK | SCHEDULES[kind], dict[int, int]()
         locks = "\n".join(f'{key} = "{value}"' for key, value in FS_LOCK.items())
         (home / "lakefold.toml").write_text(CONFIG.format(home=home, base=self.base) + locks)
-        self.config = load(home / "lakefold.toml")
-        self.store = make_store(self.config)
+        self.config = load_config(home / "lakefold.toml")
+        self.store = create_store(self.config)
         self.store.upgrade()
         self.commits = 0
         #: the longest list of log files that a slice had after each commit
@@ -72,14 +72,14 @@ class Lake:
         self.commits += 1
         scan_and_plan(self.config, self.store, self.table, actor="test")
         tally = Worker(store=self.store, spark=lambda: self.spark).run_once()
-        assert set(tally) <= {Result.COMPLETED}
+        assert set(tally) <= {RunResult.COMPLETED}
         slices = FORMAT.snapshot(self.table.ref).slices
         self.logs.append(max((len(names) for names in slices["log_files"].to_pylist()), default=0))
 
     @property
     def table(self) -> ConfiguredTable:
         (found,) = FORMAT.discover(str(self.base))
-        return configure(self.config, found)
+        return configure_table(self.config, found)
 
     def expected(self) -> list[str]:
         """Every row that the ledger says, sorted."""

@@ -13,7 +13,7 @@ from hudi_tables import table_rows
 from invariants import pending_instants
 
 from executors.observer import Observer
-from executors.outcome import Outcome
+from executors.outcome import RunOutcome
 from lake.plan import Claim
 
 
@@ -58,7 +58,7 @@ class Ends(Observer):
     def __init__(self) -> None:
         self.seen: list[tuple[str, str]] = []
 
-    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+    def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
         self.seen.append((outcome.result.value, outcome.reason))
 
 
@@ -79,7 +79,7 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
 ):
     import executors.run
     from executors.worker import Worker
-    from service.config.loader import load
+    from service.config.loader import load_config
     from service.wiring import open_store
 
     base = tmp_path / "lake" / "defects"
@@ -100,7 +100,7 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
             planted.append(victim)
 
     monkeypatch.setattr(executors.run, "failpoint", plant)
-    store = open_store(load(installation.config))
+    store = open_store(load_config(installation.config))
     ends = Ends()
     Worker(store=store, spark=lambda: spark, observer=ends).run_once()
     assert planted

@@ -21,11 +21,11 @@ from support import SOAK, record_figure
 from waiting import wait_for
 
 from lake.errors import LakefoldError
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.locks.on_conflict import STRATEGY, UPDATES, WRITER_WINS
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.locks.on_conflict import CONFLICT_STRATEGY_KEY, UPDATES_STRATEGY_KEY, WRITER_WINS_OPTIONS
 from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
 from service.demo.hudi import read_table
-from service.demo.ledger import Ledger, compare
+from service.demo.ledger import WriterLedger, compare
 
 COMMITS = 40 if SOAK else 8
 ROWS = 4000 if SOAK else 1000
@@ -41,7 +41,7 @@ class Writer:
 
     def __init__(self, home: Path, base: Path, *arguments: str) -> None:
         self.base, self.hold_file, self.log = base, home / "hold", home / "writer.log"
-        self.ledger = Ledger(home / "ledger")
+        self.ledger = WriterLedger(home / "ledger")
         command = [sys.executable, "-m", "service.demo.writer", "--table", str(base), "--ledger", str(home / "ledger")]
         with self.log.open("wb") as sink, (home / "writer.err").open("wb") as errors:
             self.process = subprocess.Popen(
@@ -96,7 +96,7 @@ class PendingPlans:
     """Looks at the pending plans on a table's timeline all the time: no file group may be in two of them."""
 
     def __init__(self, base: Path) -> None:
-        self._storage, self._stop = Storage(str(base)), threading.Event()
+        self._storage, self._stop = TableStorage(str(base)), threading.Event()
         self.looks = 0
         self.twice: list[str] = []
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -150,8 +150,8 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, on_conflict, s
     if kind == "merge_on_read":
         options.append("--merge-on-read")
     if on_conflict == "writer_wins":
-        for key in (STRATEGY, UPDATES):
-            options += ["--option", f"{key}={WRITER_WINS[key]}"]
+        for key in (CONFLICT_STRATEGY_KEY, UPDATES_STRATEGY_KEY):
+            options += ["--option", f"{key}={WRITER_WINS_OPTIONS[key]}"]
     writer = Writer(tmp_path, base, *options, "--commits", str(COMMITS))
     logs = [tmp_path / f"daemon{number}.log" for number in range(DAEMONS)]
     daemons: list[subprocess.Popen[bytes]] = []

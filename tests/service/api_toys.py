@@ -10,8 +10,8 @@ from httpx import Response
 from starlette.testclient import TestClient
 
 from service.api.context import Context
-from service.api.tokens import TokenCache, digest, new_token
-from service.config.loader import load
+from service.api.tokens import TokenCache, new_token, token_digest
+from service.config.loader import load_config
 from service.documents.lake_cache import LakeCache
 from service.http.app import create_app
 from service.observability.metrics import Metrics
@@ -28,12 +28,12 @@ def context_at(home: Path, role: str = "all", rules: str = '[[tables]]\nmatch = 
     store = store_at(home)
     metrics = Metrics(role)
     return Context(
-        config=load(path),
+        config=load_config(path),
         store=store,
         metrics=metrics,
-        page=MetricsPage(metrics.few, metrics.of_tables),
+        metrics_page=MetricsPage(metrics.process_registry, metrics.table_series),
         lake_cache=LakeCache(store),
-        not_ready=lambda: None,
+        readiness_problem=lambda: None,
         role=role,
         tokens=TokenCache(store),
     )
@@ -52,7 +52,7 @@ def client_of(context: Context, token: str | None = None, host: str = "127.0.0.1
 def add_token(store: Store, scope: str, name: str | None = None, expires_in=None) -> str:
     """A new token of ``scope``, stored."""
     token = new_token()
-    store.add_token(name or scope, digest=digest(token), scope=scope, expires_in=expires_in, actor="test")
+    store.add_token(name or scope, digest=token_digest(token), scope=scope, expires_in=expires_in, actor="test")
     return token
 
 

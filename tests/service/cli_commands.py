@@ -16,5 +16,5 @@ def every_command() -> list[tuple[str, ...]]:
         for name, child in children.items():
             walk(child, (*path, name))
 
-    walk(cli.command(), ())
+    walk(cli.root_command(), ())
     return found

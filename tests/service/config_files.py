@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from lake.model import TableRef
-from service.config.loader import ConfigError, load
+from service.config.loader import ConfigError, load_config
 from service.config.tables import check_rules
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ def refused(text: str) -> str:
     """The one line that refuses ``text``, rules included."""
     written(text)
     with pytest.raises(ConfigError) as caught:
-        check_rules(load())
+        check_rules(load_config())
     line = str(caught.value)
     assert "\n" not in line
     return line

@@ -107,10 +107,10 @@ def running(daemon: Any) -> Iterator[Any]:
 def main() -> int:
     """The program."""
     install(ToyFormat())
-    from service.config.loader import load
+    from service.config.loader import load_config
     from service.daemon.process import serve
 
-    return serve(load(Path(sys.argv[1])), sys.argv[2], once="--once" in sys.argv)
+    return serve(load_config(Path(sys.argv[1])), sys.argv[2], once="--once" in sys.argv)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from hudi_tables import small_files
 from kept_tables import kept
 
 from service import cli
-from service.config.loader import load
+from service.config.loader import load_config
 from service.store import Store
 from service.wiring import open_store
 
@@ -67,7 +67,7 @@ class Cli:
     @property
     def store(self) -> Store:
         """The database, opened here."""
-        return open_store(load(self.config))
+        return open_store(load_config(self.config))
 
 
 def lakefold_at(home: Path, spark: "SparkSession", capsys: pytest.CaptureFixture[str]) -> Cli:

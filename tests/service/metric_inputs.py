@@ -21,7 +21,7 @@ from lake.plan import (
     RewriteOptions,
     SupersededVersion,
 )
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.observability.metrics import Metrics
 from service.store import ProcessFacts, ScanRecord, Store
 
@@ -96,9 +96,9 @@ def scan_of(sizes: Sequence[int] = SIZES, limit: int = 4096, **changes: object) 
 
 def published(metrics: Metrics, store: Store) -> Page:
     """The page after one refresh."""
-    lake = read_lake(store)
+    lake = read_lake_state(store)
     tables = lake.figures.tables
-    metrics.tables_known({t.name: t.format for t in tables}, [t.name for t in tables])
+    metrics.set_tables({t.name: t.format for t in tables}, [t.name for t in tables])
     metrics.stored.publish(lake)
     return page(metrics)
 

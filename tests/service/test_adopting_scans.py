@@ -18,17 +18,17 @@ from toys.timeline_tables import append_log, create, schedule, table_rows
 from waiting import wait_for
 
 from lake.model import TableRef
-from lake.optional import Unfinished
+from lake.optional import PendingAction
 from lake.plan import PlanKind, PlanState
-from service.commands.tables import _may_roll_back
-from service.config.loader import load
-from service.config.tables import ConfiguredTable, configure
+from service.commands.tables import _check_rollback
+from service.config.loader import load_config
+from service.config.tables import ConfiguredTable, configure_table
 from service.daemon.process import Daemon
-from service.daemon.upkeep import Upkeep
+from service.daemon.upkeep import Maintenance
 from service.observability.metrics import Metrics
 from service.planning import adoption
-from service.planning.adoption import DeadWork, abandoned, adopt
-from service.problems import CommandError
+from service.planning.adoption import AbandonedActionLog, abandoned_actions, adopt_pending_actions
+from service.problems import ProblemError
 from service.store import PlanView, Store
 
 pytestmark = pytest.mark.slow
@@ -40,18 +40,18 @@ def table(tmp_path: Path) -> TableRef:
 
 
 def configured(home: Path, table: TableRef, **policy: Any) -> ConfiguredTable:
-    return configure(load(write_config(home, policy=policy)), table)
+    return configure_table(load_config(write_config(home, policy=policy)), table)
 
 
-def waiting(table: TableRef, instant: str = "7", **changes: Any) -> Unfinished:
+def waiting(table: TableRef, instant: str = "7", **changes: Any) -> PendingAction:
     now = datetime.now(UTC)
-    entry = Unfinished(
+    entry = PendingAction(
         instant=instant,
         action="clustering",
-        begun=False,
+        is_begun=False,
         since=now,
-        last_sign=now,
-        alive=True,
+        last_activity=now,
+        is_alive=True,
         kind=PlanKind.CLUSTERING,
         groups=plan_all(ToyFormat(), table, "").groups,
         sort_columns=("id",),
@@ -64,7 +64,7 @@ def test_the_daemon_executes_what_another_process_scheduled(
 ) -> None:
     before = table_rows(table)
     schedule(table, "7")
-    with running(Daemon(load(write_config(tmp_path, policy={"adopt_pending": True})), "all")):
+    with running(Daemon(load_config(write_config(tmp_path, policy={"adopt_pending": True})), "all")):
         wait_for(lambda: store.figures().count(PlanState.COMPLETED), "a completed plan")
     (done,) = store.plans()
     assert (done.adopted, done.instant, done.partition_count) == ("7", "7", 2)
@@ -76,7 +76,7 @@ def test_without_adopt_pending_nothing_of_others_is_touched(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     schedule(table, "7")
-    with running(Daemon(load(write_config(tmp_path)), "all")):
+    with running(Daemon(load_config(write_config(tmp_path)), "all")):
         wait_for(lambda: store.figures().count(PlanState.COMPLETED), "a plan of our own")
     assert {view.adopted for view in store.plans()} == {None}
     assert [path.stem for path in (base(table) / "pending").iterdir()] == ["7"]
@@ -87,9 +87,9 @@ def test_what_was_adopted_is_proposed_once_while_its_writer_goes_on(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch, kind: PlanKind
 ) -> None:
     pending = [waiting(table, kind=kind)]
-    monkeypatch.setattr(toys, "unfinished", lambda ref: pending)
+    monkeypatch.setattr(toys, "pending_actions", lambda ref: pending)
     policy = {"adopt_pending": True, "min_input_files": 50}  # nothing of our own to plan
-    config = load(write_config(tmp_path, mode="propose", policy=policy))
+    config = load_config(write_config(tmp_path, mode="propose", policy=policy))
 
     def scanned() -> list[PlanView]:
         with Daemon(config, "scheduler") as daemon:
@@ -116,11 +116,15 @@ def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     found = configured(tmp_path, table, compression="zstd", sort_columns=["value"], layout="zorder")
-    (made,) = adopt(store, found, [waiting(table)], snapshot="5", actor="scheduler")
+    (made,) = adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="5", actor="scheduler")
     claim = store.claim("e")
     assert claim is not None
     assert claim.plan == made
-    assert (made.adopted, made.snapshot_instant, made.groups) == ("7", "5", plan_all(ToyFormat(), table, "").groups)
+    assert (made.adopted_instant, made.snapshot_instant, made.groups) == (
+        "7",
+        "5",
+        plan_all(ToyFormat(), table, "").groups,
+    )
     options = made.options
     assert (options.sort_columns, options.layout, options.compression) == (("id",), "linear", "zstd")
 
@@ -135,7 +139,7 @@ def test_what_is_begun_ours_no_rewrite_or_not_executable_is_not_adopted(
         waiting(table, "3", kind=None),
         waiting(table, "4", refusal="it names no file slices"),
     ]
-    assert adopt(store, found, entries, snapshot="", actor="scheduler") == []
+    assert adopt_pending_actions(store, found, entries, snapshot_instant="", actor="scheduler") == []
     assert store.plans() == []
 
 
@@ -145,19 +149,19 @@ def test_an_instant_whose_partition_a_live_plan_holds_waits_for_a_later_scan(
     found = configured(tmp_path, table)
     own = replace(plan_all(ToyFormat(), table, "own", partitions=["dt=0"]), table=found.ref)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
-    assert adopt(store, found, [waiting(table)], snapshot="", actor="scheduler") == []
+    assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
     store.request_cancel("own", "operator")
-    assert len(adopt(store, found, [waiting(table)], snapshot="", actor="scheduler")) == 1
+    assert len(adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler")) == 1
 
 
 def test_an_instant_whose_plan_was_cancelled_is_left_to_its_owner(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     found = configured(tmp_path, table)
-    (made,) = adopt(store, found, [waiting(table)], snapshot="", actor="scheduler")
-    assert adopt(store, found, [waiting(table)], snapshot="", actor="scheduler") == []
+    (made,) = adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler")
+    assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
     store.request_cancel(made.plan_id, "operator")
-    assert adopt(store, found, [waiting(table)], snapshot="", actor="scheduler") == []
+    assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
 
 
 def test_dead_work_is_told_once_with_the_command_that_ends_it(
@@ -165,21 +169,23 @@ def test_dead_work_is_told_once_with_the_command_that_ends_it(
 ) -> None:
     hours_ago = datetime.now(UTC) - timedelta(hours=3)
     dead = waiting(table, "9", begun=True, alive=False, last_sign=hours_ago)
-    alive, lost = waiting(table, "8", begun=True), replace(dead, instant="6", plan_id="lost", begun=False)
-    (being_executed,) = adopt(store, configured(tmp_path, table), [waiting(table, "5")], snapshot="", actor="scheduler")
-    adopted = replace(dead, instant=str(being_executed.adopted))
+    alive, lost = waiting(table, "8", is_begun=True), replace(dead, instant="6", plan_id="lost", is_begun=False)
+    (being_executed,) = adopt_pending_actions(
+        store, configured(tmp_path, table), [waiting(table, "5")], snapshot_instant="", actor="scheduler"
+    )
+    adopted = replace(dead, instant=str(being_executed.adopted_instant))
     ours = replace(dead, instant="4", plan_id=being_executed.plan_id)
-    other_living_lakefold = replace(lost, instant="3", alive=True)
-    found = abandoned(store, "t1", [dead, alive, lost, ours, other_living_lakefold, adopted])
+    other_living_lakefold = replace(lost, instant="3", is_alive=True)
+    found = abandoned_actions(store, "t1", [dead, alive, lost, ours, other_living_lakefold, adopted])
     assert found == [dead, lost]
-    telling = DeadWork()
+    telling = AbandonedActionLog()
     for _ in range(2):
-        telling.tell("t1", found)
+        telling.log_new("t1", found)
     other, line = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert re.search(r"clustering 6 was begun by plan lost, which this database lacks, .*rollback t1 6$", other)
     assert re.search(r"clustering 9 was begun .* no sign of life for 3 h.*: lakefold tables rollback t1 9$", line)
-    telling.tell("t1", [])
-    telling.tell("t1", [dead])
+    telling.log_new("t1", [])
+    telling.log_new("t1", [dead])
     assert len(caplog.records) == 3, "told again when it comes back"
 
 
@@ -190,27 +196,27 @@ def test_services_run_where_they_are_asked_for_and_not_more_often(
         raise AssertionError("no session is needed")
 
     policy = {"table_services": ["archive", "clean"], "table_services_interval": "1h"}
-    config = load(write_config(tmp_path, policy=policy))
-    store.register(configure(config, table).ref, "compact")
-    cleaning = Upkeep(config, store, no_spark, Metrics("all"))
-    assert cleaning.maintain() == ["t1: archive, keeping 0", "t1: clean, keeping 0"]
-    assert cleaning.maintain() == []
+    config = load_config(write_config(tmp_path, policy=policy))
+    store.register_table(configure_table(config, table).ref, "compact")
+    cleaning = Maintenance(config, store, no_spark, Metrics("all"))
+    assert cleaning.run_table_services() == ["t1: archive, keeping 0", "t1: clean, keeping 0"]
+    assert cleaning.run_table_services() == []
     for held in (lambda: store.pause("t1", "operator"), lambda: store.pause(None, "operator")):
         held()
-        assert Upkeep(config, store, no_spark, Metrics("all")).maintain() == []
+        assert Maintenance(config, store, no_spark, Metrics("all")).run_table_services() == []
         store.resume("t1", "operator")
     store.resume(None, "operator")
-    assert Upkeep(load(write_config(tmp_path)), store, no_spark, Metrics("all")).maintain() == []
+    assert Maintenance(load_config(write_config(tmp_path)), store, no_spark, Metrics("all")).run_table_services() == []
 
 
 def test_a_scan_reads_the_timeline_s_unfinished_work_once(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads: list[str] = []
-    read = toys.unfinished
-    monkeypatch.setattr(toys, "unfinished", lambda ref: (reads.append(ref.name), read(ref))[1])
+    read = toys.pending_actions
+    monkeypatch.setattr(toys, "pending_actions", lambda ref: (reads.append(ref.name), read(ref))[1])
     schedule(table, "7")
-    with Daemon(load(write_config(tmp_path, policy={"adopt_pending": True})), "scheduler") as daemon:
+    with Daemon(load_config(write_config(tmp_path, policy={"adopt_pending": True})), "scheduler") as daemon:
         daemon.run_once()
     assert [plan.adopted for plan in store.plans()][-1:] == ["7"], "it was adopted"
     assert reads == ["t1"]
@@ -223,12 +229,12 @@ def test_f4_the_rollback_command_sends_nobody_to_a_command_that_can_not_help(
     own = replace(plan_all(ToyFormat(), table, "own"), table=table)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
     lost, known = waiting(table, "7", plan_id="lost"), waiting(table, "8", plan_id="own")
-    _may_roll_back(run, "t1", [lost, known], "7")
-    with pytest.raises(CommandError, match=r"belongs to plan own; to end it: lakefold plans cancel own$"):
-        _may_roll_back(run, "t1", [lost, known], "8")
+    _check_rollback(run, "t1", [lost, known], "7")
+    with pytest.raises(ProblemError, match=r"belongs to plan own; to end it: lakefold plans cancel own$"):
+        _check_rollback(run, "t1", [lost, known], "8")
     store.request_cancel("own", "operator")
-    with pytest.raises(CommandError, match=r"plan own, which has cancelled; the sweep of lakefold serve withdraws it"):
-        _may_roll_back(run, "t1", [lost, known], "8")
+    with pytest.raises(ProblemError, match=r"plan own, which has cancelled; the sweep of lakefold serve withdraws it"):
+        _check_rollback(run, "t1", [lost, known], "8")
 
 
 def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but_not_at_each_scan(
@@ -239,16 +245,19 @@ def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
     left = waiting(table, "7", plan_id="own", stays=True, alive=False)
 
-    def adopted(entry: Unfinished) -> list[str | None]:
-        return [made.adopted for made in adopt(store, found, [entry], snapshot="", actor="scheduler")]
+    def adopted(entry: PendingAction) -> list[str | None]:
+        return [
+            made.adopted_instant
+            for made in adopt_pending_actions(store, found, [entry], snapshot_instant="", actor="scheduler")
+        ]
 
     assert adopted(left) == [], "its plan is live"
     store.request_cancel("own", "operator")
-    assert adopted(replace(left, alive=True)) == [], "somebody may still work on it"
+    assert adopted(replace(left, is_alive=True)) == [], "somebody may still work on it"
     assert adopted(replace(left, plan_id="of another database")) == []
     assert adopted(left) == ["7"]
     assert adopted(left) == [], "by one plan at a time"
-    store.request_cancel(store.adoptions("t1", ["7"])["7"], "operator")
+    store.request_cancel(store.adopted_plans("t1", ["7"])["7"], "operator")
     assert adopted(left) == [], "what ended that plan would end the next one"
-    monkeypatch.setattr(adoption, "ADOPTED_AGAIN_AFTER", timedelta())
+    monkeypatch.setattr(adoption, "READOPTION_DELAY", timedelta())
     assert adopted(left) == ["7"]

@@ -9,11 +9,11 @@ from store_plans import add, claimed, make_plan, sql
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.api.security import COOKIE
-from service.api.tokens import digest, new_token
-from service.commands.output import Output
+from service.api.security import TOKEN_COOKIE
+from service.api.tokens import new_token, token_digest
+from service.commands.output import CommandOutput
 from service.planning import bulk
-from service.store import Reach
+from service.store import TableScope
 
 SALES, OPS = (TableRef(name=name, format="hudi", location=f"/lake/{name}") for name in ("sales.orders", "ops.jobs"))
 
@@ -93,7 +93,7 @@ def test_the_same_key_does_it_once_whatever_has_come_since(context, client):
 
 @pytest.mark.parametrize("action", ["approve", "decline", "cancel", "retry"])
 def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, client, monkeypatch, action):
-    monkeypatch.setattr(bulk, "MOST_PLANS", 2)
+    monkeypatch.setattr(bulk, "MAX_PLANS", 2)
     store = context.store
     make = {
         "cancel": lambda partition: add(store, partition, table=SALES).plan_id,
@@ -113,7 +113,7 @@ def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, clie
     terms = {"table": SALES.name}
     monkeypatch.setattr(store, name, dies)
     with pytest.raises(SystemExit):
-        bulk.act(store, action, terms, actor="token ada", reason="", key="tonight")
+        bulk.run_bulk_action(store, action, terms, actor="token ada", reason="", idempotency_key="tonight")
     monkeypatch.setattr(store, name, do)
     if action == "retry":  # it failed again meanwhile, and is not retried twice under one key
         store.fail(claimed(store), "no such codec")
@@ -196,7 +196,7 @@ def test_the_command_decides_on_what_it_has_listed_whatever_until_says(context, 
         asked.append(question)
         later.append(propose(context.store, "dt=2", table=SALES))
 
-    monkeypatch.setattr(Output, "can_ask", True)
+    monkeypatch.setattr(CommandOutput, "can_prompt", True)
     monkeypatch.setattr("typer.confirm", read)
     code, out, _ = run("plans", "approve", "--all", "--until", "2099-01-01")
     assert (code, asked, out.splitlines()[-1]) == (0, ["Approve 1 plan?"], "1 plan approved")
@@ -213,7 +213,7 @@ def test_how_late_it_is_says_the_database_which_says_when_plans_were_made(contex
 
 def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reason(context, client, monkeypatch):
     old = propose(context.store, "dt=1", table=SALES)
-    begin = context.store.begin_bulk
+    begin = context.store.begin_bulk_action
 
     def overtaken(*arguments, **more):
         begun = begin(*arguments, **more)
@@ -229,7 +229,7 @@ def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reaso
 
 @pytest.mark.slow
 def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, monkeypatch):
-    monkeypatch.setattr(bulk, "MOST_PLANS", 2)
+    monkeypatch.setattr(bulk, "MAX_PLANS", 2)
     plans = [add(context.store, f"dt={n}", table=SALES).plan_id for n in range(5)]
     seen, after = [], None
     while True:
@@ -283,7 +283,7 @@ def test_many_plans_ask_for_what_one_asks_for(context, action):
     with client_of(context, reads) as reader:
         assert reader.post(f"/v1/plans/{action}", json=body | {"dry_run": True}).status_code == 403
     with client_of(context) as browser:
-        browser.cookies.set(COOKIE, writes)
+        browser.cookies.set(TOKEN_COOKIE, writes)
         elsewhere = {"Origin": "http://evil.example"}
         assert browser.post(f"/v1/plans/{action}", json=body, headers=elsewhere).status_code == 403
     assert context.store.plan_state(plan) is PlanState.REQUESTED
@@ -293,7 +293,12 @@ def test_a_token_limited_to_tables_means_plans_of_these_only(context):
     theirs, others = (add(context.store, "dt=1", table=table).plan_id for table in (SALES, OPS))
     token = new_token()
     context.store.add_token(
-        "sales", digest=digest(token), scope="write", expires_in=None, actor="test", reach=Reach(("sales.*",))
+        "sales",
+        digest=token_digest(token),
+        scope="write",
+        expires_in=None,
+        actor="test",
+        reach=TableScope(("sales.*",)),
     )
     with client_of(context, token) as limited:
         for chosen in ({"state": "requested"}, {"name": "o"}, {"since": "1d"}):

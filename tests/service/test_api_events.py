@@ -16,9 +16,9 @@ from toys.timeline_tables import create, write
 from waiting import wait_for
 
 from lake.model import TableRef
-from service.api.callbacks import MOST_BODY
-from service.api.table_lookup import same_location
-from service.config.loader import ConfigError, load
+from service.api.callbacks import MAX_BODY_BYTES
+from service.api.table_lookup import normalize_location
+from service.config.loader import ConfigError, load_config
 from service.daemon.process import Daemon
 
 KEY = "a key that nobody guesses"
@@ -32,8 +32,8 @@ def context(tmp_path):
     (tmp_path / "lake").mkdir()
     context = context_at(tmp_path)
     for table in (TRIPS, REMOTE):
-        context.store.register(table, "compact")
-    yield replace(context, config=load(write_config(tmp_path, http={"hudi_callback_key": KEY})))
+        context.store.register_table(table, "compact")
+    yield replace(context, config=load_config(write_config(tmp_path, http={"hudi_callback_key": KEY})))
     context.store.close()
 
 
@@ -95,7 +95,7 @@ def test_a_writer_may_name_the_location_and_no_partitions(context, client):
 
 
 def test_a_report_on_a_table_that_is_only_observed_is_answered_and_not_kept(tmp_path, context):
-    observing = replace(context, config=load(write_config(tmp_path, mode="observe")))
+    observing = replace(context, config=load_config(write_config(tmp_path, mode="observe")))
     with client_of(observing, add_token(context.store, "write")) as client:
         answer = client.post("/v1/events/commit", json={"table": "demo.trips", "partitions": ["dt=1"]})
     assert answer.status_code == 202
@@ -156,7 +156,7 @@ def test_a_callback_with_every_file_of_a_large_commit_is_taken(context, writer):
     assert len(json.dumps(message)) > context.config.http.max_body
     assert writer.post("/v1/events/hudi", json=message).status_code == 202
     assert len(reported(context)) == 7
-    too_large = writer.post("/v1/events/hudi", headers={"Content-Length": str(MOST_BODY["/v1/events/hudi"] + 1)})
+    too_large = writer.post("/v1/events/hudi", headers={"Content-Length": str(MAX_BODY_BYTES["/v1/events/hudi"] + 1)})
     assert too_large.status_code == 413
 
 
@@ -170,7 +170,7 @@ def test_a_callback_with_a_wrong_key_is_refused_before_its_body_is_read(context,
 
 
 def test_without_a_configured_key_the_callback_is_off_for_everybody(tmp_path, context, writer):
-    off = replace(context, config=load(write_config(tmp_path)))
+    off = replace(context, config=load_config(write_config(tmp_path)))
     with client_of(off, add_token(context.store, "write")) as client:
         answer = client.post("/v1/events/hudi", json=callback("dt=1"), headers={"HUDI-CALLBACK-KEY": ""})
     assert (answer.status_code, answer.json()["detail"]) == (
@@ -200,7 +200,7 @@ def test_a_bad_callback_is_a_problem_and_keeps_nothing(context, writer, content,
 def test_a_key_that_others_could_guess_is_refused_in_the_configuration(tmp_path, key):
     (tmp_path / "lake").mkdir()
     with pytest.raises(ConfigError, match="16 characters or more and is not Hudi's default") as refused:
-        load(write_config(tmp_path, http={"hudi_callback_key": key}))
+        load_config(write_config(tmp_path, http={"hudi_callback_key": key}))
     assert key not in str(refused.value)
 
 
@@ -215,10 +215,10 @@ def test_d2_a_callback_for_another_name_of_a_tables_directory_is_the_tables(cont
 
 
 def test_a_location_is_the_same_however_its_uri_is_spelled():
-    assert {same_location(f"{scheme}/lake/t") for scheme in ("", "file:", "file://", "file:/")} == {"/lake/t"}
-    assert same_location("/lake//a/../t/") == "/lake/t"
-    assert {same_location(f"{s}://b/lake//t/") for s in ("s3", "s3a", "s3n")} == {"s3://b/lake/t"}
-    assert same_location("hdfs://name/lake/t") != same_location("/lake/t")
+    assert {normalize_location(f"{scheme}/lake/t") for scheme in ("", "file:", "file://", "file:/")} == {"/lake/t"}
+    assert normalize_location("/lake//a/../t/") == "/lake/t"
+    assert {normalize_location(f"{s}://b/lake//t/") for s in ("s3", "s3a", "s3n")} == {"s3://b/lake/t"}
+    assert normalize_location("hdfs://name/lake/t") != normalize_location("/lake/t")
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_on_the_real_daemon_a_report_becomes_a_plan_that_is_followed_to_its_end(
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     store = context_at(tmp_path).store
-    config = load(write_config(tmp_path, policy={"scan_interval": "1h"}, http={"port": port}))
+    config = load_config(write_config(tmp_path, policy={"scan_interval": "1h"}, http={"port": port}))
     headers = {"Authorization": f"Bearer {add_token(store, 'write')}"}
     with (
         running(Daemon(config, "all")),

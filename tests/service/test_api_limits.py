@@ -32,7 +32,7 @@ def test_the_limit_refills_with_time_and_forgets_clients(monkeypatch):
     now[0] += 1.5
     assert limit.take("a") == 0
     assert limit.take("a") == pytest.approx(0.5)
-    monkeypatch.setattr("service.http.limits._MOST_CLIENTS", 2)
+    monkeypatch.setattr("service.http.limits._MAX_CLIENTS", 2)
     limit.take("c")
     assert limit.take("d") == 0
     assert set(limit._buckets) == {"c", "d"}

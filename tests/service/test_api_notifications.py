@@ -20,8 +20,8 @@ def context(tmp_path, monkeypatch):
     for number in range(1, 7):
         outbox.notify("clean.failing", table="t1" if number % 2 else None, reason=f"disk {number} full")
     for number in (1, 2):
-        outbox.notification_failed(number, "answered 410 Gone", None)
-    outbox.notification_delivered(3)
+        outbox.mark_notification_failed(number, "answered 410 Gone", None)
+    outbox.mark_notification_delivered(3)
     outbox.close()
     yield context
     context.store.close()

@@ -12,7 +12,7 @@ from api_toys import add_token, context_at
 from store_plans import TRIPS, add, commit_of, figures_of
 from waiting import wait_for
 
-from lake.plan import Progress, Step
+from lake.plan import RewriteProgress, Step
 from service.api import progress, tokens
 from service.config.http import HttpSettings
 from service.http import server as http_server
@@ -20,15 +20,15 @@ from service.http.app import create_app
 from service.http.server import HttpServer
 
 #: how long after its revocation a token may be heard at most
-LATEST = tokens._FRESH_SECONDS + progress._ROUND_SECONDS
+LATEST = tokens._CACHE_SECONDS + progress._POLL_SECONDS
 ROUND = 0.02
 
 
 @pytest.fixture
 def context(tmp_path, monkeypatch):
-    monkeypatch.setattr(progress, "_ROUND_SECONDS", ROUND)
+    monkeypatch.setattr(progress, "_POLL_SECONDS", ROUND)
     context = context_at(tmp_path)
-    context.store.register(TRIPS, "compact")
+    context.store.register_table(TRIPS, "compact")
     yield context
     context.store.close()
 
@@ -81,7 +81,7 @@ def test_a_plan_is_followed_through_its_steps_and_bytes_to_its_end(context, serv
     listener.hears(state="inflight")
     context.store.step(claim, Step.PREPARE)
     listener.hears(step="prepare")
-    context.store.heartbeat(claim, Progress(bytes_done=5, bytes_total=plan.bytes))
+    context.store.heartbeat(claim, RewriteProgress(bytes_done=5, bytes_total=plan.bytes))
     listener.hears(progress_bytes_done=5, progress_bytes_total=plan.bytes)
     context.store.complete(claim, commit_of(plan), figures_of(plan), {})
     assert listener.ended.wait(10)
@@ -179,7 +179,7 @@ def test_a_database_that_is_away_for_a_moment_ends_no_stream(context, server, mo
 
 
 def test_a_stream_ends_with_its_token_and_those_of_others_go_on(context, server, monkeypatch):
-    monkeypatch.setattr(tokens, "_FRESH_SECONDS", 0.1)
+    monkeypatch.setattr(tokens, "_CACHE_SECONDS", 0.1)
     plan = add(context.store, "dt=1")
     listeners = {
         name: Listener(server, plan.plan_id, Authorization=f"Bearer {add_token(context.store, 'read', name)}")

@@ -16,10 +16,10 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.config.tables import configure
+from service.config.tables import configure_table
 from service.planning.scan import scan_and_plan
 from service.store import ScanRecord, tables
-from service.text import plain
+from service.text import to_jsonable
 
 RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n'
 RULES += '[[tables]]\nmatch = "sales.*"\nmode = "compact"\nconcurrency = "single_writer"\n'
@@ -32,7 +32,7 @@ def lake(toys, tmp_path):
     context = context_at(tmp_path, rules=RULES)
     table = create(tmp_path / "orders", name="sales.orders", partitions=5, files=3)
     write(table, "dt=9", rows(0, 10))
-    answer = scan_and_plan(context.config, context.store, configure(context.config, table), actor="test")
+    answer = scan_and_plan(context.config, context.store, configure_table(context.config, table), actor="test")
     with client_of(context) as client:
         yield context, client, table, answer
     context.store.close()
@@ -75,7 +75,7 @@ def test_the_partitions_of_the_last_whole_scan_add_up_to_the_scan(lake):
     context, client, _, _ = lake
     document = client.get("/v1/tables/sales.orders/partitions").json()
     scan = context.store.last_scan("sales.orders")
-    assert document["taken_at"] == plain(scan.taken_at)
+    assert document["taken_at"] == to_jsonable(scan.taken_at)
     items = document["items"]
     assert [item["partition"] for item in items] == [*(f"dt={n}" for n in range(5)), "dt=9"]
     for name in ("files", "bytes", "small_files", "small_bytes", "log_files", "log_bytes"):
@@ -147,7 +147,7 @@ def test_tables_are_listed_in_any_order_found_by_their_owner_jumped_to_and_added
     context, client, _, _ = lake
     for number, name in enumerate(("sales.b", "ops.a", "ops.c")):
         ref = TableRef(name=name, format="toy", location=f"/lake/{name}")
-        table = configure(context.config, ref)
+        table = configure_table(context.config, ref)
         context.store.register(ref, table.mode, table.owner)
         context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), files=number, bytes=number * 10))
 
@@ -170,7 +170,7 @@ def test_tables_are_listed_in_any_order_found_by_their_owner_jumped_to_and_added
 def test_a_table_shows_its_last_scan_its_facts_and_its_policy(lake):
     context, client, _, _ = lake
     document = client.get("/v1/tables/sales.orders").json()
-    assert document["scan"] == plain(context.store.last_scan("sales.orders"))
+    assert document["scan"] == to_jsonable(context.store.last_scan("sales.orders"))
     assert document["facts"] == {"newest": "16"}
     assert document["policy"]["small_file_limit"] == "1MiB"
 
@@ -183,7 +183,7 @@ def test_a_table_that_cannot_be_read_from_here_still_shows_what_the_database_kno
     monkeypatch.setattr(ToyFormat, "describe", unreadable)
     document = client.get("/v1/tables/sales.orders").json()
     assert document["facts"] == {"unreadable": f"Permission denied: {table.location}"}
-    assert document["scan"] == plain(context.store.last_scan("sales.orders"))
+    assert document["scan"] == to_jsonable(context.store.last_scan("sales.orders"))
     assert document["location"] == table.location
 
 
@@ -202,7 +202,7 @@ def test_scans_are_listed_newest_first_with_those_that_failed(lake):
     context.store.record_scan(ScanRecord(table=table.name, taken_at=later, outcome="error", error="unreadable"))
     items = client.get("/v1/tables/sales.orders/scans").json()["items"]
     assert [item["outcome"] for item in items] == ["error", "ok"]
-    assert items[1] == plain(context.store.last_scan(table.name, ok=True))
+    assert items[1] == to_jsonable(context.store.last_scan(table.name, ok=True))
     assert len(client.get("/v1/tables/sales.orders/scans?limit=1").json()["items"]) == 1
 
 
@@ -224,7 +224,7 @@ def test_a_plan_is_found_by_the_end_of_its_id_and_shows_its_events(lake):
     document = client.get(f"/v1/plans/{plan_id[-8:]}").json()
     assert (document["plan_id"], document["table"]) == (plan_id, "sales.orders")
     events = client.get(f"/v1/plans/{plan_id}/events").json()["items"]
-    assert events == document["events"] == plain(context.store.events(plan_id))
+    assert events == document["events"] == to_jsonable(context.store.events(plan_id))
     add_plans(context.store, 2)
     ambiguous = client.get(f"/v1/plans/{plan_id[:2]}")
     assert (ambiguous.status_code, ambiguous.json()["type"]) == (400, "/docs/problems.md#usage")
@@ -270,8 +270,8 @@ def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
         name = f"sales.t{number:02d}"
         context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
         context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), reducible_bytes=2**40 + number))
-    read, rows = tables._kept_scan_of, []
-    monkeypatch.setattr(tables, "_kept_scan_of", lambda record, at: rows.append(1) or read(record, at))
+    read, rows = tables._cached_scan_from_json, []
+    monkeypatch.setattr(tables, "_cached_scan_from_json", lambda record, at: rows.append(1) or read(record, at))
     whole = pages(client, "/v1/tables")
     assert len(rows) == len(whole) == 31
     rows.clear()
@@ -320,7 +320,7 @@ def test_a_trend_has_points_oldest_first_up_to_now_and_what_they_say_of_a_week_a
     assert client.get("/v1/tables/sales.orders/trend").json()["trends"] == [], "one point is no trend"
     before = store.last_scan(table.name)
     for days in (15, 6, 3):
-        assert store.keep_trends()
+        assert store.record_trends()
         sql(store.url, f"UPDATE trend SET at_ms = at_ms - {days * 86_400_000}")
     store.record_scan(replace(before, taken_at=datetime.now(UTC), files=4, small_files=1, reducible_files=0))
     for path, name in (("/v1/tables/sales.orders/trend", table.name), ("/v1/trend", None)):

@@ -11,7 +11,7 @@ from toys.timeline_tables import create
 from waiting import wait_for
 
 from lake.plan import PlanState
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 
 RARELY = {"scan_interval": "1h"}
@@ -27,8 +27,8 @@ def table(tmp_path):
 def context(tmp_path, toys, table):
     """The process behind an application that knows ``t1`` in mode compact."""
     context = context_at(tmp_path)
-    context.store.register(table, "compact")
-    yield replace(context, config=load(write_config(tmp_path, policy=RARELY)))
+    context.store.register_table(table, "compact")
+    yield replace(context, config=load_config(write_config(tmp_path, policy=RARELY)))
     context.store.close()
 
 
@@ -45,7 +45,7 @@ def client(context, token):
 
 
 def scheduler(home, **settings):
-    config = load(write_config(home, policy=RARELY, **settings))
+    config = load_config(write_config(home, policy=RARELY, **settings))
     return running(Daemon(config, "scheduler"))
 
 
@@ -142,7 +142,7 @@ def test_a_whole_table_that_is_held_is_refused_by_the_scheduler_in_the_same_word
 
 
 def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, context, client):
-    with running(Daemon(load(write_config(tmp_path, policy=RARELY, mode="observe")), "scheduler")):
+    with running(Daemon(load_config(write_config(tmp_path, policy=RARELY, mode="observe")), "scheduler")):
         answer = ask(client, "?dry_run=true").json()["answer"]
     assert (answer["outcome"], len(answer["plans"])) == ("dry_run", 1)
     assert answer["refused"].startswith("t1 is in mode observe")
@@ -152,7 +152,7 @@ def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, contex
 def test_nothing_is_planned_in_mode_compact_before_somebody_says_how_writers_work(
     toys, tmp_path, context, client, token
 ):
-    config = load(write_config(tmp_path, concurrency=None))
+    config = load_config(write_config(tmp_path, concurrency=None))
     with running(Daemon(config, "scheduler")):
         scan = wait_for(lambda: context.store.last_scan("t1"), "a scan")
         assert 'concurrency = "single_writer"' in scan.not_planned
@@ -218,7 +218,7 @@ def test_a_table_that_may_not_be_planned_is_refused_but_not_for_a_dry_run(contex
 
 
 def test_a_table_in_mode_observe_is_refused_with_the_rule_that_changes_it(tmp_path, context, token):
-    config = load(write_config(tmp_path, mode="observe"))
+    config = load_config(write_config(tmp_path, mode="observe"))
     with client_of(replace(context, config=config), token) as client:
         answer = ask(client)
     assert answer.status_code == 409

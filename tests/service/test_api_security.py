@@ -14,8 +14,8 @@ from api_toys import add_token, bearer, client_of, context_at, problem
 from fastapi.routing import iter_route_contexts
 
 from lake.model import TableRef
-from service.api.security import COOKIE
-from service.http.app import new_app
+from service.api.security import TOKEN_COOKIE
+from service.http.app import create_bare_app
 
 #: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
 OPEN = {
@@ -36,7 +36,7 @@ OWN_KEY = {"/v1/events/hudi"}
 BULK = {f"/v1/plans/{act}" for act in ("approve", "cancel", "decline", "retry")}
 ROUTES = sorted(
     (method, found.path)
-    for found in iter_route_contexts(new_app(serves_api=True).routes)
+    for found in iter_route_contexts(create_bare_app(serves_api=True).routes)
     for method in found.methods
     if method != "HEAD"
 )
@@ -65,7 +65,7 @@ def context(tmp_path):
     context = context_at(
         tmp_path, rules='[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n', rate_limit=0
     )
-    context.store.register(TableRef(name="sales.orders", format="toy", location="/lake/orders"), "compact")
+    context.store.register_table(TableRef(name="sales.orders", format="toy", location="/lake/orders"), "compact")
     yield context
     context.store.close()
 
@@ -225,7 +225,7 @@ def test_metrics_ask_for_a_token_where_they_are_told_to(tmp_path):
 def test_a_write_by_cookie_is_taken_only_from_the_page_itself(context):
     token = add_token(context.store, "write")
     with client_of(context) as client:
-        client.cookies.set(COOKIE, token)
+        client.cookies.set(TOKEN_COOKIE, token)
         for headers in (
             {},
             {"Origin": "http://evil.example"},
@@ -254,7 +254,7 @@ def test_a_body_that_is_too_large_is_refused_announced_or_not(tmp_path):
 @pytest.mark.slow
 def test_hostile_text_in_any_field_is_refused_and_nothing_is_stored(context):
     writer, before = add_token(context.store, "write"), rows(context)
-    schema = new_app(serves_api=True).openapi()
+    schema = create_bare_app(serves_api=True).openapi()
     tried = 0
     with client_of(context, writer) as client:
         for text in HOSTILE:

@@ -16,18 +16,18 @@ from daemon_toys import known
 from support import needs_server
 from toys.timeline import ToyFormat
 
-from lake.locations import place_of
+from lake.locations import location_identity
 from lake.model import CatalogRef, TableRef
 from service import documents
 from service.config.catalog import Catalog
-from service.config.loader import load
+from service.config.loader import load_config
 from service.config.tables import ConfiguredTable
 from service.daemon.scheduler import Scheduler
-from service.documents.lake_cache import Lake, read_lake
+from service.documents.lake_cache import LakeState, read_lake_state
 from service.observability.metrics import Metrics
 from service.observability.stored_metrics import StoredFigures
-from service.problems import CommandError, ExitCode
-from service.store import Reach, StoreError
+from service.problems import ExitCode, ProblemError
+from service.store import StoreError, TableScope
 from service.web.overview import notices
 
 
@@ -47,7 +47,7 @@ def catalog(tmp_path, monkeypatch):
     def build(text: str, **arguments: Any) -> Catalog:
         file = tmp_path / "lakefold.toml"
         file.write_text(text)
-        return Catalog(load(file), **arguments)
+        return Catalog(load_config(file), **arguments)
 
     return build
 
@@ -67,7 +67,7 @@ def without_rights() -> Iterator[None]:
 
 def names(catalog: Catalog) -> dict[str, str]:
     """Name → last part of the location."""
-    return {ref.name: ref.location.rpartition("/")[2] for ref in catalog.refs()}
+    return {ref.name: ref.location.rpartition("/")[2] for ref in catalog.table_refs()}
 
 
 def test_a_directory_is_searched_and_its_tables_are_called_by_their_path_below_it(catalog, tmp_path):
@@ -88,12 +88,12 @@ def test_a_source_that_is_a_table_keeps_the_tables_own_name_or_gets_the_one_give
 
 def test_a_path_source_finds_tables_of_formats_that_metastores_list_as_well(catalog, tmp_path):
     class ListedToo(ToyFormat):
-        only_in_metastore = False
+        is_metastore_only = False
 
         def discover(self, location: str) -> Iterator[TableRef]:
             yield from super().discover(location) if location.endswith("/t") else ()
 
-        def in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
+        def discover_in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
             yield from ()
 
     (tmp_path / "lake" / "t").mkdir(parents=True)
@@ -160,7 +160,7 @@ def test_d2_a_bind_mount_is_the_same_place_as_what_it_shows(tmp_path):
     if found.returncode:
         needs_server(f"the kernel allows no mounts here: {found.stderr}")
     assert found.stdout.strip() == "True"
-    assert place_of(str(tmp_path / "trips")) != place_of(str(tmp_path / "mounted"))
+    assert location_identity(str(tmp_path / "trips")) != location_identity(str(tmp_path / "mounted"))
 
 
 def test_a_source_that_cannot_be_resolved_does_not_stop_the_others(catalog, tmp_path):
@@ -212,7 +212,7 @@ def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_pa
     half.mkdir(parents=True)
     found = catalog('[[sources]]\npath = "lake"\n')
     metrics = Metrics("scheduler")
-    scheduler = Scheduler(found.config, store, found, metrics, leads=lambda: True, actor="scheduler")
+    scheduler = Scheduler(found.config, store, found, metrics, is_leader=lambda: True, actor="scheduler")
     scheduler.discover()
     assert [state.name for state in store.tables()] == ["a"]
     (first,) = store.source_problems()
@@ -225,23 +225,23 @@ def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_pa
     assert code == ExitCode.PARTIAL
     assert out.splitlines()[0].endswith("and 1 problem with sources")
     assert first.problem in error
-    shown = read_lake(store)
+    shown = read_lake_state(store)
     (told,) = [notice for notice in notices(shown, datetime.now(UTC)) if notice.subject.startswith("Not searched")]
     assert first.problem in told.text
     assert gauge(shown) == 1
-    some = Reach(("other.*",))
-    assert (shown.within(some).source_problems, store.within(some).source_problems()) == ((), [])
+    some = TableScope(("other.*",))
+    assert (shown.limited_to(some).source_problems, store.within(some).source_problems()) == ((), [])
     half.rmdir()
     scheduler.discover()
-    assert documents.status(read_lake(store))["source_problems"] == []
-    assert gauge(read_lake(store)) == 0
+    assert documents.status(read_lake_state(store))["source_problems"] == []
+    assert gauge(read_lake_state(store)) == 0
 
 
 def test_a_table_that_a_scan_misses_is_searched_for_at_once(catalog, tmp_path, store):
     table(tmp_path / "lake/before")
     text = f'[database]\nurl = "{store.url}"\n[defaults]\nscan_interval = "1ms"\n[[sources]]\npath = "lake"\n'
     found = catalog(text)
-    scheduler = Scheduler(found.config, store, found, Metrics("scheduler"), leads=lambda: True, actor="scheduler")
+    scheduler = Scheduler(found.config, store, found, Metrics("scheduler"), is_leader=lambda: True, actor="scheduler")
     searched = []
 
     def tables() -> list[ConfiguredTable]:
@@ -279,7 +279,7 @@ def test_a_source_that_is_away_or_a_database_that_fails_is_tried_again_within_se
         return Catalog.tables(found)
 
     found.tables = tables
-    scheduler = Scheduler(found.config, store, found, Metrics("scheduler"), leads=lambda: True, actor="scheduler")
+    scheduler = Scheduler(found.config, store, found, Metrics("scheduler"), is_leader=lambda: True, actor="scheduler")
     for second in range(400):
         now[0] = 1000.0 + second
         if second == 20:
@@ -290,7 +290,7 @@ def test_a_source_that_is_away_or_a_database_that_fails_is_tried_again_within_se
     assert searched == [0, 1, 3, 7, 15, 31, 331]
 
 
-def gauge(lake: Lake) -> float:
+def gauge(lake: LakeState) -> float:
     """``lakefold_source_problems`` of a reading."""
     figures = StoredFigures()
     figures.publish(lake)
@@ -326,10 +326,10 @@ def test_a_table_is_found_by_name_by_the_unique_end_of_it_and_by_path(catalog, t
     assert found.find("orders") == orders
     assert found.find("lake/sales/orders") == orders
     assert found.find(f"file://{tmp_path}/lake/sales/orders/") == orders
-    with pytest.raises(CommandError, match=r"'items' is the end of 2 names: crm\.items, sales\.items") as caught:
+    with pytest.raises(ProblemError, match=r"'items' is the end of 2 names: crm\.items, sales\.items") as caught:
         found.find("items")
     assert caught.value.problem.code is ExitCode.USAGE
-    with pytest.raises(CommandError, match=r"no table 'sales\.order'; did you mean 'sales\.orders'\?") as caught:
+    with pytest.raises(ProblemError, match=r"no table 'sales\.order'; did you mean 'sales\.orders'\?") as caught:
         found.find("sales.order")
     assert caught.value.problem.code is ExitCode.NOT_FOUND
 
@@ -338,11 +338,11 @@ def test_a_path_outside_all_sources_is_served_under_the_tables_own_name(catalog,
     table(tmp_path / "elsewhere/dir", "own")
     found = catalog("")
     assert found.find("./elsewhere/dir").name == "own"
-    with pytest.raises(CommandError, match="no such directory: "):
+    with pytest.raises(ProblemError, match="no such directory: "):
         found.find("./nowhere")
-    with pytest.raises(CommandError, match="is not a table of a known format"):
+    with pytest.raises(ProblemError, match="is not a table of a known format"):
         found.find("./elsewhere")
-    with pytest.raises(CommandError, match=r"\[\[sources\]\] is empty"):
+    with pytest.raises(ProblemError, match=r"\[\[sources\]\] is empty"):
         found.find("orders")
 
 
@@ -356,7 +356,7 @@ def test_a_table_the_store_remembers_is_found_without_searching(catalog, tmp_pat
     found.refs = lambda: pytest.fail("searched")  # type: ignore[method-assign]
     assert found.find("t").ref.location == str(base)
     del found.refs
-    with pytest.raises(CommandError, match="no table 'u'"):  # no source covers it any more
+    with pytest.raises(ProblemError, match="no table 'u'"):  # no source covers it any more
         found.find("u")
 
 

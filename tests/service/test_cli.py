@@ -16,22 +16,22 @@ from cli_commands import every_command
 
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
-from lake.plan import ClusteringGroup, LeftOut, Plan, PlanKind, RewriteOptions
-from service.commands.output import Column, Output, bar_chart, fitted
-from service.config.loader import ConfigError, load
+from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions, SkippedGroup
+from service.commands.output import CommandOutput, TableColumn, bar_chart, fit_columns
+from service.config.loader import ConfigError, load_config
 from service.config.tables import OverrideError
 from service.problems import (
-    MEANING,
+    EXIT_CODE_MEANING,
     PROBLEM_BASE,
     PROBLEMS,
-    CommandError,
     ExitCode,
+    ProblemError,
     classify,
-    in_words,
-    problem_object,
+    describe_error,
+    problem_document,
 )
-from service.store import Ambiguous, DatabaseUnreachable, NotFound, PartitionsTaken, SchemaBehind, WrongState
-from service.text import plain, to_json
+from service.store import AmbiguousId, DatabaseUnreachable, NotFound, PartitionsLocked, SchemaMismatch, WrongState
+from service.text import to_json, to_jsonable
 from service.wiring import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +125,7 @@ def test_each_commands_help_has_json_and_lists_its_exit_codes(path, run):
     assert "--json" in out
     listed = dict(re.findall(r"^ +(\d+)  (.+)$", out.partition("Exit codes:")[2], re.MULTILINE))
     assert {"0", "1", "2", "130"} <= set(listed)
-    assert all(MEANING[ExitCode(int(number))] == meaning for number, meaning in listed.items())
+    assert all(EXIT_CODE_MEANING[ExitCode(int(number))] == meaning for number, meaning in listed.items())
     if path[0] not in ("demo", "init") and path not in (("config", "check"), ("notifications", "test")):
         assert "13" in listed
 
@@ -303,12 +303,12 @@ def test_pause_and_resume_of_everything(run):
 def test_an_error_shows_its_traceback_only_when_asked_to(run, monkeypatch):
     assert "Traceback" not in run("status")[2]
     monkeypatch.setenv("LAKEFOLD_DEBUG", "1")
-    with pytest.raises(SchemaBehind):
+    with pytest.raises(SchemaMismatch):
         run("status")
 
 
 def _stored_plan(home: Path) -> str:
-    store = open_store(load(home / "lakefold.toml"))
+    store = open_store(load_config(home / "lakefold.toml"))
     table = TableRef(name="t", format="hudi", location=str(home / "t"))
     file = FileSlice(partition="p", file_id="f", path="p/f.parquet", bytes=10)
     group = ClusteringGroup(partition="p", slices=(file, file), output_files=1)
@@ -365,20 +365,20 @@ def test_each_error_has_its_exit_code_and_one_line():
         (ConfigError("c"), 1),
         (OverrideError("p"), 2),
         (NotFound("n"), 10),
-        (PartitionsTaken({"a": "p1"}), 11),
-        (Ambiguous("a", []), 2),
+        (PartitionsLocked({"a": "p1"}), 11),
+        (AmbiguousId("a", []), 2),
         (WrongState("w"), 1),
-        (SchemaBehind("s"), 13),
+        (SchemaMismatch("s"), 13),
         (DatabaseUnreachable("d"), 13),
         (KeyboardInterrupt(), 130),
         (RuntimeError("surprise"), 1),
     ):
         assert classify(error).code == code, error
-    assert in_words(RuntimeError("two\nlines")) == "RuntimeError: two lines"
-    assert in_words(PermissionError(13, "Permission denied", "/lake")) == "Permission denied: /lake"
-    assert in_words(ValueError("what you wrote")) == "what you wrote"
-    assert in_words(Conflict("changed meanwhile", (LeftOut(group=0, reason="gone"),))) == "changed meanwhile"
-    assert problem_object(PartitionsTaken({"a": "p1"}))["holders"] == {"a": "p1"}
+    assert describe_error(RuntimeError("two\nlines")) == "RuntimeError: two lines"
+    assert describe_error(PermissionError(13, "Permission denied", "/lake")) == "Permission denied: /lake"
+    assert describe_error(ValueError("what you wrote")) == "what you wrote"
+    assert describe_error(Conflict("changed meanwhile", (SkippedGroup(group=0, reason="gone"),))) == "changed meanwhile"
+    assert problem_document(PartitionsLocked({"a": "p1"}))["holders"] == {"a": "p1"}
 
 
 def test_every_problem_type_is_a_heading_of_the_problems_page():
@@ -386,12 +386,12 @@ def test_every_problem_type_is_a_heading_of_the_problems_page():
     headings = set(re.findall(r"^## (.+)$", page, re.MULTILINE))
     assert {problem.slug for problem in PROBLEMS} == headings
     for problem in PROBLEMS:
-        assert problem_object(CommandError(problem, "x"))["type"] == f"{PROBLEM_BASE}{problem.slug}"
+        assert problem_document(ProblemError(problem, "x"))["type"] == f"{PROBLEM_BASE}{problem.slug}"
 
 
 def test_every_exit_code_and_command_is_in_the_scripting_page():
     page = (ROOT / "docs/scripting.md").read_text()
-    for code, meaning in MEANING.items():
+    for code, meaning in EXIT_CODE_MEANING.items():
         assert f"| {code.value} | {meaning}" in page
     for path in every_command():
         assert f"lakefold {' '.join(path)}" in page
@@ -402,7 +402,7 @@ def test_the_example_of_the_configuration_page_is_right(home):
     (home / "lakefold.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
     from service.config.tables import check_rules
 
-    check_rules(load())
+    check_rules(load_config())
 
 
 def test_values_become_json_that_anything_can_read():
@@ -415,11 +415,11 @@ def test_values_become_json_that_anything_can_read():
         "code": 3,
         "x": ["a", None],
     }
-    assert plain(RewriteOptions(target_file_max_bytes=5))["target_file_max_bytes"] == 5
+    assert to_jsonable(RewriteOptions(target_file_max_bytes=5))["target_file_max_bytes"] == 5
 
 
 def test_a_pipe_gets_aligned_columns_that_are_never_cut(capsys):
-    Output(json=False).table((Column("NAME"), Column("N", True)), [("x" * 300, 7), ("y", None)])
+    CommandOutput(json=False).table((TableColumn("NAME"), TableColumn("N", True)), [("x" * 300, 7), ("y", None)])
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == "NAME" + " " * 298 + "N"
     assert second == "x" * 300 + "  7"
@@ -427,14 +427,14 @@ def test_a_pipe_gets_aligned_columns_that_are_never_cut(capsys):
 
 
 def test_a_terminal_gets_lines_that_fit_and_what_can_be_told_apart_at_both_ends(run, home, monkeypatch, capsys):
-    columns = (Column("NAME", cut="amid"), Column("N", True), Column("WHY", cut="after"))
+    columns = (TableColumn("NAME", truncation="amid"), TableColumn("N", True), TableColumn("WHY", truncation="after"))
     cells = [["the_longest_prefix_of_all.orders", "1,234", "x" * 90], ["a.b", "5", ""]]
-    assert fitted(columns, cells, 200) == cells
-    assert fitted(columns, cells, 40) == [["the_lon….orders", "1,234", "x" * 15 + "…"], cells[1]]
-    assert [len(line[0]) for line in fitted(columns, cells, 10)] == [8, 3]
+    assert fit_columns(columns, cells, 200) == cells
+    assert fit_columns(columns, cells, 40) == [["the_lon….orders", "1,234", "x" * 15 + "…"], cells[1]]
+    assert [len(line[0]) for line in fit_columns(columns, cells, 10)] == [8, 3]
     run("db", "upgrade")
     _stored_plan(home)
-    monkeypatch.setattr(Output, "terminal", True)
+    monkeypatch.setattr(CommandOutput, "is_terminal", True)
     monkeypatch.setenv("COLUMNS", "80")
     assert run("plans", "cancel", "01990", "--reason", "its partition is " + "very " * 40 + "new")[0] == 0
     title, line = run("plans", "list")[1].splitlines()

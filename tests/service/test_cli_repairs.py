@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from hudi_cli import ONE, on_disk
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import FileSlice, TableRef
 from lake.plan import (
@@ -42,7 +42,7 @@ def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
     claim = store.claim("test")
     assert claim is not None
     path, size = next(iter(on_disk(lakefold.base).items()))
-    known = Timeline(Storage(str(lakefold.base))).newest
+    known = Timeline(TableStorage(str(lakefold.base))).newest_commit_time
     superseded = SupersededVersion(partition=ONE, path=path, bytes=size, instant=known)
     output = OutputFile(partition=ONE, path=f"{ONE}/new.parquet", bytes=1, rows=1)
     commit = Commit(plan_id=claim.plan.plan_id, instant=known, outputs=(output,), superseded=(superseded,))
@@ -120,7 +120,7 @@ def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lak
         groups=(ClusteringGroup(partition=ONE, slices=slices, output_files=1),),
         options=RewriteOptions(target_file_max_bytes=1),
         snapshot_instant="",
-        adopted=dead,
+        adopted_instant=dead,
     )
     lakefold.store.add_plan(plan, request_id=None, actor="test", estimate={})
     problem = lakefold.problem("tables", "rollback", "orders", dead, expect=11)

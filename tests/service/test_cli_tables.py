@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from hudi_cli import ONE, TWO, on_disk
 
-from service.config.loader import load
+from service.config.loader import load_config
 from service.leadership import SCAN_ROLE
-from service.planning.requests import answer_request
+from service.planning.requests import serve_request
 
 pytestmark = pytest.mark.spark
 
@@ -151,7 +151,7 @@ def test_the_same_idempotency_key_asks_once(lakefold):
 
 
 def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
-    store, config = lakefold.store, load(lakefold.config)
+    store, config = lakefold.store, load_config(lakefold.config)
     assert store.acquire_leader(SCAN_ROLE, "daemon-7", timedelta(seconds=60))
     silent = lakefold.problem("plans", "request", "orders", "--timeout", "0s", expect=1)
     assert "the scheduler (daemon-7) has not answered" in silent["detail"]
@@ -162,7 +162,7 @@ def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
 
         while not done.is_set():
             for request in store.open_requests():
-                answer_request(config, store, Catalog(config), request)
+                serve_request(config, store, Catalog(config), request)
 
     thread = threading.Thread(target=scheduler)
     thread.start()
@@ -206,7 +206,7 @@ def test_tables_are_listed_and_shown_from_the_last_scan_with_its_age(lakefold):
     assert sum(shown["last_good_scan"]["histogram"]) == 4
     assert shown["policy"]["small_file_limit"] == "64KiB"
     assert shown["trends"] == []
-    lakefold.store.keep_trends()
+    lakefold.store.record_trends()
     lakefold("plans", "request", "orders", "-n")
     same = "reducible 100 % → 100 %, small 100 % → 100 %, files 4 → 4; 0 B rewritten, 0 B freed"
     assert re.search(rf"^since [\d-]+ [\d:]+ UTC: {same}$", lakefold("tables", "show", "orders"), re.MULTILINE)

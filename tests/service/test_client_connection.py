@@ -13,9 +13,9 @@ import pytest
 from service import problems
 from service.client import connection as client_connection
 from service.client import progress as client_progress
-from service.client.connection import Connection
-from service.client.progress import progress
-from service.problems import CommandError, ExitCode
+from service.client.connection import ApiConnection
+from service.client.progress import follow_progress
+from service.problems import ExitCode, ProblemError
 
 URL = "https://lake.example"
 
@@ -40,7 +40,7 @@ def http_of(*answers, token="secret-token", url=URL):
             raise given
         return given
 
-    return Connection(url, token, httpx.MockTransport(answer)), calls
+    return ApiConnection(url, token, httpx.MockTransport(answer)), calls
 
 
 def ok(document=None, **headers):
@@ -61,7 +61,7 @@ def problem(problem, detail="no", status=None, **facts):
 
 
 def refusal(http, method="GET", **options):
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(ProblemError) as caught:
         http.call(method, "/v1/x", repeatable=method == "GET", **options)
     return caught.value
 
@@ -103,9 +103,9 @@ def test_a_write_that_was_not_taken_is_tried_again(answer, naps):
 
 
 def test_a_service_that_asks_for_long_patience_is_reported_at_once(naps):
-    busy = problem(problems.TOO_MANY, "too many requests")
+    busy = problem(problems.TOO_MANY_REQUESTS, "too many requests")
     busy.headers["Retry-After"] = "600"
-    assert refusal(http_of(busy)[0]).problem is problems.TOO_MANY
+    assert refusal(http_of(busy)[0]).problem is problems.TOO_MANY_REQUESTS
     assert naps == []
 
 
@@ -153,8 +153,8 @@ def test_the_token_travels_in_its_header_and_appears_in_no_error():
     error = refusal(http)
     assert calls[0].headers["Authorization"] == "Bearer secret-token"
     assert "secret" not in f"{error} {error.facts} {http.url}"
-    with pytest.raises(CommandError, match="characters that no token has") as caught:
-        Connection(URL, "secret\r\nX: 1")
+    with pytest.raises(ProblemError, match="characters that no token has") as caught:
+        ApiConnection(URL, "secret\r\nX: 1")
     assert "secret" not in str(caught.value)
 
 
@@ -169,14 +169,14 @@ def test_the_token_travels_in_its_header_and_appears_in_no_error():
     ],
 )
 def test_an_address_that_is_none_is_wrong_usage(url, words):
-    with pytest.raises(CommandError, match=words) as caught:
-        Connection(url, None)
+    with pytest.raises(ProblemError, match=words) as caught:
+        ApiConnection(url, None)
     assert caught.value.problem is problems.USAGE
 
 
 def test_only_a_token_that_leaves_the_machine_unencrypted_is_warned_of():
     def in_clear(url, token="t"):
-        return Connection(url, token, httpx.MockTransport(lambda _: ok())).token_in_clear
+        return ApiConnection(url, token, httpx.MockTransport(lambda _: ok())).sends_token_unencrypted
 
     assert in_clear("http://lake.example")
     assert not in_clear("https://lake.example")
@@ -193,7 +193,7 @@ def test_a_path_in_front_of_the_service_is_kept():
 def test_nobody_at_the_address_is_told_in_a_line():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    error = refusal(Connection(f"http://127.0.0.1:{port}", None))
+    error = refusal(ApiConnection(f"http://127.0.0.1:{port}", None))
     assert (error.problem.code, "can't connect: " in str(error)) == (ExitCode.DATABASE, True)
 
 
@@ -207,13 +207,13 @@ def test_a_service_without_tls_behind_an_https_address_is_told_in_a_line():
             connection.close()
 
         threading.Thread(target=answer, daemon=True).start()
-        error = refusal(Connection(f"https://127.0.0.1:{listener.getsockname()[1]}", None))
+        error = refusal(ApiConnection(f"https://127.0.0.1:{listener.getsockname()[1]}", None))
     assert error.problem is problems.UNREACHABLE
     assert "no TLS connection: " in str(error)
 
 
 def news(state, done=0):
-    document = dict.fromkeys(client_progress.PROGRESS) | {"state": state, "progress_bytes_done": done}
+    document = dict.fromkeys(client_progress.PROGRESS_FIELDS) | {"state": state, "progress_bytes_done": done}
     return document | {"plan_id": "p1"}
 
 
@@ -227,7 +227,7 @@ def event(document):
 
 def test_progress_comes_by_events_and_a_comment_repeats_the_last():
     http, calls = http_of(stream(event(news("inflight", 1)), ": ping\n\n", event(news("completed", 2))))
-    assert [(n["state"], n["progress_bytes_done"]) for n in progress(http, "p1")] == [
+    assert [(n["state"], n["progress_bytes_done"]) for n in follow_progress(http, "p1")] == [
         ("inflight", 1),
         ("inflight", 1),
         ("completed", 2),
@@ -239,7 +239,7 @@ def test_a_stream_that_breaks_off_is_taken_up_again():
     http, calls = http_of(
         stream(event(news("inflight", 1))), httpx.ReadError("cut"), stream(event(news("completed", 2)))
     )
-    assert [n["progress_bytes_done"] for n in progress(http, "p1")] == [1, 2]
+    assert [n["progress_bytes_done"] for n in follow_progress(http, "p1")] == [1, 2]
     assert {call.url.path for call in calls} == {"/v1/plans/p1/progress"}
 
 
@@ -248,11 +248,11 @@ def test_where_no_stream_comes_through_progress_is_polled():
     http, calls = http_of(
         httpx.Response(404), httpx.Response(404), ok(plan), httpx.ConnectError("restarting"), ok(news("completed", 2))
     )
-    assert list(progress(http, "p1")) == [news("inflight", 1), news("completed", 2)]
+    assert list(follow_progress(http, "p1")) == [news("inflight", 1), news("completed", 2)]
     assert [call.url.path for call in calls][2:] == ["/v1/plans/p1"] * 3
 
 
 def test_following_a_plan_ends_where_the_token_is_revoked():
     http, _ = http_of(problem(problems.UNAUTHENTICATED, "the token is wrong, expired or revoked"))
-    with pytest.raises(CommandError, match="revoked"):
-        list(progress(http, "p1"))
+    with pytest.raises(ProblemError, match="revoked"):
+        list(follow_progress(http, "p1"))

@@ -9,43 +9,43 @@ from config_files import MIB, ORDERS, refused, written
 
 from lake.model import Concurrency, OnConflict
 from planner.cost import Prices
-from planner.policy import KNOBS
+from planner.policy import FIELD_PARSERS
 from service.config.limits import ConfiguredLimits
-from service.config.loader import ConfigError, find_file, line_of, load
+from service.config.loader import ConfigError, find_config_file, find_line, load_config
 from service.config.reference_doc import PAGE, render
-from service.config.tables import OverrideError, check_rules, configure, default_policy
+from service.config.tables import OverrideError, check_rules, configure_table, default_policy
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
 def test_without_a_file_everything_has_its_default(tmp_path):
-    config = load()
+    config = load_config()
     assert config.file is None
     assert config.database.url.get_secret_value() == f"sqlite:///{tmp_path}/.local/share/lakefold/lakefold.db"
-    table = configure(config, ORDERS)
+    table = configure_table(config, ORDERS)
     assert table.mode == "observe"
     assert table.policy.small_file_limit_bytes == 300 * MIB
-    assert {table.origins[knob].place for knob in KNOBS} == {"default"}
+    assert {table.origins[knob].source for knob in FIELD_PARSERS} == {"default"}
 
 
 def test_the_file_is_looked_for_in_four_places_the_nearest_first(monkeypatch, tmp_path):
     user = written("", str(tmp_path / ".config/lakefold/lakefold.toml"))
-    assert find_file() == user
+    assert find_config_file() == user
     here = written("")
-    assert find_file() == here
+    assert find_config_file() == here
     by_variable = written("", "other.toml")
     monkeypatch.setenv("LAKEFOLD_CONFIG", str(by_variable))
-    assert find_file() == by_variable
+    assert find_config_file() == by_variable
     by_option = written("", "option.toml")
-    assert find_file(by_option) == by_option
+    assert find_config_file(by_option) == by_option
 
 
 def test_a_named_file_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=r"--config names nowhere\.toml, which is not a file"):
-        load(Path("nowhere.toml"))
+        load_config(Path("nowhere.toml"))
     monkeypatch.setenv("LAKEFOLD_CONFIG", "gone.toml")
     with pytest.raises(ConfigError, match=r"LAKEFOLD_CONFIG names gone\.toml"):
-        load()
+        load_config()
 
 
 def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
@@ -78,7 +78,7 @@ def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
     )
     monkeypatch.setenv("LAKEFOLD_DEFAULTS__QUIET_PERIOD", "2min")
     monkeypatch.setenv("LAKEFOLD_DEFAULTS__SMALL_FILE_LIMIT", "77MiB")
-    table = configure(load(), ORDERS, {"retention": "3d"})
+    table = configure_table(load_config(), ORDERS, {"retention": "3d"})
     assert table.mode == "compact"
     assert table.ref.concurrency is Concurrency.OCC
     assert table.ref.on_conflict is OnConflict.WRITER_WINS
@@ -89,7 +89,7 @@ def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
     assert table.policy.small_file_limit_bytes == 120 * MIB, "an env default loses to a matching rule"
     assert table.policy.quiet_period == timedelta(minutes=2)
     assert table.policy.retention == timedelta(days=3)
-    places = {key: origin.place for key, origin in table.origins.items() if origin.place != "default"}
+    places = {key: origin.source for key, origin in table.origins.items() if origin.source != "default"}
     assert places == {
         "small_file_limit_bytes": 'lakefold.toml [[tables]] #3 match "sales.o*"',
         "target_file_max_bytes": "lakefold.toml [defaults]",
@@ -100,7 +100,7 @@ def test_later_matching_rules_win_and_the_request_wins_over_all(monkeypatch):
         "on_conflict": 'lakefold.toml [[tables]] #3 match "sales.o*"',
         "write_options": 'lakefold.toml [[tables]] #3 match "sales.o*"',
     }
-    assert default_policy(load()).small_file_limit_bytes == 77 * MIB, "the environment wins over [defaults]"
+    assert default_policy(load_config()).small_file_limit_bytes == 77 * MIB, "the environment wins over [defaults]"
 
 
 def test_a_pasted_hudi_key_and_our_own_name_are_one_knob():
@@ -114,18 +114,18 @@ def test_a_pasted_hudi_key_and_our_own_name_are_one_knob():
         small_file_limit = "50MiB"
         """
     )
-    table = configure(load(), ORDERS)
+    table = configure_table(load_config(), ORDERS)
     assert table.policy.small_file_limit_bytes == 50 * MIB
     assert table.policy.target_file_max_bytes == 256 * MIB
     assert table.policy.notes == ()
     origin = table.origins["target_file_max_bytes"]
     assert (origin.key, origin.value) == ("hoodie.clustering.plan.strategy.target.file.max.bytes", "268435456")
-    assert default_policy(load()).small_file_limit_bytes == 100 * MIB
+    assert default_policy(load_config()).small_file_limit_bytes == 100 * MIB
 
 
 def test_the_flink_dialect_changes_defaults_and_says_so():
     written('[defaults]\ndialect = "flink"\n')
-    table = configure(load(), ORDERS)
+    table = configure_table(load_config(), ORDERS)
     assert table.policy.small_file_limit_bytes == 600 * MIB
     assert table.origins["small_file_limit_bytes"].key == "dialect"
 
@@ -140,7 +140,7 @@ def test_the_environment_sets_every_section(monkeypatch):
         "SOURCES": '[{"path": "/lake"}]',
     }.items():
         monkeypatch.setenv(f"LAKEFOLD_{name}", value)
-    config = load()
+    config = load_config()
     assert config.database.url.get_secret_value() == "sqlite:////tmp/b.db"
     assert (config.http.port, config.daemon.clean_interval) == (9999, timedelta(minutes=2))
     assert config.spark == {"spark.master": "local[3]"}
@@ -150,7 +150,7 @@ def test_the_environment_sets_every_section(monkeypatch):
 
 def test_spark_settings_may_be_written_with_or_without_quotes():
     written('[spark]\nmaster = "yarn"\nspark.executor.memory = "4g"\n"spark.speculation" = false\n')
-    assert load().spark == {"spark.master": "yarn", "spark.executor.memory": "4g", "spark.speculation": "false"}
+    assert load_config().spark == {"spark.master": "yarn", "spark.executor.memory": "4g", "spark.speculation": "false"}
 
 
 @pytest.mark.parametrize(
@@ -219,21 +219,21 @@ def test_a_contradiction_between_places_names_both():
 def test_a_mistake_in_the_environment_names_the_variable(monkeypatch):
     monkeypatch.setenv("LAKEFOLD_HTTP__PORT", "many")
     with pytest.raises(ConfigError, match=r"environment variable LAKEFOLD_HTTP__PORT: http\.port"):
-        load()
+        load_config()
     monkeypatch.delenv("LAKEFOLD_HTTP__PORT")
     monkeypatch.setenv("LAKEFOLD_DEFAULT__RETENTION", "1d")
     with pytest.raises(
         ConfigError, match=r"LAKEFOLD_DEFAULT__RETENTION: no section 'default'; did you mean 'defaults'\?"
     ):
-        load()
+        load_config()
     monkeypatch.delenv("LAKEFOLD_DEFAULT__RETENTION")
     monkeypatch.setenv("LAKEFOLD_DEFAULTS__RETENTON", "1d")
     with pytest.raises(ConfigError, match="env LAKEFOLD_DEFAULTS__RETENTON: retenton is not a setting"):
-        check_rules(load())
+        check_rules(load_config())
     monkeypatch.delenv("LAKEFOLD_DEFAULTS__RETENTON")
     monkeypatch.setenv("LAKEFOLD_SOURCES", "[not json")
     with pytest.raises(ConfigError, match="environment: "):
-        load()
+        load_config()
 
 
 @pytest.mark.parametrize(
@@ -252,23 +252,23 @@ def test_what_no_format_of_the_sources_offers_is_refused(text: str, place: str):
 def test_a_bad_override_is_the_requests_mistake_not_the_files():
     written('[defaults]\ntarget_file_max = "500MiB"\n')
     with pytest.raises(OverrideError, match=r"small_file_limit 2\.0 GiB"):
-        configure(load(), ORDERS, {"small_file_limit": "2GiB"})
+        configure_table(load_config(), ORDERS, {"small_file_limit": "2GiB"})
     with pytest.raises(OverrideError, match="mode is set for tables"):
-        configure(load(), ORDERS, {"mode": "compact"})
+        configure_table(load_config(), ORDERS, {"mode": "compact"})
 
 
 def test_a_file_that_cannot_be_read_is_named():
     Path("lakefold.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match=r"lakefold\.toml: can't be read: not UTF-8"):
-        load()
+        load_config()
 
 
 def test_line_of_finds_keys_of_the_right_table_and_falls_back_to_its_header():
     text = '[[tables]]\nmatch = "a"\n\n[[tables]]  # second\nmatch = "b"\n[tables.write_options]\n"k.x" = 1\n'
-    assert line_of(text, ("tables", 1, "match")) == 5
-    assert line_of(text, ("tables", 1, "k.x")) == 7
-    assert line_of(text, ("tables", 1, "absent")) == 4
-    assert line_of(text, ("daemon", "x")) is None
+    assert find_line(text, ("tables", 1, "match")) == 5
+    assert find_line(text, ("tables", 1, "k.x")) == 7
+    assert find_line(text, ("tables", 1, "absent")) == 4
+    assert find_line(text, ("daemon", "x")) is None
 
 
 def test_the_tables_of_the_configuration_page_are_those_of_the_settings():
@@ -284,30 +284,30 @@ def test_a_configuration_page_without_a_place_for_a_section_is_refused():
 
 def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_asked_for():
     written('[work]\nageing = "30min"\n')
-    assert configure(load(), ORDERS).ageing == timedelta(minutes=30)
+    assert configure_table(load_config(), ORDERS).ageing == timedelta(minutes=30)
     written('[work]\nobjective = "hudi"\n')
-    assert configure(load(), ORDERS).ageing == timedelta()
+    assert configure_table(load_config(), ORDERS).ageing == timedelta()
     for wrong, words in (('objective = "newest"', "must be worth or hudi"), ('ageing = "0s"', "greater than 0")):
         written(f"[work]\n{wrong}\n")
         with pytest.raises(ConfigError, match=words):
-            load()
+            load_config()
 
 
 def test_prices_of_requests_and_storage_need_one_of_cpu():
     written('[cost]\ncpu_hour = 0.05\ngib_month = 0.02\ncurrency = "EUR"\n')
-    assert configure(load(), ORDERS).prices == Prices(cpu_hour=0.05, gib_month=0.02, currency="EUR")
+    assert configure_table(load_config(), ORDERS).prices == Prices(cpu_hour=0.05, gib_month=0.02, currency="EUR")
     written("[cost]\nrequest_1000 = 0.005\n")
     with pytest.raises(ConfigError, match="need cpu_hour"):
-        load()
+        load_config()
 
 
 def test_limits_are_those_of_all_tables_and_of_each():
-    assert not ConfiguredLimits(load()).any
+    assert not ConfiguredLimits(load_config()).is_limited
     written(
         '[work]\nbytes_per_day = "1TiB"\n[defaults]\nbudget_bytes_per_hour = "5GiB"\n[[tables]]\nmatch = "sales.*"\n'
         'budget_bytes_per_hour = "9GiB"\nrun_windows = ["sat-sun"]\n'
     )
-    limits = ConfiguredLimits(load())
-    assert (limits.any, limits.budget.day.bytes) == (True, 1 << 40)
-    assert [limits.of(name).budget.hour.bytes for name in ("sales.orders", "other")] == [9 << 30, 5 << 30]
-    assert [len(limits.of(name).hours.windows) for name in ("sales.orders", "other")] == [1, 0]
+    limits = ConfiguredLimits(load_config())
+    assert (limits.is_limited, limits.budget.day.bytes) == (True, 1 << 40)
+    assert [limits.for_table(name).budget.hour.bytes for name in ("sales.orders", "other")] == [9 << 30, 5 << 30]
+    assert [len(limits.for_table(name).schedule.windows) for name in ("sales.orders", "other")] == [1, 0]

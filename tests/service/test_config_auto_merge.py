@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from config_files import MIB, ORDERS, written
 
-from service.config.loader import ConfigError, load
-from service.config.tables import OverrideError, configure
+from service.config.loader import ConfigError, load_config
+from service.config.tables import OverrideError, configure_table
 from service.documents import table_settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -15,10 +15,10 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 
 def test_spark_auto_merge_that_is_off_turns_its_tables_off_and_says_by_which_line():
     written('[[tables]]\nmatch = "sales.*"\nspark.hive.automerge.enabled = "false ( off )"\n')
-    table = configure(load(), ORDERS)
+    table = configure_table(load_config(), ORDERS)
     assert table.mode == "off"
     origin = table.origins["mode"]
-    assert (origin.place, origin.key) == (
+    assert (origin.source, origin.key) == (
         'lakefold.toml [[tables]] #1 match "sales.*"',
         "spark.hive.automerge.enabled",
     )
@@ -44,22 +44,22 @@ def test_spark_auto_merge_that_is_off_turns_its_tables_off_and_says_by_which_lin
 )
 def test_the_last_place_that_says_a_mode_decides_whether_by_its_name_or_by_the_switch_of_spark(rules, mode):
     written(f'[[tables]]\nmatch = "*"\n{rules}\n')
-    assert configure(load(), ORDERS).mode == mode
+    assert configure_table(load_config(), ORDERS).mode == mode
 
 
 def test_all_tables_are_off_by_the_switch_of_spark_in_the_defaults_until_a_rule_says_otherwise():
     written('[defaults]\nspark.hive.automerge.enabled = false\n[[tables]]\nmatch = "sales.o*"\nmode = "compact"\n')
-    assert configure(load(), ORDERS).mode == "compact"
-    assert configure(load(), replace(ORDERS, name="logs.all")).mode == "off"
+    assert configure_table(load_config(), ORDERS).mode == "compact"
+    assert configure_table(load_config(), replace(ORDERS, name="logs.all")).mode == "off"
 
 
 def test_the_switch_of_spark_is_neither_a_word_nor_a_setting_of_a_request():
     written('[[tables]]\nmatch = "*"\nspark.hive.automerge.enabled = "perhaps"\n')
     with pytest.raises(ConfigError, match="enabled: 'perhaps' is neither true nor false"):
-        configure(load(), ORDERS)
+        configure_table(load_config(), ORDERS)
     written("[defaults]\n")
     with pytest.raises(OverrideError, match="not by a request"):
-        configure(load(), ORDERS, {"spark.hive.automerge.enabled": False})
+        configure_table(load_config(), ORDERS, {"spark.hive.automerge.enabled": False})
 
 
 def test_the_settings_of_spark_auto_merge_are_sizes_files_and_a_note():
@@ -69,7 +69,7 @@ def test_the_settings_of_spark_auto_merge_are_sizes_files_and_a_note():
         "spark.hive.automerge.enabled = true\nspark.hive.automerge.least.filenum = 3\n"
         "spark.hive.automerge.block.percent = 0.25\nspark.hive.automerge.shuffle.enabled = false\n"
     )
-    policy = configure(load(), ORDERS).policy
+    policy = configure_table(load_config(), ORDERS).policy
     assert (policy.min_input_files, policy.target_file_max_bytes, policy.small_file_limit_bytes) == (
         3,
         64 * MIB,
@@ -79,5 +79,5 @@ def test_the_settings_of_spark_auto_merge_are_sizes_files_and_a_note():
         "spark.hive.automerge.shuffle.enabled",
         "spark.hive.automerge.enabled",
     ]
-    own = configure(load(), ORDERS, {"small_file_limit": "10MiB"}).policy
+    own = configure_table(load_config(), ORDERS, {"small_file_limit": "10MiB"}).policy
     assert (own.target_file_max_bytes, own.small_file_limit_bytes) == (64 * MIB, 10 * MIB)

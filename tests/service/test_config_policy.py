@@ -11,10 +11,10 @@ from config_files import ORDERS, written
 
 import service
 from lake.model import TableRef
-from planner.knobs import FOR_ALL_TABLES
-from planner.policy import DEFAULTS, KNOBS, setting_name
-from service.config.loader import ConfigError, load
-from service.config.tables import OBJECTIVES, WHEN_TAKEN, OverrideError, check_rules, configure
+from planner.knobs import GLOBAL_FIELDS
+from planner.policy import DEFAULTS, FIELD_PARSERS, setting_name
+from service.config.loader import ConfigError, load_config
+from service.config.tables import CLAIM_TIME_FIELDS, OBJECTIVE_FIELDS, OverrideError, check_rules, configure_table
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -89,28 +89,28 @@ TOGETHER = {
 }
 
 
-@pytest.mark.parametrize("knob", KNOBS)
+@pytest.mark.parametrize("knob", FIELD_PARSERS)
 def test_each_policy_setting_of_a_rule_holds_for_its_tables_or_is_refused_there(knob):
     settings = {setting_name(knob): SAMPLES[knob], **TOGETHER.get(knob, {})}
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
     written(f'[[tables]]\nmatch = "sales.*"\n{lines}')
-    if knob in FOR_ALL_TABLES:
+    if knob in GLOBAL_FIELDS:
         with pytest.raises(ConfigError, match=rf"lakefold\.toml:3: {setting_name(knob)} has one value for all tables"):
-            check_rules(load())
+            check_rules(load_config())
         with pytest.raises(OverrideError, match=r"set it in \[defaults\]"):
-            configure(load_nothing(), ORDERS, {setting_name(knob): SAMPLES[knob]})
+            configure_table(load_nothing(), ORDERS, {setting_name(knob): SAMPLES[knob]})
         return
-    table = configure(load(), ORDERS)
+    table = configure_table(load_config(), ORDERS)
     assert getattr(table.policy, knob) != DEFAULTS[knob]
-    assert table.origins[knob].place == 'lakefold.toml [[tables]] #1 match "sales.*"'
-    elsewhere = configure(load(), TableRef(name="other", format="hudi", location="/other"))
+    assert table.origins[knob].source == 'lakefold.toml [[tables]] #1 match "sales.*"'
+    elsewhere = configure_table(load_config(), TableRef(name="other", format="hudi", location="/other"))
     assert getattr(elsewhere.policy, knob) == DEFAULTS[knob]
 
 
 def load_nothing():
     """The configuration without a file."""
     Path("lakefold.toml").unlink()
-    return load()
+    return load_config()
 
 
 @pytest.mark.slow
@@ -124,13 +124,13 @@ def test_each_policy_setting_is_read_by_something_that_acts_on_it():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute)
     }
-    assert set(KNOBS) - read == set()
+    assert set(FIELD_PARSERS) - read == set()
 
 
-@pytest.mark.parametrize("knob", sorted(OBJECTIVES))
+@pytest.mark.parametrize("knob", sorted(OBJECTIVE_FIELDS))
 def test_an_objective_is_set_for_tables_and_not_by_a_request(knob):
     with pytest.raises(OverrideError, match=f"{knob} is an objective of a table; it is set for tables"):
-        configure(load(), ORDERS, {knob: SAMPLES[knob]})
+        configure_table(load_config(), ORDERS, {knob: SAMPLES[knob]})
 
 
 def test_objectives_are_a_table_of_a_rule_or_of_the_defaults_and_rules_win():
@@ -151,26 +151,29 @@ def test_objectives_are_a_table_of_a_rule_or_of_the_defaults_and_rules_win():
         slo.small_file_share = 0
         """
     )
-    check_rules(load())
-    policy = configure(load(), ORDERS).policy
+    check_rules(load_config())
+    policy = configure_table(load_config(), ORDERS).policy
     assert (policy.slo_small_file_share, policy.slo_oldest_small_file) == (0, timedelta(hours=2))
     assert policy.slo_window == timedelta(days=7)
-    items = configure(load(), TableRef(name="sales.items", format="hudi", location="/items"))
+    items = configure_table(load_config(), TableRef(name="sales.items", format="hudi", location="/items"))
     assert items.policy.slo_small_file_share == 0.02
     assert items.origins["slo_small_file_share"].key == "slo.small_file_share"
-    assert configure(load(), TableRef(name="x", format="hudi", location="/x")).policy.slo_small_file_share == 0.1
+    assert (
+        configure_table(load_config(), TableRef(name="x", format="hudi", location="/x")).policy.slo_small_file_share
+        == 0.1
+    )
 
 
 def test_a_fault_in_a_nested_table_is_named_with_its_line():
     written('[[tables]]\nmatch = "*"\n[tables.slo]\nsmall_file_share = 0.1\ngoal = 99\n')
     with pytest.raises(ConfigError, match=r"lakefold\.toml:5: slo_goal is 99 but must be above 0 and below 1"):
-        check_rules(load())
+        check_rules(load_config())
     written("[defaults.slo]\nfiles_per_gib = -1\n")
     with pytest.raises(ConfigError, match=r"lakefold\.toml:2: slo_files_per_gib is -1 but must be"):
-        check_rules(load())
+        check_rules(load_config())
 
 
-@pytest.mark.parametrize("knob", sorted(WHEN_TAKEN))
+@pytest.mark.parametrize("knob", sorted(CLAIM_TIME_FIELDS))
 def test_what_holds_when_a_plan_is_taken_is_not_set_by_a_request(knob):
     with pytest.raises(OverrideError, match=f"{knob} holds for whoever takes plans"):
-        configure(load(), ORDERS, {knob: SAMPLES[knob]})
+        configure_table(load_config(), ORDERS, {knob: SAMPLES[knob]})

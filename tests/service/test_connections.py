@@ -18,13 +18,13 @@ from waiting import wait_for
 
 from service.config.http import HttpSettings
 from service.http import connections
-from service.http.connections import Patience, Seldom, most_connections
+from service.http.connections import ClientTimeouts, LogThrottle, connection_limit
 from service.http.server import HttpServer
 
 pytestmark = pytest.mark.slow
 
-HASTE = Patience(headers_seconds=0.2, idle_seconds=1, unread_seconds=0.2, linger_seconds=0.2)
-UNHURRIED = Patience()
+HASTE = ClientTimeouts(headers_seconds=0.2, idle_seconds=1, write_stall_seconds=0.2, linger_seconds=0.2)
+UNHURRIED = ClientTimeouts()
 GET = b"GET %s HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4000000\r\n\r\n"
 
@@ -58,7 +58,7 @@ def serve(application):
     servers = []
 
     def start(most=1000, patience=UNHURRIED):
-        server = HttpServer(HttpSettings(port=0, max_connections=most), application, patience=patience)
+        server = HttpServer(HttpSettings(port=0, max_connections=most), application, timeouts=patience)
         servers.append(server.__enter__())
         return server
 
@@ -221,7 +221,7 @@ def test_nonsense_after_the_answer_has_begun_ends_the_connection_without_a_fault
 def test_a_message_is_let_through_once_a_minute_with_how_often_it_came(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
-    seldom = Seldom()
+    seldom = LogThrottle()
 
     def passes(message, exc_info=None):
         record = logging.LogRecord("x", logging.WARNING, "x", 1, message, (1,), exc_info)
@@ -239,7 +239,7 @@ def test_a_message_is_let_through_once_a_minute_with_how_often_it_came(monkeypat
 @pytest.mark.parametrize(("files", "most"), [(1024, 512), (256, 128), (100_000, 1000), (resource.RLIM_INFINITY, 1000)])
 def test_connections_take_at_most_half_of_the_files_a_process_may_open(monkeypatch, files, most):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, resource.RLIM_INFINITY))
-    assert most_connections(1000) == most
+    assert connection_limit(1000) == most
 
 
 #: a server that may open 100 files, and takes all that are left, or gives them back, at a line on its standard input

@@ -15,7 +15,7 @@ from waiting import wait_for
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 from service.observability.logs import JsonFormatter
 from service.problems import ExitCode
@@ -66,7 +66,7 @@ def test_a_table_nobody_configured_is_scanned_but_never_planned(toys, home, stor
 
 def test_a_request_is_answered_by_the_scheduler(toys, home, store):
     write_config(home, policy={"scan_interval": "1h"})
-    with running(Daemon(load(home / "lakefold.toml"), "scheduler")):
+    with running(Daemon(load_config(home / "lakefold.toml"), "scheduler")):
         wait_for(lambda: store.last_scan("t1"), "the first scan")
         wait_for(lambda: store.plans(), "its plan")
         request = store.add_request("t1", dry_run=True, actor="test")
@@ -162,7 +162,7 @@ def test_two_daemons_on_one_database_scan_once_and_both_execute(toys, database_u
 
     toys.hooks["rewritten"] = meet
     try:
-        config = load(write_config(tmp_path, url=database_url))
+        config = load_config(write_config(tmp_path, url=database_url))
         with running(Daemon(config, "all")) as first:
             wait_for(lambda: first.leadership.holds("scan"), "the first to lead")
             with running(Daemon(config, "all")) as second:
@@ -170,7 +170,7 @@ def test_two_daemons_on_one_database_scan_once_and_both_execute(toys, database_u
                 assert first.leadership.holds("scan")
                 assert not second.leadership.holds("scan")
                 assert value(second, "leader", role="scan") == 0
-                events = [event for plan in store.plans() for event in store.events(plan.plan_id)]
+                events = [event for plan in store.plans() for event in store.plan_events(plan.plan_id)]
                 assert {event.actor for event in events if event.to_state is PlanState.COMPLETED} == {
                     first.name,
                     second.name,
@@ -197,7 +197,7 @@ def test_a_scheduler_and_an_executor_in_two_processes_share_the_work(toys, home,
 
 def test_the_api_role_touches_nothing(toys, home, store):
     with running(daemon_at(home, "api")) as daemon:
-        wait_for(lambda: daemon.not_ready() is None, "ready")
+        wait_for(lambda: daemon.readiness_problem() is None, "ready")
         assert value(daemon, "paused") == 0
     assert store.tables() == []
     assert store.leaders() == []
@@ -205,7 +205,9 @@ def test_the_api_role_touches_nothing(toys, home, store):
 
 def test_what_stays_is_looked_through_for_garbage_once_after_the_first_reading(toys, home, store):
     settled = []
-    with running(Daemon(load(write_config(home)), "api", settled=lambda: settled.append(time.time()))) as daemon:
+    with running(
+        Daemon(load_config(write_config(home)), "api", on_first_refresh=lambda: settled.append(time.time()))
+    ) as daemon:
         wait_for(lambda: settled, "the first reading")
         wait_for(lambda: (value(daemon, "figures_timestamp_seconds") or 0) > settled[0] + 0.1, "another one")
     assert len(settled) == 1

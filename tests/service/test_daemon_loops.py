@@ -11,10 +11,10 @@ from datetime import timedelta
 import pytest
 from waiting import wait_for
 
-from service.daemon.lanes import Lanes
-from service.daemon.ticks import Ticks
+from service.daemon.lanes import KeyedPool
+from service.daemon.ticks import LoopRunner
 from service.leadership import Leadership
-from service.observability.logs import JsonFormatter, TextFormatter, configure
+from service.observability.logs import JsonFormatter, TextFormatter, configure_logging
 
 TICK = timedelta(milliseconds=30)
 
@@ -26,7 +26,7 @@ def failures():
 
 @pytest.fixture
 def ticks(failures):
-    ticks = Ticks(lambda name, error: failures.append((name, error)))
+    ticks = LoopRunner(lambda name, error: failures.append((name, error)))
     yield ticks
     ticks.stop()
 
@@ -83,7 +83,7 @@ def test_stop_waits_for_the_tick_under_way_and_lets_none_follow(ticks):
 
 
 def test_a_table_that_hangs_keeps_one_lane_and_the_others_go_on():
-    lanes, release, done = Lanes("scan", 2), threading.Event(), []
+    lanes, release, done = KeyedPool("scan", 2), threading.Event(), []
     try:
         assert lanes.submit("hangs", release.wait)
         assert not lanes.submit("hangs", release.wait)
@@ -100,7 +100,7 @@ def test_a_table_that_hangs_keeps_one_lane_and_the_others_go_on():
 
 
 def test_work_that_raises_frees_its_key(caplog):
-    lanes = Lanes("scan", 1)
+    lanes = KeyedPool("scan", 1)
     try:
         lanes.submit("a", lambda: 1 / 0)
         assert lanes.wait(60)
@@ -135,23 +135,23 @@ def test_a_second_process_leads_only_after_the_first_gave_up_or_expired():
     first, second = Leadership(rows, "a", ["scan"], ttl), Leadership(rows, "b", ["scan"], ttl)
     first.renew()
     second.renew()
-    assert (first.holds("scan"), second.holds("scan")) == (True, False)
+    assert (first.is_leader("scan"), second.is_leader("scan")) == (True, False)
     first.release()
     second.renew()
-    assert (first.holds("scan"), second.holds("scan")) == (False, True)
+    assert (first.is_leader("scan"), second.is_leader("scan")) == (False, True)
 
 
 def test_a_leader_cut_off_from_the_database_stops_leading_by_itself():
     rows = Rows()
     leadership = Leadership(rows, "a", ["scan"], timedelta(milliseconds=150))
     leadership.renew()
-    assert leadership.holds("scan")
+    assert leadership.is_leader("scan")
     rows.down = True
     with pytest.raises(ConnectionError):
         leadership.renew()
-    assert leadership.holds("scan"), "the row is still ours for the others"
+    assert leadership.is_leader("scan"), "the row is still ours for the others"
     time.sleep(0.2)
-    assert not leadership.holds("scan")
+    assert not leadership.is_leader("scan")
 
 
 def test_gaining_and_losing_the_lead_is_one_log_line_each(caplog):
@@ -205,4 +205,4 @@ def test_a_text_log_line_begins_with_its_time_and_level():
 @pytest.mark.parametrize(("level", "style"), [("loud", "text"), ("info", "xml")])
 def test_an_unknown_level_or_style_is_refused_with_the_known_ones(level, style):
     with pytest.raises(ValueError, match=r"unknown; use"):
-        configure(level, style)
+        configure_logging(level, style)

@@ -11,9 +11,9 @@ from toy_homes import daemon_at, value
 from toys.timeline_tables import create
 from waiting import wait_for
 
-from service.daemon.watched_store import Outages
+from service.daemon.watched_store import OutageLog
 from service.observability.metrics import Metrics
-from service.store import DatabaseUnreachable, SchemaBehind, Store
+from service.store import DatabaseUnreachable, SchemaMismatch, Store
 
 pytestmark = pytest.mark.slow
 
@@ -30,9 +30,9 @@ def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog
         folder.rename(away)
         daemon.store.close()  # a connection opened before still reaches the file in its new place
         wait_for(lambda: value(daemon, "database_errors_total") >= 3, "errors counted")
-        wait_for(daemon.not_ready, "not ready")
+        wait_for(daemon.readiness_problem, "not ready")
         away.rename(folder)
-        wait_for(lambda: daemon.not_ready() is None, "ready again")
+        wait_for(lambda: daemon.readiness_problem() is None, "ready again")
         seen = store.last_scan("t1").taken_at
         wait_for(lambda: store.last_scan("t1").taken_at > seen, "scans going on")
     store.close()
@@ -43,19 +43,19 @@ def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog
 
 def test_a_call_that_began_before_an_outage_and_ends_well_does_not_end_it(caplog):
     caplog.set_level(logging.INFO)
-    outages = Outages(Metrics("all"), "sqlite")
+    outages = OutageLog(Metrics("all"), "sqlite")
     before = time.monotonic()
-    outages.failed(DatabaseUnreachable("gone"))
-    outages.answered(before)
-    outages.failed(DatabaseUnreachable("still gone"))
+    outages.call_failed(DatabaseUnreachable("gone"))
+    outages.call_succeeded(before)
+    outages.call_failed(DatabaseUnreachable("still gone"))
     assert caplog.messages == ["gone; going on and trying again"]
-    outages.answered(time.monotonic() + 1)
+    outages.call_succeeded(time.monotonic() + 1)
     assert caplog.messages[1:] == ["database sqlite answers again"]
 
 
 def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_path):
     create(tmp_path / "lake" / "t1", name="t1")
-    with pytest.raises(SchemaBehind, match="lakefold db upgrade"):
+    with pytest.raises(SchemaMismatch, match="lakefold db upgrade"):
         daemon_at(tmp_path)
     with pytest.raises(DatabaseUnreachable, match=r"database\.url"):
         daemon_at(tmp_path, url="postgresql+psycopg://nobody@127.0.0.1:1/nothing")

@@ -17,9 +17,9 @@ from executors import sessions
 from lake.errors import Transient
 from lake.plan import PlanState
 from service import documents
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.leadership import CLEAN_ROLE, SWEEP_ROLE
 
 pytestmark = pytest.mark.slow
@@ -61,20 +61,20 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
         return Mock(sparkContext=Mock(uiWebUrl="http://127.0.0.1:4040"))
 
     monkeypatch.setattr("service.daemon.process.start_spark", start)
-    monkeypatch.setattr(sessions, "_WAIT_SECONDS", 0.2)
-    config = load(write_config(tmp_path, policy={"backoff": "1s", "max_attempts": 100}))
+    monkeypatch.setattr(sessions, "_BACKOFF_SECONDS", 0.2)
+    config = load_config(write_config(tmp_path, policy={"backoff": "1s", "max_attempts": 100}))
     if role == "executor":
         with Daemon(config, "scheduler") as scheduler:
             scheduler.run_once()
     daemon = Daemon(config, role)
     with running(daemon):
-        wait_for(lambda: daemon.not_ready() == DIED, "a start that fails")
+        wait_for(lambda: daemon.readiness_problem() == DIED, "a start that fails")
         wait_for(lambda: [(p.spark, p.problem) for p in store.processes() if p.executes] == [("broken", DIED)], "told")
-        assert DIED in (documents.status(read_lake(store))["nobody_runs_plans"] or "")
+        assert DIED in (documents.status(read_lake_state(store))["nobody_runs_plans"] or "")
         roles = {CLEAN_ROLE, SWEEP_ROLE}
         wait_for(lambda: not roles & {leader.role for leader in store.leaders() if leader.live}, "both given up")
         assert all(store.acquire_leader(name, "another", daemon.config.daemon.leader_ttl) for name in roles)
-        assert (role == "all") == daemon.leadership.holds("scan")
+        assert (role == "all") == daemon.leadership.is_leader("scan")
         (plan,) = store.plans()
         seen = len(tries)
         wait_for(lambda: len(tries) >= seen + 2, "it tries again by itself")
@@ -83,8 +83,8 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
         wait_for(lambda: store.figures().count(PlanState.COMPLETED) == 1, "the plan after Spark has started")
         for name in roles:
             store.release_leader(name, "another")
-        wait_for(lambda: all(map(daemon.leadership.holds, roles)), "both taken again")
-        wait_for(lambda: daemon.not_ready() is None, "ready again")
+        wait_for(lambda: all(map(daemon.leadership.is_leader, roles)), "both taken again")
+        wait_for(lambda: daemon.readiness_problem() is None, "ready again")
         wait_for(lambda: store.processes()[0].spark_ui == "http://127.0.0.1:4040", "where its jobs are seen")
     assert store.processes() == [], "it took leave"
 
@@ -113,11 +113,11 @@ def test_c1_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_o
 
     monkeypatch.setattr("service.daemon.process.start_spark", start)
     monkeypatch.setattr(sessions, "jvm_process", lambda: jvms[-1])
-    monkeypatch.setattr(sessions, "_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(sessions, "_BACKOFF_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     try:
-        with running(Daemon(load(write_config(tmp_path, http={"port": port})), "all")):
+        with running(Daemon(load_config(write_config(tmp_path, http={"port": port})), "all")):
             wait_for(lambda: store.figures().count(PlanState.COMPLETED) == 1, "a plan")
             wait_for(lambda: readiness(port) == (200, "ready\n"), "ready")
             lets_start.clear()

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from waiting import wait_for
 
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 from service import cli
-from service.config.loader import load
-from service.demo.hive import answers
+from service.config.loader import load_config
+from service.demo.hive import is_metastore_ready
 from service.demo.hudi import read_table
-from service.demo.ledger import Ledger, compare
+from service.demo.ledger import WriterLedger, compare
 from service.demo.trips import TRIPS
 
 LAKEFOLD = str(Path(sys.executable).with_name("lakefold"))
@@ -81,9 +81,9 @@ def in_hudi(home: Path) -> pa.Table:
 def in_hive(home: Path) -> pa.Table:
     """The rows as DuckDB reads them where the metastore says that they are."""
     found = []
-    uri = load(home / "lakefold.toml").sources[0].metastore
+    uri = load_config(home / "lakefold.toml").sources[0].metastore
     assert uri is not None
-    with Metastore(uri) as metastore, duckdb.connect() as connection:
+    with MetastoreClient(uri) as metastore, duckdb.connect() as connection:
         connection.execute("SET TimeZone = 'UTC'")
         for _, partition in metastore.partitions("demo", "trips", metastore.partition_names("demo", "trips")):
             place = partition.storage.location.removeprefix("file:")
@@ -128,7 +128,7 @@ def test_the_installed_wheels_demo_ends_with_a_table_equal_to_its_writers_ledger
     # What the demo says is asked again, of the table itself and of the commands it recommends.
     monkeypatch.chdir(home)
     with said_first(lines):
-        rows = Ledger(home / "ledger").rows()
+        rows = WriterLedger(home / "ledger").rows()
         assert rows.num_rows > 1000
         assert compare(rows, rows_in(home)).equal
         for command in (
@@ -152,7 +152,7 @@ def said_first(lines: Sequence[str]) -> Iterator[None]:
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
             uri = f"thrift://127.0.0.1:{command[-2]}"
-            wait_for(lambda: answers(uri), "the metastore does not answer", every=0.2, seconds=120)
+            wait_for(lambda: is_metastore_ready(uri), "the metastore does not answer", every=0.2, seconds=120)
             yield
         finally:
             server.kill()

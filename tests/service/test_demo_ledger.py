@@ -11,8 +11,8 @@ import pytest
 
 from service.demo import trips
 from service.demo.hudi import HudiTrips
-from service.demo.ledger import Batch, Ledger, compare, replay
-from service.demo.writer import batches
+from service.demo.ledger import LedgerBatch, WriterLedger, compare, replay
+from service.demo.writer import generate_batches
 
 
 @pytest.fixture
@@ -92,11 +92,11 @@ def test_replay_keeps_the_last_batch_of_a_key_and_forgets_deleted_keys(rows):
     updated = trips.next_versions(rows.slice(10, 20), random)
     again = trips.next_versions(updated.slice(0, 5), random)
     history = [
-        Batch(number=0, operation="fill", rows=rows),
-        Batch(number=1, operation="upsert", rows=updated),
-        Batch(number=2, operation="delete", rows=rows.slice(25, 10)),
-        Batch(number=3, operation="upsert", rows=again),
-        Batch(number=4, operation="insert", rows=rows.slice(26, 1)),
+        LedgerBatch(number=0, operation="fill", rows=rows),
+        LedgerBatch(number=1, operation="upsert", rows=updated),
+        LedgerBatch(number=2, operation="delete", rows=rows.slice(25, 10)),
+        LedgerBatch(number=3, operation="upsert", rows=again),
+        LedgerBatch(number=4, operation="insert", rows=rows.slice(26, 1)),
     ]
     result = {row["trip_id"]: row for row in replay(trips.TRIPS.empty_table(), history).to_pylist()}
     expected = {row["trip_id"]: row for row in rows.to_pylist()}
@@ -109,9 +109,9 @@ def test_replay_keeps_the_last_batch_of_a_key_and_forgets_deleted_keys(rows):
 
 
 def test_a_batch_counts_only_once_it_is_confirmed(rows, tmp_path: Path):
-    ledger = Ledger(tmp_path / "ledger")
-    fill = Batch(number=0, operation="fill", rows=rows.slice(0, 100))
-    lost = Batch(number=1, operation="insert", rows=rows.slice(100, 100))
+    ledger = WriterLedger(tmp_path / "ledger")
+    fill = LedgerBatch(number=0, operation="fill", rows=rows.slice(0, 100))
+    lost = LedgerBatch(number=1, operation="insert", rows=rows.slice(100, 100))
     ledger.propose(fill)
     assert ledger.rows().num_rows == 0
     ledger.confirm(fill)
@@ -121,12 +121,12 @@ def test_a_batch_counts_only_once_it_is_confirmed(rows, tmp_path: Path):
     ledger.withdraw(lost)
     assert ledger.pending() == []
     assert compare(ledger.rows(), fill.rows).equal
-    assert Ledger(tmp_path / "ledger").rows().equals(ledger.rows())
+    assert WriterLedger(tmp_path / "ledger").rows().equals(ledger.rows())
 
 
 def test_the_batches_of_a_seed_are_the_same_each_time_and_touch_only_rows_that_exist(rows):
-    def history() -> list[Batch]:
-        stream = batches(np.random.default_rng(5), rows, 2, 60, 3, HudiTrips.operations)
+    def history() -> list[LedgerBatch]:
+        stream = generate_batches(np.random.default_rng(5), rows, 2, 60, 3, HudiTrips.operations)
         return [next(stream) for _ in range(12)]
 
     first, second = history(), history()

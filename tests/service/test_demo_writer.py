@@ -10,8 +10,8 @@ import pytest
 
 from service.demo import trips
 from service.demo.hudi import LOCK_OPTIONS, HudiTrips, read_table, table_options
-from service.demo.ledger import Batch, Ledger, compare
-from service.demo.writer import TripsWriter, batches
+from service.demo.ledger import LedgerBatch, WriterLedger, compare
+from service.demo.writer import TripsWriter, generate_batches
 
 pytestmark = pytest.mark.spark
 
@@ -20,11 +20,11 @@ class Desk:
     """A writer with its table and ledger in ``home``, and everything it said."""
 
     def __init__(self, spark: Any, home: Path, *, merge_on_read: bool = False) -> None:
-        self.spark, self.table, self.ledger = spark, home / "trips", Ledger(home / "ledger")
+        self.spark, self.table, self.ledger = spark, home / "trips", WriterLedger(home / "ledger")
         self.said: list[dict[str, Any]] = []
         self.attempts_allowed = 10
         self.target = HudiTrips(spark, self.table, table_options(merge_on_read=merge_on_read))
-        self.writer = TripsWriter(self.target, self.ledger, say=self._say, stopping=self._stopping)
+        self.writer = TripsWriter(self.target, self.ledger, emit=self._say, should_stop=self._stopping)
 
     def _say(self, event: str, **facts: Any) -> None:
         self.said.append({"event": event, **facts})
@@ -34,7 +34,7 @@ class Desk:
 
     def fill(self, rows: int = 300) -> pa.Table:
         new = trips.new_trips(np.random.default_rng(1), 0, rows, 2, newest_day_only=False)
-        assert self.writer.send(Batch(number=0, operation="fill", rows=new), files=2)
+        assert self.writer.send(LedgerBatch(number=0, operation="fill", rows=new), files=2)
         return new
 
     def check(self) -> None:
@@ -54,7 +54,7 @@ class Desk:
 def test_upserts_inserts_and_deletes_leave_the_table_as_the_ledger_says(spark, tmp_path, merge_on_read):
     desk = Desk(spark, tmp_path, merge_on_read=merge_on_read)
     rows = desk.fill()
-    stream = batches(np.random.default_rng(2), rows, 1, 40, 2, HudiTrips.operations)
+    stream = generate_batches(np.random.default_rng(2), rows, 1, 40, 2, HudiTrips.operations)
     sent = [next(stream) for _ in range(4)]
     assert [batch.operation for batch in sent] == ["insert", "upsert", "delete", "upsert"]
     for batch in sent:
@@ -67,13 +67,13 @@ def test_upserts_inserts_and_deletes_leave_the_table_as_the_ledger_says(spark, t
 def test_a_batch_that_landed_without_being_confirmed_is_found_on_the_timeline(spark, tmp_path):
     desk = Desk(spark, tmp_path)
     rows = desk.fill()
-    stream = batches(np.random.default_rng(3), rows, 2, 40, 2, HudiTrips.operations)
+    stream = generate_batches(np.random.default_rng(3), rows, 2, 40, 2, HudiTrips.operations)
     landed, never_sent = next(stream), next(stream)
     # A writer that died between its commit and the confirmation, and one that died before it sent anything.
     desk.target.write(landed, desk.ledger.propose(landed), 1)
     desk.ledger.propose(never_sent)
     successor = Desk(spark, tmp_path)
-    successor.writer.settle()
+    successor.writer.resolve_pending()
     assert [(event["batch"], event["committed"]) for event in successor.said] == [
         (landed.label, True),
         (never_sent.label, False),
@@ -89,7 +89,7 @@ def test_a_batch_that_lost_to_a_pending_clustering_is_counted_and_not_in_the_led
     lock = ",".join(f"{key}={value}" for key, value in LOCK_OPTIONS.items())
     spark.sql(f"CALL run_clustering(path => '{desk.table}', op => 'schedule', options => '{lock}')").collect()
     desk.attempts_allowed = len(desk.said) + 2
-    changed = Batch(number=1, operation="upsert", rows=trips.next_versions(rows, np.random.default_rng(4)))
+    changed = LedgerBatch(number=1, operation="upsert", rows=trips.next_versions(rows, np.random.default_rng(4)))
     assert not desk.writer.send(changed)
     assert [event["event"] for event in desk.said] == ["commit", "conflict", "conflict"]
     assert {event["error"] for event in desk.said[1:]} == {"HoodieClusteringUpdateException"}

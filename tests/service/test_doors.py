@@ -17,8 +17,8 @@ from waiting import wait_for
 from service.config.http import HttpSettings
 from service.http import guard
 from service.http.app import create_app
-from service.http.bodies import PIECE_BYTES as PIECE
-from service.http.bodies import Held, in_pieces
+from service.http.bodies import CHUNK_BYTES as PIECE
+from service.http.bodies import BodyMemory, send_chunked
 from service.http.server import HttpServer
 
 
@@ -182,14 +182,14 @@ def test_a_body_has_a_time_to_come(context, writer):
 
 
 def test_bodies_take_so_much_memory_together_and_no_more(context, writer, monkeypatch):
-    held = Held(1 << 20)
-    monkeypatch.setattr(guard, "Held", lambda most: held)
+    held = BodyMemory(1 << 20)
+    monkeypatch.setattr(guard, "BodyMemory", lambda most: held)
     lines = (bearer(writer), "Content-Type: application/json", "Content-Length: 600000")
     head = "\r\n".join(("POST /v1/requests HTTP/1.1", "Host: 127.0.0.1", *lines, "\r\n")).encode()
     with HttpServer(HttpSettings(port=0), create_app(context)) as server:
         first = connect(server)
         first.sendall(head + b" " * 599_999)
-        wait_for(lambda: held._taken == 599_999, "the first is read", 10)
+        wait_for(lambda: held._reserved == 599_999, "the first is read", 10)
         with connect(server) as second:
             status, headers, said = ask(second, "/v1/requests", *lines, method="POST", body=b" " * 599_999)
             assert (status, headers["retry-after"]) == (503, "5")
@@ -198,19 +198,19 @@ def test_bodies_take_so_much_memory_together_and_no_more(context, writer, monkey
         assert answer_of(first)[0] == 422
         with connect(server) as third:
             assert ask(third, "/v1/requests", *lines, method="POST", body=b" " * 600_000)[0] == 422
-    assert held._taken == 0
+    assert held._reserved == 0
 
 
 def test_one_body_alone_may_be_as_large_as_its_route_takes():
-    held = Held(100)
-    held.take(90, own=0)
-    held.take(90, own=90)
+    held = BodyMemory(100)
+    held.reserve(90, already_reserved=0)
+    held.reserve(90, already_reserved=90)
     with pytest.raises(HTTPException):
-        held.take(1, own=0)
-    held.give_back(180)
-    held.take(100, own=0)
+        held.reserve(1, already_reserved=0)
+    held.release(180)
+    held.reserve(100, already_reserved=0)
     with pytest.raises(HTTPException):
-        held.take(1, own=0)
+        held.reserve(1, already_reserved=0)
 
 
 @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, PIECE + 1, 3 * PIECE, 3 * PIECE + 7])
@@ -220,7 +220,7 @@ def test_an_answer_is_handed_over_in_pieces_that_are_all_of_it_and_no_more(size)
     async def send(message):
         sent.append(message)
 
-    asyncio.run(in_pieces(send)({"type": "http.response.body", "body": body}))
+    asyncio.run(send_chunked(send)({"type": "http.response.body", "body": body}))
     assert b"".join(message["body"] for message in sent) == body
     assert max(len(message["body"]) for message in sent) <= PIECE
     assert [message.get("more_body", False) for message in sent] == [True] * (len(sent) - 1) + [False]

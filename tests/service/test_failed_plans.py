@@ -16,7 +16,7 @@ from toys.timeline_tables import create
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 from service.planning import rounds
 
@@ -39,13 +39,13 @@ class Home:
     def scan(self) -> list[str]:
         """Scan once and run what is planned; the ids of the new plans."""
         known = {plan.plan_id for plan in self.store.plans()}
-        with Daemon(load(write_config(self.path, policy=self.settings)), "all") as daemon:
+        with Daemon(load_config(write_config(self.path, policy=self.settings)), "all") as daemon:
             daemon.run_once()
         return [plan.plan_id for plan in self.store.plans() if plan.plan_id not in known]
 
     def explain(self) -> set[tuple[str, str]]:
         """Reasons and settings that ``tables explain`` prints."""
-        with Daemon(load(write_config(self.path, policy=self.settings)), "scheduler") as daemon:
+        with Daemon(load_config(write_config(self.path, policy=self.settings)), "scheduler") as daemon:
             return explained(daemon)
 
 

@@ -109,14 +109,14 @@ def test_every_variable_that_the_code_reads_is_known():
         for name in re.findall(r"LAKEFOLD_[A-Z_]*[A-Z]", path.read_text())
         if "__" not in name
     }
-    assert read == environment.OTHERS
+    assert read == environment.OTHER_VARIABLES
 
 
 def test_the_log_has_no_line_of_the_schedulers_library_but_its_errors(monkeypatch, capsys):
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", list(root.handlers))
     monkeypatch.setattr(root, "level", root.level)
-    logs.configure("info", "text")
+    logs.configure_logging("info", "text")
     logging.getLogger("apscheduler.scheduler").warning(
         "Execution of job %r skipped: maximum number of instances", "scan"
     )

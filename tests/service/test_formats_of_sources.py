@@ -80,14 +80,14 @@ def test_a_format_is_at_work_where_a_table_is_planned_or_has_a_plan_or_files_to_
     with bench_at(tmp_path) as bench:
         of_plan = bench.table.format
         for name, format_, mode in (("a", "seen", "observe"), ("b", "served", "propose"), ("c", "left", "off")):
-            bench.store.register(TableRef(name=name, format=format_, location=f"/{name}"), mode)
-        bench.store.register(bench.table, "observe")
-        assert (bench.store.formats_at_work(), bench.store.formats_of_plans()) == ({"served"}, frozenset())
+            bench.store.register_table(TableRef(name=name, format=format_, location=f"/{name}"), mode)
+        bench.store.register_table(bench.table, "observe")
+        assert (bench.store.formats_in_use(), bench.store.formats_of_live_plans()) == ({"served"}, frozenset())
         bench.request()
-        assert (bench.store.formats_at_work(), bench.store.formats_of_plans()) == ({"served", of_plan}, {of_plan})
-        bench.store.register(bench.table, "compact")
+        assert (bench.store.formats_in_use(), bench.store.formats_of_live_plans()) == ({"served", of_plan}, {of_plan})
+        bench.store.register_table(bench.table, "compact")
         bench.run()
-        bench.store.register(bench.table, "observe")
-        assert (bench.store.formats_at_work(), bench.store.formats_of_plans()) == ({"served", of_plan}, frozenset())
+        bench.store.register_table(bench.table, "observe")
+        assert (bench.store.formats_in_use(), bench.store.formats_of_live_plans()) == ({"served", of_plan}, frozenset())
         bench.clean()
-        assert bench.store.formats_at_work() == {"served"}
+        assert bench.store.formats_in_use() == {"served"}

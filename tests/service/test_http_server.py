@@ -72,7 +72,7 @@ def test_readiness_says_why_not(context, monkeypatch):
 
 def test_metrics_are_the_bytes_of_the_last_refresh_gzipped_where_asked(context):
     with client_of(context) as client:
-        context.metrics.database_error()
+        context.metrics.record_database_error()
         before = client.get("/metrics", headers={"Accept-Encoding": "identity"})
         assert b"lakefold_database_errors_total 0.0" in before.content
         context.page.render()

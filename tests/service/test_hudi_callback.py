@@ -13,7 +13,7 @@ from waiting import wait_for
 
 from lake.formats.hudi import FORMAT
 from service.config.http import HttpSettings
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 from service.http.app import create_app
 from service.http.server import HttpServer
@@ -47,7 +47,7 @@ def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, 
         return real(table, partitions)
 
     monkeypatch.setattr(FORMAT, "snapshot", snapshot, raising=False)
-    config, store = load(path), context.store
+    config, store = load_config(path), context.store
     app = create_app(replace(context, config=config))
     with HttpServer(HttpSettings(port=0), app) as server, running(Daemon(config, "scheduler")):
         wait_for(lambda: store.last_scan("trips"), "the first scan")
@@ -60,7 +60,7 @@ def test_each_commit_of_a_hudi_writer_has_exactly_its_partitions_scanned(spark, 
         wait_for(lambda: len(looks) == 2, "a look after the bulk insert")
         write(days(spark, 0, 100, "2026-01-03"), base, "upsert", options=callback)
         wait_for(lambda: len(looks) == 3, "a look after the upsert")
-        wait_for(lambda: store.written() == [], "every report looked at")
+        wait_for(lambda: store.write_reports() == [], "every report looked at")
     assert looks == [None, ["dt=2026-01-02", "dt=2026-01-04"], ["dt=2026-01-03"]]
     (plan,) = store.plans()  # the upsert has rewritten the file it changed, so that there is nothing to do after it
     assert store.plan(plan.plan_id).partitions == ("dt=2026-01-02", "dt=2026-01-04")

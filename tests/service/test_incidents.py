@@ -25,7 +25,7 @@ from waiting import wait_for
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 
 pytestmark = [pytest.mark.slow, pytest.mark.crossed]
@@ -104,9 +104,9 @@ def lakefold(tmp_path_factory: pytest.TempPathFactory, hook) -> Iterator[Lakefol
     with known(ToyFormat()), pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEFOLD_CONFIG", str(lakefold.config))
         patch.setenv("PATH", lakefold.path)
-        scheduler = load(lakefold.config)
+        scheduler = load_config(lakefold.config)
         patch.setenv("LAKEFOLD_HTTP__PORT", str(lakefold.ports["all"]))
-        api = load(lakefold.config)
+        api = load_config(lakefold.config)
         patch.delenv("LAKEFOLD_HTTP__PORT")
         try:
             with running(Daemon(scheduler, "scheduler")), running(Daemon(api, "api")):

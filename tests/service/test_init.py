@@ -16,7 +16,7 @@ from pages import ROOT, blocks_of, missing_line
 from s3_server import policy
 
 from service.commands import init
-from service.config.loader import load
+from service.config.loader import load_config
 from service.config.tables import check_rules
 
 
@@ -59,9 +59,9 @@ def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_
     assert re.fullmatch(r"6 files, .+ to rewrite", lines[1][-1])
     assert lines[2][-1] == "nothing (alone in its partition)"
     assert "nothing is rewritten before a rule says so" in err
-    config = load(home / "lakefold.toml")
+    config = load_config(home / "lakefold.toml")
     check_rules(config)
-    assert ([source.path for source in config.sources], config.tables) == (["lake"], ())
+    assert ([source.path for source in config.sources], config.table_rules) == (["lake"], ())
     assert run("config", "check")[0] == 0
 
 
@@ -126,7 +126,7 @@ def test_the_file_written_is_the_one_that_commands_read(home, run, monkeypatch):
     (home / "etc").mkdir()
     monkeypatch.setenv("LAKEFOLD_CONFIG", str(home / "etc/lakefold.toml"))
     assert run("init", "lake")[0] == 0
-    assert load().sources[0].path == str(home / "lake")  # it would not be found from there as it was typed
+    assert load_config().sources[0].path == str(home / "lake")  # it would not be found from there as it was typed
     assert [entry["tables"] for entry in map(json.loads, run("config", "check", "--json")[1].splitlines())] == [1]
 
 
@@ -153,7 +153,7 @@ def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home,
     table(home / "lake/b 1[2]")
     code, _, err = run("init", "lake")
     assert (code, "lakefold plans request 'b 1[2]' -n" in err) == (3, True)  # hudi-rs can't read the other
-    assert load(home / "lakefold.toml").tables == ()
+    assert load_config(home / "lakefold.toml").table_rules == ()
     uncommented = rule((home / "lakefold.toml").read_text(), "single_writer")
     (home / "lakefold.toml").write_text(uncommented)
     modes = json.loads(run("config", "check", "--json")[1])["modes"]
@@ -161,7 +161,7 @@ def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home,
 
 
 def test_only_so_many_tables_are_looked_at_and_the_others_are_counted(home, run, monkeypatch):
-    monkeypatch.setattr(init, "LOOKED_AT", 2)
+    monkeypatch.setattr(init, "MAX_TABLES_READ", 2)
     for name in "abcd":
         table(home / "lake" / name, files=2)
     code, out, _ = run("init", "lake")

@@ -16,7 +16,7 @@ class Reading:
 
     def __init__(self, monkeypatch):
         self.times, self.down = 0, False
-        monkeypatch.setattr(lake_cache, "read_lake", self._read)
+        monkeypatch.setattr(lake_cache, "read_lake_state", self._read)
 
     def _read(self, store, known):
         if self.down:
@@ -47,68 +47,68 @@ def until(condition):
 
 def test_a_fresh_reading_is_shared(reading, clock):
     shared = LakeCache(None)
-    assert [shared.lake(), shared.lake(), shared.refresh(), shared.lake()] == [1, 1, 2, 2]
+    assert [shared.get(), shared.get(), shared.refresh(), shared.get()] == [1, 1, 2, 2]
 
 
 @pytest.mark.slow
 def test_an_older_reading_is_handed_out_at_once_and_read_anew_behind_it(reading, clock):
     shared = LakeCache(None)
-    shared.lake()
+    shared.get()
     clock[0] += 5
-    assert shared.lake() == 1
+    assert shared.get() == 1
     until(lambda: reading.times == 2)
-    until(lambda: shared.lake() == 2)
+    until(lambda: shared.get() == 2)
 
 
 def test_who_asks_for_a_fresh_reading_gets_none_older_than_a_second(reading, clock):
     shared = LakeCache(None)
-    shared.lake()
+    shared.get()
     clock[0] += 0.9
-    assert shared.lake(fresh=True) == 1
+    assert shared.get(fresh=True) == 1
     clock[0] += 0.2
-    assert [shared.lake(fresh=True), shared.lake(fresh=True)] == [2, 2]
+    assert [shared.get(fresh=True), shared.get(fresh=True)] == [2, 2]
 
 
 def test_a_reading_from_long_ago_is_handed_to_nobody(reading, clock):
     shared = LakeCache(None)
-    shared.lake()
+    shared.get()
     clock[0] += 31
-    assert shared.lake() == 2
+    assert shared.get() == 2
 
 
 def test_an_outage_is_told_to_the_next_who_asks_and_ends_by_itself(reading, clock):
     shared = LakeCache(None)
-    shared.lake()
+    shared.get()
     reading.down = True
     clock[0] += 5
-    shared.lake()
+    shared.get()
 
     def told():
         try:
-            shared.lake()
+            shared.get()
         except DatabaseUnreachable:
             return True
         return False
 
     until(told)
     reading.down = False
-    assert shared.lake() == 2
+    assert shared.get() == 2
 
 
 def test_nobody_gets_a_reading_from_before_a_change_nor_one_begun_before_it(reading, clock, monkeypatch):
     shared = LakeCache(None)
-    assert shared.lake() == 1
-    shared.changed()
-    assert [shared.lake(), shared.lake()] == [2, 2]
+    assert shared.get() == 1
+    shared.invalidate()
+    assert [shared.get(), shared.get()] == [2, 2]
 
-    real = lake_cache.read_lake
+    real = lake_cache.read_lake_state
 
     def changed_meanwhile(store, known):
         found = real(store, known)
         if found == 3:
-            shared.changed()
+            shared.invalidate()
         return found
 
-    monkeypatch.setattr(lake_cache, "read_lake", changed_meanwhile)
+    monkeypatch.setattr(lake_cache, "read_lake_state", changed_meanwhile)
     assert shared.refresh() == 3
-    assert [shared.lake(), shared.lake()] == [4, 4]
+    assert [shared.get(), shared.get()] == [4, 4]

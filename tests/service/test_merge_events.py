@@ -5,9 +5,9 @@ import json
 from datetime import UTC, datetime
 from pathlib import Path
 
-from executors.outcome import Outcome, Result
+from executors.outcome import RunOutcome, RunResult
 from lake.model import TableRef
-from lake.plan import Claim, PartitionFigures, Plan, PlanKind, RewriteOptions, spent_on
+from lake.plan import Claim, PartitionFigures, Plan, PlanKind, RewriteOptions, partition_milliseconds
 from service.observability.merge_events import MergeEventsObserver
 
 #: from the page on which its authors describe it
@@ -39,7 +39,7 @@ def test_a_completed_plan_adds_the_line_that_spark_with_auto_merge_would_have_wr
     path = tmp_path / "merges.jsonl"
     path.write_text("what was there before\n")
     figures = (merged("second=visit/third=visit_7d", 3, 233), merged("second=visit/third=é", 5, 466))
-    outcome = Outcome(result=Result.COMPLETED, figures=figures, milliseconds={"rewrite": 400, "commit": 92})
+    outcome = RunOutcome(result=RunResult.COMPLETED, figures=figures, milliseconds={"rewrite": 400, "commit": 92})
     MergeEventsObserver(path).plan_finished(claimed(), outcome)
     before, first, second = path.read_text(encoding="utf-8").splitlines()
     assert (before, first) == ("what was there before", SHOWN)
@@ -55,11 +55,11 @@ def test_a_completed_plan_adds_the_line_that_spark_with_auto_merge_would_have_wr
 
 def test_a_plan_that_committed_nothing_is_no_event(tmp_path: Path):
     observer = MergeEventsObserver(tmp_path / "merges.jsonl")
-    for result in set(Result) - {Result.COMPLETED}:
-        observer.plan_finished(claimed(), Outcome(result=result))
+    for result in set(RunResult) - {RunResult.COMPLETED}:
+        observer.plan_finished(claimed(), RunOutcome(result=result))
     assert not (tmp_path / "merges.jsonl").exists()
 
 
 def test_a_partition_took_its_share_of_the_bytes_and_of_nothing_read_no_time():
-    assert spent_on([merged("a", 1, 30), merged("b", 1, 10)], {"rewrite": 100, "commit": 20}) == [90, 30]
-    assert spent_on([merged("a", 1, 0)], {"rewrite": 100}) == [0]
+    assert partition_milliseconds([merged("a", 1, 30), merged("b", 1, 10)], {"rewrite": 100, "commit": 20}) == [90, 30]
+    assert partition_milliseconds([merged("a", 1, 0)], {"rewrite": 100}) == [0]

@@ -32,9 +32,9 @@ from lake.plan import (
     Step,
 )
 from planner.budgets import Budget
-from planner.objectives import Judgement, Objective
+from planner.objectives import Objective, ObjectiveEvaluation
 from service import documents
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.observability.metric_specs import SPECS
 from service.observability.metrics import Metrics
 from service.observability.metrics_doc import render
@@ -108,7 +108,7 @@ def test_the_error_of_predictions_is_the_median_of_the_last_completed_plans(metr
         store.add_plan(plan, request_id=None, actor="test", estimate={"worth": predicted}, cpu_seconds=4.0)
         store.complete(store.claim("executor"), commit_of(plan), figures_of(plan), {Step.REWRITE.value: seconds * 1000})
     scraped = published(metrics, store)
-    errors = [value(scraped, "plan_prediction_error_ratio", quantity=name) for name in documents.PREDICTED]
+    errors = [value(scraped, "plan_prediction_error_ratio", quantity=name) for name in documents.PREDICTED_FIELDS]
     assert errors == [1.0, 0.5, 0.0]
 
 
@@ -126,10 +126,10 @@ def test_d1_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, 
     store.register(TABLE, "compact")
     store.record_scan(scan_of())
     assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 0
-    assert documents.status(read_lake(store))["attention"] == []
+    assert documents.status(read_lake_state(store))["attention"] == []
     store.record_scan(scan_of(taken_at=datetime.now(UTC), skipped={"damaged": 2}))
     assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 2
-    (entry,) = documents.status(read_lake(store))["attention"]
+    (entry,) = documents.status(read_lake_state(store))["attention"]
     assert (entry["table"], entry["damaged_slices"], entry["halted_at"]) == (TABLE.name, 2, None)
 
 
@@ -137,23 +137,23 @@ def test_files_of_others_are_a_gauge_and_a_table_that_needs_a_person(metrics, st
     store.register(TABLE, "compact")
     store.record_scan(scan_of(taken_at=datetime.now(UTC), foreign_files=2, foreign_file="dt=1/junk.parquet"))
     assert value(published(metrics, store), "table_foreign_files", **WHERE) == 2
-    (entry,) = documents.status(read_lake(store))["attention"]
+    (entry,) = documents.status(read_lake_state(store))["attention"]
     assert (entry["foreign_files"], entry["foreign_file"]) == (2, "dt=1/junk.parquet")
     store.record_scan(scan_of(taken_at=datetime.now(UTC)))
     assert value(published(metrics, store), "table_foreign_files", **WHERE) == 0
-    assert documents.status(read_lake(store))["attention"] == []
+    assert documents.status(read_lake_state(store))["attention"] == []
 
 
 def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_a_person(metrics, store):
     store.register(TABLE, "compact")
     store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))
-    (entry,) = documents.status(read_lake(store))["attention"]
+    (entry,) = documents.status(read_lake_state(store))["attention"]
     assert (entry["scan_error"], entry["failed_plan"]) == ("unreadable", None)
     store.record_scan(scan_of(taken_at=datetime.now(UTC)))
     store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
     claim = store.claim("executor")
     store.fail(claim, "no such column")
-    (entry,) = documents.status(read_lake(store))["attention"]
+    (entry,) = documents.status(read_lake_state(store))["attention"]
     assert (entry["scan_error"], entry["failed_plan"]) == (None, claim.plan.plan_id)
     assert entry["failed_reason"] == "no such column"
 
@@ -230,7 +230,7 @@ def everything(metrics, store):
     """Every metric with at least one sample."""
     store.register(TABLE, "compact")
     held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(hours=1)}
-    judged = Judgement(objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, **held)
+    judged = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, **held)
     store.record_scan(scan_of(), None, [judged])
     predicted = {"cpu_seconds": 4.0, "bytes": 3000, "files_saved": 2, "cost": None}
     store.add_plan(plan_of("p=0"), request_id=None, actor="test", estimate={"worth": predicted}, cpu_seconds=4.0)
@@ -240,8 +240,8 @@ def everything(metrics, store):
     store.add_plan(plan_of("p=9"), request_id=None, actor="test", estimate={}, proposed=True)
     store.beat(EXECUTOR, timedelta(minutes=1))
     published(metrics, store)
-    limited = WorkBudget(budget=Budget.of(0, 1 << 40, 0, 0))
-    metrics.stored.publish(replace(read_lake(store), work=limited))
+    limited = WorkBudget(budget=Budget.from_settings(0, 1 << 40, 0, 0))
+    metrics.stored.publish(replace(read_lake_state(store), work=limited))
     metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
     metrics.clean_failed(TABLE.name, "Transient")
     metrics.slots(busy=1, free=0)
@@ -295,7 +295,7 @@ def test_created_series_are_off_and_the_openmetrics_form_ends_as_it_must(metrics
 
 def test_two_processes_in_one_interpreter_do_not_share_counters():
     first, second = Metrics("all"), Metrics("executor")
-    first.database_error()
+    first.record_database_error()
     assert value(page(first), "database_errors_total") == 1
     assert value(page(second), "database_errors_total") == 0
 

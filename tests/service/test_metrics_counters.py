@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from metric_inputs import TABLE, WHERE, commit_of, figures_of, page, plan_of, published, value
 
-from executors.outcome import Outcome, Result
+from executors.outcome import RunOutcome, RunResult
 from lake.plan import Claim, Step
 
 
@@ -16,7 +16,7 @@ def claim_of(plan, *, epoch=1):
 
 
 def ended(result, **facts):
-    return Outcome(result=result, **facts)
+    return RunOutcome(result=result, **facts)
 
 
 def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(metrics, store):
@@ -28,10 +28,10 @@ def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(me
     assert value(scraped, "plans_finished_total", **WHERE, kind="clustering", outcome="completed") == 0
 
     plan = plan_of()
-    metrics.plan_finished(claim_of(plan), ended(Result.COMPLETED, commit=commit_of(plan), figures=figures_of(plan)))
-    metrics.plan_finished(claim_of(plan_of()), ended(Result.CANCELLED, reason="Conflict"))
-    metrics.plan_finished(claim_of(plan_of()), ended(Result.FAILED, reason="Rejected"))
-    metrics.plan_finished(claim_of(plan_of()), ended(Result.REQUEUED, reason="Transient"))
+    metrics.plan_finished(claim_of(plan), ended(RunResult.COMPLETED, commit=commit_of(plan), figures=figures_of(plan)))
+    metrics.plan_finished(claim_of(plan_of()), ended(RunResult.CANCELLED, reason="Conflict"))
+    metrics.plan_finished(claim_of(plan_of()), ended(RunResult.FAILED, reason="Rejected"))
+    metrics.plan_finished(claim_of(plan_of()), ended(RunResult.REQUEUED, reason="Transient"))
     metrics.lease_expired(claim_of(plan_of()))
     scraped = page(metrics)
     assert [value(scraped, name, **work) for name in counted] == [3, 3000, 1]
@@ -49,9 +49,9 @@ def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(me
 def test_a_plans_wait_ends_with_its_first_claim_and_is_counted_once(metrics):
     plan = plan_of()
     time.sleep(0.05)
-    metrics.step_finished(claim_of(plan), Step.ASK, 0.01)
+    metrics.step_finished(claim_of(plan), Step.FIND_COMMIT, 0.01)
     metrics.step_finished(claim_of(plan), Step.REWRITE, 7.0)
-    metrics.step_finished(claim_of(plan, epoch=2), Step.ASK, 0.01)
+    metrics.step_finished(claim_of(plan, epoch=2), Step.FIND_COMMIT, 0.01)
     scraped = page(metrics)
     labels = {"format": "hudi", "kind": "clustering"}
     assert value(scraped, "plan_wait_seconds_count", **labels) == 1

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lake.model import TableRef
 from lake.plan import PlanKind, PlanState
-from service.documents.lake_cache import Lake
+from service.documents.lake_cache import LakeState
 from service.observability import metrics_page
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
@@ -40,7 +40,7 @@ class Changing:
     def step(self):
         for name in self.chance.sample(NAMES, self.chance.randint(0, 5)):
             self._change(name)
-        return Lake(
+        return LakeState(
             figures=Figures(
                 taken_at=NOON,
                 plans=tuple(self.plans.values()),
@@ -48,16 +48,16 @@ class Changing:
                 tables=tuple(self.tables[name] for name in sorted(self.tables)),
                 pause=None,
             ),
-            last=dict(self.last),
-            good=dict(self.good),
-            first={},
-            recent=(),
+            last_scans=dict(self.last),
+            last_good_scans=dict(self.good),
+            first_scans={},
+            recent_plans=(),
             leaders=(),
-            failed={},
+            failed_plans={},
             processes=(),
-            running=(),
+            running_plans=(),
             contested={},
-            trend=(),
+            trend_points=(),
         )
 
     def _change(self, name):
@@ -135,17 +135,17 @@ def shown(page):
 @pytest.mark.slow
 def test_a_page_rendered_change_by_change_is_the_one_rendered_at_once_and_what_the_registry_collects(seed):
     metrics, changing = Metrics("all"), Changing(seed)
-    page = MetricsPage(metrics.few, metrics.of_tables)
+    page = MetricsPage(metrics.process_registry, metrics.table_series)
     for _ in range(5):
         lake = changing.step()
         compacted = [table.name for table in lake.figures.tables if table.mode == "compact"]
-        metrics.tables_known({table.name: table.format for table in lake.figures.tables}, compacted)
+        metrics.set_tables({table.name: table.format for table in lake.figures.tables}, compacted)
         for name in compacted[: changing.chance.randint(0, 2)]:
-            metrics.deleted(name, 1, changing.chance.randint(1, 99))
+            metrics.files_deleted(name, 1, changing.chance.randint(1, 99))
         metrics.stored.publish(lake)
         page.render()
         incremental = samples(shown(page))
-        assert incremental == samples(shown(MetricsPage(metrics.few, metrics.of_tables)))
+        assert incremental == samples(shown(MetricsPage(metrics.process_registry, metrics.table_series)))
         assert incremental == samples(generate_latest(metrics.registry).decode())
 
 
@@ -155,10 +155,10 @@ def headers(text):
 
 def test_each_metric_has_one_header_with_its_samples_below_it():
     metrics, changing = Metrics("all"), Changing(1)
-    metrics.tables_known({"db0.t1": "hudi"}, ["db0.t1"])
+    metrics.set_tables({"db0.t1": "hudi"}, ["db0.t1"])
     for _ in range(20):
         metrics.stored.publish(changing.step())
-    text = shown(MetricsPage(metrics.few, metrics.of_tables))
+    text = shown(MetricsPage(metrics.process_registry, metrics.table_series))
     assert sorted(headers(text)) == sorted(headers(generate_latest(metrics.registry).decode()))
     group = ""
     for line in text.splitlines():
@@ -173,13 +173,15 @@ def test_only_blocks_with_a_change_are_rendered_anew(monkeypatch):
     for _ in range(30):
         lake = changing.step()
     metrics.stored.publish(lake)
-    page, rendered = MetricsPage(metrics.few, metrics.of_tables), []
-    real = metrics_page._text
-    monkeypatch.setattr(metrics_page, "_text", lambda sample, *rest: rendered.append(sample) or real(sample, *rest))
+    page, rendered = MetricsPage(metrics.process_registry, metrics.table_series), []
+    real = metrics_page._format_block
+    monkeypatch.setattr(
+        metrics_page, "_format_block", lambda sample, *rest: rendered.append(sample) or real(sample, *rest)
+    )
     page.render()
     assert rendered == []
     name = lake.figures.tables[0].name
-    metrics.deleted(name, 2, 20)
+    metrics.files_deleted(name, 2, 20)
     page.render()
     assert set(rendered) == {"lakefold_cleaner_deleted_files_total", "lakefold_cleaner_deleted_bytes_total"}
     assert len(rendered) == 2
@@ -216,7 +218,7 @@ def test_tables_are_gone_through_as_often_whatever_the_number_of_proposals():
         )
         figures = replace(lake.figures, tables=counted, proposals=waiting, plans=(), superseded=())
         stored = StoredTables([])
-        stored.lake = replace(lake, figures=figures, last={}, good={})
+        stored.lake_state = replace(lake, figures=figures, last={}, good={})
         families = {spec.name: columns for spec, columns in stored.families()}
         looks.append(counted.looks)
     assert families["lakefold_plan_proposals"][0].values == list(range(9))

@@ -16,12 +16,12 @@ from toys.timeline_tables import create
 from waiting import wait_for
 
 from service import cli
-from service.config.loader import ConfigError, load
-from service.config.notify import EVENTS, NotifySettings, signing_keys
+from service.config.loader import ConfigError, load_config
+from service.config.notify import EVENTS, NotifySettings, parse_signing_keys
 from service.daemon.process import Daemon
-from service.notify.delivery import Delivery, open_webhook, wait
+from service.notify.delivery import WebhookDelivery, open_webhook, retry_delay
 from service.notify.heartbeat import Heartbeat
-from service.notify.webhook import Webhook, signed
+from service.notify.webhook import Webhook, signature_headers
 from service.observability.metrics import Metrics
 from service.wiring import open_store
 
@@ -54,10 +54,12 @@ class Rig:
     """Store, delivery and metrics of the configuration in the working directory."""
 
     def __init__(self):
-        config = load()
+        config = load_config()
         self.store, self.metrics, self.leading = open_store(config), Metrics("scheduler"), True
         self.webhook = open_webhook(config)
-        self.delivery = Delivery(config.notify, self.store, self.webhook, self.metrics, leads=lambda: self.leading)
+        self.delivery = WebhookDelivery(
+            config.notify, self.store, self.webhook, self.metrics, is_leader=lambda: self.leading
+        )
 
     def tell(self, reason="", table="t"):
         """Write one message."""
@@ -79,7 +81,9 @@ def rig(home):
 
 
 def test_the_signature_is_that_of_standard_webhooks():
-    headers = signed("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', signing_keys(SECRET))
+    headers = signature_headers(
+        "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', parse_signing_keys(SECRET)
+    )
     assert headers == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -98,17 +102,17 @@ def test_a_message_arrives_once_signed_over_exactly_what_arrives(rig, receiver):
     assert (body["event"], body["table"], body["reason"]) == ("clean.failing", "t", "disk full")
     at = int(request.headers["webhook-timestamp"])
     assert abs(time.time() - at) < 60
-    again = signed(body["id"], at, request.body, signing_keys(SECRET))
+    again = signature_headers(body["id"], at, request.body, parse_signing_keys(SECRET))
     assert {name: request.headers[name] for name in again} == again
     assert [message.state for message in rig.store.notifications()] == ["delivered"]
     assert rig.counted() == {"delivered": 1, "failed": 0, "dead": 0}
 
 
 def test_two_secrets_sign_each_message_so_that_a_receiver_can_change_over():
-    keys = signing_keys(f"{SECRET} {SECRET[:-4]}AAAA")
-    signatures = signed("m", 1, b"", keys)["webhook-signature"].split()
+    keys = parse_signing_keys(f"{SECRET} {SECRET[:-4]}AAAA")
+    signatures = signature_headers("m", 1, b"", keys)["webhook-signature"].split()
     assert len(set(signatures)) == 2
-    assert signed("m", 1, b"", keys[1:])["webhook-signature"] == signatures[1]
+    assert signature_headers("m", 1, b"", keys[1:])["webhook-signature"] == signatures[1]
 
 
 def test_a_receiver_in_trouble_is_tried_again_later_with_the_same_id_and_told_of_once(rig, receiver, caplog):
@@ -129,8 +133,8 @@ def test_a_receiver_in_trouble_is_tried_again_later_with_the_same_id_and_told_of
 def test_the_waits_double_to_a_limit_and_are_never_quite_the_same():
     for attempt in range(1, 40):
         usual = min(timedelta(seconds=5) * 2 ** (attempt - 1), timedelta(hours=6))
-        assert usual * 0.8 <= wait(attempt) <= usual * 1.2
-    assert len({wait(3) for _ in range(20)}) > 10
+        assert usual * 0.8 <= retry_delay(attempt) <= usual * 1.2
+    assert len({retry_delay(3) for _ in range(20)}) > 10
 
 
 @pytest.mark.parametrize("form", [lambda then: "7200", lambda then: format_datetime(then, usegmt=True)])
@@ -165,7 +169,7 @@ def test_a_redirect_is_not_followed(rig, receiver):
 
 def test_while_nobody_answers_one_message_is_tried_and_the_others_keep_their_attempts(rig, receiver):
     receiver.answer = lambda request: (200, {}) if receiver.ended.wait(30) else (504, {})
-    rig.delivery._webhook = Webhook(f"{receiver.url}/hook", signing_keys(SECRET), timedelta(seconds=0.2))
+    rig.delivery._webhook = Webhook(f"{receiver.url}/hook", parse_signing_keys(SECRET), timedelta(seconds=0.2))
     for _ in range(3):
         rig.tell()
     began = time.monotonic()
@@ -206,12 +210,12 @@ def test_links_lead_to_the_page_of_plan_or_table(home, receiver):
 def test_the_secret_may_come_from_a_file_next_to_the_configuration(home, receiver):
     write(home, receiver, 'webhook_secret_file = "hook.key"')
     with pytest.raises(ConfigError, match=r"hook\.key: No such file"):
-        open_webhook(load())
+        open_webhook(load_config())
     (home / "hook.key").write_text("too short")
     with pytest.raises(ConfigError, match="base64 of 24 to 64 bytes"):
-        open_webhook(load())
+        open_webhook(load_config())
     (home / "hook.key").write_text(f"{SECRET}\n")
-    with open_webhook(load()) as webhook:
+    with open_webhook(load_config()) as webhook:
         assert webhook.send({"id": "m"}).error is None
 
 
@@ -230,15 +234,15 @@ def test_a_setting_that_can_not_work_is_refused_with_its_rule(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "lakefold.toml").write_text(f"[notify]\n{lines}\n")
     with pytest.raises(ConfigError, match=reason):
-        load()
+        load_config()
 
 
 def test_events_are_chosen_by_name_or_pattern():
-    assert NotifySettings(events=("plan.*",)).wanted_events == frozenset(), "without a webhook nothing is wanted"
+    assert NotifySettings(events=("plan.*",)).selected_events == frozenset(), "without a webhook nothing is wanted"
     chosen = NotifySettings(webhook_url="https://h/", webhook_secret=SECRET, events=("plan.f*", "table.halted"))
-    assert chosen.wanted_events == {"plan.failed", "table.halted"}
+    assert chosen.selected_events == {"plan.failed", "table.halted"}
     everything = NotifySettings(webhook_url="https://h/", webhook_secret=SECRET)
-    assert everything.wanted_events == set(EVENTS)
+    assert everything.selected_events == set(EVENTS)
 
 
 def test_the_command_line_lists_retries_drops_and_tries_out(rig, receiver, capsys):
@@ -314,7 +318,7 @@ def test_the_daemon_tells_of_its_plans_and_beats_after_scans_and_cleanings(toys,
             f'heartbeat_url = "{receiver.url}/scan"\nclean_heartbeat_url = "{receiver.url}/clean"\n'
         )
     store_at(tmp_path).close()
-    with running(Daemon(load(path), "all")) as daemon:
+    with running(Daemon(load_config(path), "all")) as daemon:
         wait_for(lambda: {r.path for r in receiver.requests} == {"/hook", "/scan", "/clean"}, "all three called")
         wait_for(lambda: daemon.store.notifications("delivered"), "the delivery noted")
         [message] = daemon.store.notifications()

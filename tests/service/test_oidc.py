@@ -23,11 +23,11 @@ from support import free_port, needs_server
 from waiting import wait_for
 
 from lake.model import TableRef
-from service.api.oidc import Begun, Provider, provider_of
-from service.config.loader import ConfigError, load
+from service.api.oidc import OidcProvider, PendingSignIn, create_provider
+from service.config.loader import ConfigError, load_config
 from service.config.oidc import OidcSettings
-from service.problems import CommandError
-from service.web.oidc import UNDER_WAY
+from service.problems import ProblemError
+from service.web.oidc import SIGN_IN_COOKIE
 
 HERE = Path(__file__).parent.parent
 INSTALLED = HERE.parent / ".venv" / "oidc"
@@ -107,8 +107,8 @@ def settings_of(issuer, **more):
 @pytest.fixture
 def context(tmp_path, issuer):
     context = context_at(tmp_path, rate_limit=0)
-    context.store.register(TableRef(name="sales.orders", format="toy", location="/lake/orders"), "observe")
-    yield replace(context, oidc=Provider(settings_of(issuer)))
+    context.store.register_table(TableRef(name="sales.orders", format="toy", location="/lake/orders"), "observe")
+    yield replace(context, oidc=OidcProvider(settings_of(issuer)))
     context.store.close()
 
 
@@ -197,8 +197,10 @@ def test_each_sign_in_has_another_state_nonce_and_challenge(client):
 
 def changed(client, **values):
     """The sign-in that the browser keeps, with something else in it."""
-    kept = json.loads(unquote(client.cookies[UNDER_WAY]))
-    client.cookies.set(UNDER_WAY, quote(json.dumps(kept | values), safe=""), domain="127.0.0.1", path="/login/oidc")
+    kept = json.loads(unquote(client.cookies[SIGN_IN_COOKIE]))
+    client.cookies.set(
+        SIGN_IN_COOKIE, quote(json.dumps(kept | values), safe=""), domain="127.0.0.1", path="/login/oidc"
+    )
 
 
 @pytest.mark.parametrize(
@@ -217,11 +219,11 @@ def test_a_sign_in_with_another_state_nonce_or_verifier_is_refused(context, clie
 
 def test_a_code_is_good_once_and_only_in_the_browser_that_asked_for_it(context, client):
     back = urlsplit(at_the_provider(begin(client), "writer"))
-    kept = client.cookies[UNDER_WAY]
+    kept = client.cookies[SIGN_IN_COOKIE]
     with client_of(context) as another:
         assert another.get(f"{back.path}?{back.query}", headers=BROWSER).status_code == 400
     assert client.get(f"{back.path}?{back.query}").status_code == 200
-    client.cookies.set(UNDER_WAY, kept, domain="127.0.0.1", path="/login/oidc")
+    client.cookies.set(SIGN_IN_COOKIE, kept, domain="127.0.0.1", path="/login/oidc")
     assert client.get(f"{back.path}?{back.query}").status_code == 403
     assert len(context.store.tokens()) == 1
 
@@ -239,7 +241,7 @@ def test_a_refusal_of_the_provider_is_told_in_its_words(client):
 
 def test_a_provider_that_does_not_answer_is_named(tmp_path):
     context = context_at(tmp_path, rate_limit=0)
-    with client_of(replace(context, oidc=Provider(settings_of(f"http://127.0.0.1:{free_port()}")))) as client:
+    with client_of(replace(context, oidc=OidcProvider(settings_of(f"http://127.0.0.1:{free_port()}")))) as client:
         answer = client.get("/login/oidc", headers=BROWSER)
         assert (answer.status_code, "can&#39;t sign in at 127.0.0.1:" in answer.text) == (503, True)
     context.store.close()
@@ -280,11 +282,11 @@ def id_token(key=None, alg="RS256", **claims):
     ids=["issuer", "audience", "party", "expired", "endless", "nonce", "no nonce", "nobody", "key", "alg", "torn", ""],
 )
 def test_an_id_token_that_does_not_hold_is_refused(token):
-    provider = Provider(settings_of("https://id.example"))
+    provider = OidcProvider(settings_of("https://id.example"))
     keys = KeySet([rsa_key("provider")]).as_dict(private=False)
-    assert provider.checked(id_token(), "n", keys)["sub"] == "1"
-    with pytest.raises(CommandError, match="is not valid"):
-        provider.checked(token(), "n", keys)
+    assert provider.verify_id_token(id_token(), "n", keys)["sub"] == "1"
+    with pytest.raises(ProblemError, match="is not valid"):
+        provider.verify_id_token(token(), "n", keys)
 
 
 OIDC = """
@@ -310,11 +312,11 @@ read_groups = ["*"]
 def test_settings_that_would_let_nobody_in_or_strangers_are_refused(tmp_path, wrong, right):
     file = tmp_path / "lakefold.toml"
     file.write_text(OIDC)
-    assert provider_of(load(file)).shown == "id.example"
+    assert create_provider(load_config(file)).display_name == "id.example"
     key = wrong.rpartition("\n")[2].partition(" = ")[0]
     file.write_text(re.sub(rf"^{key} = .*$", wrong, OIDC, flags=re.MULTILINE))
     with pytest.raises(ConfigError, match=re.escape(right)):
-        load(file)
+        load_config(file)
 
 
 def test_without_a_provider_the_page_offers_none(tmp_path):
@@ -326,6 +328,6 @@ def test_without_a_provider_the_page_offers_none(tmp_path):
 
 
 def test_a_provider_that_calls_itself_otherwise_is_not_believed(issuer):
-    provider = Provider(settings_of(issuer.replace("127.0.0.1", "localhost")))
-    with pytest.raises(CommandError, match=r"it calls itself 'http://127\.0\.0\.1"):
-        provider.address(Begun.new("/"))
+    provider = OidcProvider(settings_of(issuer.replace("127.0.0.1", "localhost")))
+    with pytest.raises(ProblemError, match=r"it calls itself 'http://127\.0\.0\.1"):
+        provider.authorization_url(PendingSignIn.new("/"))

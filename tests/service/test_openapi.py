@@ -27,7 +27,7 @@ def served(tmp_path):
     context = context_at(
         tmp_path, rules='[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n', rate_limit=0
     )
-    context.store.register(TableRef(name="sales.orders", format="hudi", location=str(tmp_path)), "compact")
+    context.store.register_table(TableRef(name="sales.orders", format="hudi", location=str(tmp_path)), "compact")
     yield context, add_token(context.store, "write")
     context.store.close()
 

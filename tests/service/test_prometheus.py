@@ -19,7 +19,7 @@ from waiting import wait_for
 from lake.plan import PlanState
 from service.observability.metric_specs import SPECS
 from service.problems import ExitCode
-from service.store import SchemaBehind
+from service.store import SchemaMismatch
 from service.store.engine import Database
 from service.store.schema import alembic_config
 
@@ -164,7 +164,7 @@ def test_database_errors_fires_for_a_backup_of_an_older_lakefold_and_the_runbook
         config.attributes["connection"] = connection
         command.downgrade(config, "0029")  # to before the columns that the metrics read
     database.close()
-    with pytest.raises(SchemaBehind):
+    with pytest.raises(SchemaMismatch):
         lakefold.store.check()
     fires(server, "DatabaseErrors")
     (look,) = commands(entry("DatabaseErrors", "Look"))

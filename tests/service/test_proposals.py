@@ -12,17 +12,17 @@ from toy_homes import explained
 from toys.files import rows
 from toys.timeline_tables import append_log, create, table_rows, write
 
-from lake.plan import Decision, PlanState
+from lake.plan import PlanState, ProposalDecision
 from service import documents
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.observability.stored_metrics import StoredFigures
 from service.planning import rounds
-from service.planning.answer import Answer
+from service.planning.answer import PlanResponse
 from service.planning.plan_request import PlanRequest
-from service.planning.requests import ask, refuse_now
-from service.problems import CommandError
+from service.planning.requests import raise_if_refused, submit_and_wait
+from service.problems import ProblemError
 from service.store import PlanView
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ class Home:
     def daemon(self, role: str) -> Daemon:
         """A daemon under today's configuration."""
         file = write_config(self.path, mode=self.mode, concurrency=self.concurrency, policy=self.policy)
-        return Daemon(load(file), role)
+        return Daemon(load_config(file), role)
 
     def scan(self) -> list[PlanView]:
         """Scan once and run what may run; all plans, the newest first."""
@@ -49,13 +49,13 @@ class Home:
             daemon.run_once()
         return self.store.plans()
 
-    def request(self, *partitions: str, dry_run: bool = False) -> Answer:
+    def request(self, *partitions: str, dry_run: bool = False) -> PlanResponse:
         """What a person's request is answered."""
         with self.daemon("scheduler") as daemon:
-            table, config = daemon.scheduler._catalog.find("t1"), load(self.path / "lakefold.toml")
-            refuse_now(config, self.store, table, partitions or None)
+            table, config = daemon.scheduler._catalog.find("t1"), load_config(self.path / "lakefold.toml")
+            raise_if_refused(config, self.store, table, partitions or None)
             wanted = PlanRequest(partitions=partitions or None, kind=None, overrides={}, dry_run=dry_run)
-            return ask(config, self.store, table, wanted, actor="ada", timeout_seconds=60)
+            return submit_and_wait(config, self.store, table, wanted, actor="ada", timeout_seconds=60)
 
     def explain(self) -> set[tuple[str, str]]:
         """Reasons, and what changes them, that ``tables explain`` prints."""
@@ -82,17 +82,17 @@ def test_what_is_proposed_runs_once_it_is_approved_and_not_before(home):
     assert home.explain() == {(f"live plan {plan.plan_id}", "")}
     home.store.approve(plan.plan_id, "ada")
     (done,) = home.scan()
-    assert (done.state, done.decision) == (PlanState.COMPLETED, Decision.APPROVED)
+    assert (done.state, done.decision) == (PlanState.COMPLETED, ProposalDecision.APPROVED)
     assert table_rows(home.ref) == before
 
 
 def test_what_waits_for_a_yes_is_in_status_and_metrics(home):
     (plan,) = home.scan()
-    lake = read_lake(home.store)
+    lake = read_lake_state(home.store)
     found = documents.status(lake)
     assert (found["requested"], found["proposed"], found["backlog_bytes"]) == (1, 1, 0)
     assert found["oldest_proposed_at"] == plan.proposed_at
-    assert "0 waiting · 1 to approve" in documents.answer_line(found)
+    assert "0 waiting · 1 to approve" in documents.summary_line(found)
     assert [(entry["table"], entry["proposed"]) for entry in found["attention"]] == [("t1", 1)]
     stored = StoredFigures()
     stored.publish(lake)
@@ -160,7 +160,7 @@ def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explai
 def rounds_digest(home: Home) -> str:
     """What declined plans of the table are remembered under."""
     with home.daemon("scheduler") as daemon:
-        return rounds.digest(daemon.scheduler._catalog.find("t1"))
+        return rounds.compute_settings_digest(daemon.scheduler._catalog.find("t1"))
 
 
 def test_a_request_is_a_yes_also_to_what_was_declined(home):
@@ -180,7 +180,7 @@ def test_a_request_takes_the_place_of_proposals_for_its_partitions_and_a_dry_run
     answer = home.request("dt=0")
     ended = home.store.plan(plan.plan_id)
     assert ended.cancel_reason == f"replaced by plan {answer.plan_ids[0]}: ada asked for plans"
-    assert home.store.held_partitions("t1") == {"dt=0": answer.plan_ids[0]}
+    assert home.store.locked_partitions("t1") == {"dt=0": answer.plan_ids[0]}
     newest = home.scan()[0]
     assert newest.waits_for_approval, "what the request left is proposed"
     assert home.store.plan(newest.plan_id).partitions == ("dt=1",)
@@ -234,5 +234,5 @@ def test_how_writers_work_must_be_said_in_mode_propose_too(home):
     home.concurrency = None
     assert home.scan() == []
     assert home.store.last_scan("t1").not_planned.startswith("mode propose has to be told how writers work")
-    with pytest.raises(CommandError, match="mode propose has to be told how writers work"):
+    with pytest.raises(ProblemError, match="mode propose has to be told how writers work"):
         home.request()

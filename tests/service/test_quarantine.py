@@ -10,10 +10,10 @@ from toys.bench import Bench, bench_at
 from toys.cases import LocationsCase
 from toys.files import rows
 
-from executors.outcome import Result
-from service.config.loader import load
-from service.config.tables import configure
-from service.planning.rounds import Rounds
+from executors.outcome import RunResult
+from service.config.loader import load_config
+from service.config.tables import configure_table
+from service.planning.rounds import PlanningSession
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -30,7 +30,7 @@ def quarantined(bench: Bench) -> str:
     path = str(plan.groups[0].slices[0].path)
     file = Path(bench.table.location) / path
     file.write_bytes(b"x" * file.stat().st_size)
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert list(bench.store.table_state("toy").quarantined) == [path]
     return path
 
@@ -38,15 +38,15 @@ def quarantined(bench: Bench) -> str:
 def planned(bench: Bench, *, dry_run: bool = False) -> set[str]:
     """Quarantined paths as a round of planning takes them."""
     table, policy = bench.table, {"quiet_period": "0s", "min_input_files": 1}
-    rounds = Rounds(
+    rounds = PlanningSession(
         store=bench.store,
-        table=configure(load(), table, policy),
+        table=configure_table(load_config(), table, policy),
         state=bench.store.table_state("toy"),
         snapshot=bench.format.snapshot(table),
-        asked=None,
-        held={},
+        requested_partitions=None,
+        locked_partitions={},
     )
-    rounds.take(rounds.plan(), 0, dry_run=dry_run, request=None, actor="test")
+    rounds.plan_and_store(rounds.plan(), 0, dry_run=dry_run, request=None, actor="test")
     return set(rounds.quarantined)
 
 

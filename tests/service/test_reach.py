@@ -17,10 +17,10 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, SizeHistogram, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.api.tokens import digest, new_token
+from service.api.tokens import new_token, token_digest
 from service.cli import run
-from service.http.app import new_app
-from service.store import Reach, ScanRecord, Store
+from service.http.app import create_bare_app
+from service.store import ScanRecord, Store, TableScope
 
 RULES = '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n'
 MIB = 1 << 20
@@ -51,7 +51,7 @@ def lake(tmp_path):
     context = context_at(tmp_path, rules=RULES, rate_limit=0)
     made = {}
     for name in (SEEN, HIDDEN):
-        context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "compact")
+        context.store.register_table(TableRef(name=name, format="toy", location=f"/lake/{name}"), "compact")
         sizes = SizeHistogram.of(pa.chunked_array([[MIB] * 7]), 300 * MIB)
         scan = ScanRecord(table=name, taken_at=datetime.now(UTC), files=7, reducible_files=3, histogram=sizes.counts)
         context.store.record_scan(scan)
@@ -64,7 +64,7 @@ def lake(tmp_path):
 def limited(context, scope="write", pattern="sales.*"):
     token = new_token()
     context.store.add_token(
-        scope, digest=digest(token), scope=scope, expires_in=None, actor="test", reach=Reach((pattern,))
+        scope, digest=token_digest(token), scope=scope, expires_in=None, actor="test", reach=TableScope((pattern,))
     )
     return token
 
@@ -81,7 +81,7 @@ def routes(method):
     """Every route of the API and the page that answers ``method``."""
     found = {
         route.path
-        for route in iter_route_contexts(new_app(serves_api=True).routes)
+        for route in iter_route_contexts(create_bare_app(serves_api=True).routes)
         if method in (route.methods or ()) and not route.path.startswith(("/static", "/-/", "/login", "/logout"))
     }
     assert len(found) > 8
@@ -109,11 +109,11 @@ def test_no_answer_of_any_route_tells_of_a_table_that_the_token_may_not_see(lake
 
 def test_what_all_tables_did_together_is_not_told_to_who_sees_some_of_them(lake, client):
     context, _ = lake
-    context.store.keep_trends()
+    context.store.record_trends()
     context.store.record_scan(replace(context.store.last_scan(SEEN), taken_at=datetime.now(UTC)))
     assert client.get("/v1/trend").json()["trends"] == client.get("/v1/status").json()["trends"] == []
     assert [told["days"] for told in client.get(f"/v1/tables/{SEEN}/trend").json()["trends"]] == [7, 30]
-    assert [len(context.store.within(Reach(patterns)).trend(None)) for patterns in (("*",), None)] == [0, 1]
+    assert [len(context.store.within(TableScope(patterns)).trend(None)) for patterns in (("*",), None)] == [0, 1]
 
 
 def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_not_there(lake, client):
@@ -193,27 +193,31 @@ names = st.text(alphabet="ab.*?[]_%\\-AÄ\n", max_size=6)
 @settings(max_examples=300, deadline=None)
 @pytest.mark.slow
 def test_python_and_sqlite_see_the_same_tables(name, pattern):
-    reach = Reach((pattern,))
+    reach = TableScope((pattern,))
     with create_engine("sqlite://").connect() as connection:
-        assert connection.execute(select(reach.condition(literal(name), "sqlite"))).scalar() == reach.sees(name)
+        assert connection.execute(select(reach.sql_condition(literal(name), "sqlite"))).scalar() == reach.has_table(
+            name
+        )
 
 
 def test_both_databases_see_the_same_tables_as_python(database_url):
     store = Store(database_url)
     known = ["a.b", "a.B", "axb", "a_b", "a%b", "a\\b", "a.bc", "a[b]", "A.b", "sales.orders", "sales", "*", "a?"]
     for name in known:
-        store.register(TableRef(name=name, format="toy", location=f"/{name}"), "observe")
+        store.register_table(TableRef(name=name, format="toy", location=f"/{name}"), "observe")
     kept = {name for name in known if name != "*"}  # stands for all tables
     for pattern in ("*", "a?b", "a.b", "a_b", "a%b", "a\\b", "sales.*", "?", "*b", "A*"):
-        reach = Reach((pattern, "sales"))
-        assert {state.name for state in store.within(reach).tables()} == {name for name in kept if reach.sees(name)}
+        reach = TableScope((pattern, "sales"))
+        assert {state.name for state in store.limited_to(reach).table_states()} == {
+            name for name in kept if reach.has_table(name)
+        }
     store.close()
 
 
 @pytest.mark.parametrize("pattern", ["", "a[bc]", "x]"])
 def test_a_pattern_that_databases_would_read_differently_is_refused(pattern):
     with pytest.raises(ValueError, match="not a pattern for table names"):
-        Reach((pattern,))
+        TableScope((pattern,))
 
 
 def entries(store):
@@ -223,7 +227,7 @@ def entries(store):
 def test_every_write_by_command_over_http_and_on_the_page_is_in_the_audit(lake, tmp_path, capsys):
     context, made = lake
     store, token = context.store, new_token()
-    store.add_token("me", digest=digest(token), scope="write", expires_in=None, actor="admin@host")
+    store.add_token("me", digest=token_digest(token), scope="write", expires_in=None, actor="admin@host")
     plan = {name: made[name]["plan_id"] for name in made}
     before = len(entries(store))
     with client_of(context, token) as http:
@@ -280,11 +284,11 @@ def test_the_audit_is_paged_and_its_rows_are_bounded(database_url, monkeypatch):
     store = Store(database_url)
     for number in range(30):
         store.add_request(f"t{number}", actor="test")
-    first = store.audit(limit=10)
-    assert [entry.table for entry in store.audit(limit=2, after=first[-1].number)] == ["t19", "t18"]
-    monkeypatch.setattr("service.store.audit.MOST_ENTRIES", 5)
+    first = store.audit_entries(limit=10)
+    assert [entry.table for entry in store.audit_entries(limit=2, after=first[-1].number)] == ["t19", "t18"]
+    monkeypatch.setattr("service.store.audit.MAX_ENTRIES", 5)
     assert store.prune_audit(timedelta()) == 25
-    assert [entry.table for entry in store.audit()] == ["t29", "t28", "t27", "t26", "t25"]
+    assert [entry.table for entry in store.audit_entries()] == ["t29", "t28", "t27", "t26", "t25"]
     assert store.prune_audit(timedelta(days=1)) == 0
     store.close()
 
@@ -293,4 +297,4 @@ def test_who_may_see_some_tables_sees_their_audit_only(lake, client):
     assert {entry["table"] for entry in client.get("/v1/audit").json()["items"]} == {SEEN}
     page = client.get("/audit", headers=BROWSER).text
     assert (SEEN in page, HIDDEN in page) == (True, False)
-    assert replace(Reach(), patterns=("x",)).sees(None) is False
+    assert replace(TableScope(), patterns=("x",)).has_table(None) is False

@@ -7,10 +7,10 @@ from toys.timeline import ToyFormat
 from toys.versions import VersionsFormat
 
 from lake.model import TableRef
-from service.config.loader import load
-from service.config.tables import configure
+from service.config.loader import load_config
+from service.config.tables import configure_table
 from service.documents import table_settings
-from service.planning.refusals import said_for_compact, unsaid_in_rules
+from service.planning.refusals import missing_required_rules, required_rule_setting
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -22,10 +22,10 @@ def unsaid(tmp_path, format_, text=COMPACT):
     """What is missing in the rules ``text`` for a table of ``format_``; what is asked for; the setting as shown."""
     (tmp_path / "lakefold.toml").write_text(text)
     with known(format_):
-        config = load()
-        table = configure(config, TABLE)
+        config = load_config()
+        table = configure_table(config, TABLE)
         shown = {row["setting"]: row["value"] for row in table_settings(table)}
-        return unsaid_in_rules(config, table), said_for_compact(table), shown["concurrency"]
+        return missing_required_rules(config, table), required_rule_setting(table), shown["concurrency"]
 
 
 def test_of_a_format_whose_commits_exclude_each_other_nothing_has_to_be_said(tmp_path):

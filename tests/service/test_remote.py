@@ -18,8 +18,8 @@ from waiting import wait_for
 
 from lake.plan import PlanState
 from service.commands import audit, notifications, operate, plan_text, plans, table_text
-from service.commands.output import Output
-from service.config.loader import load
+from service.commands.output import CommandOutput
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 from service.store import NotificationState, Store, StoreSettings
 
@@ -49,7 +49,7 @@ class Service:
 
     def execute(self):
         """Run the plans there are."""
-        with Daemon(load(self.home / "lakefold.toml"), "executor") as daemon:
+        with Daemon(load_config(self.home / "lakefold.toml"), "executor") as daemon:
             assert daemon.run_once() == 0
 
     def there(self, *arguments):
@@ -76,8 +76,8 @@ def service(toys, tmp_path, store, monkeypatch, run):
         create(tmp_path / "lake" / name, name=name)
     monkeypatch.setenv("LAKEFOLD_TOKEN", add_token(store, "write"))
     port = free_port()
-    config = load(write_config(tmp_path, http={"port": port}))
-    scheduler = load(write_config(tmp_path, daemon={"leader_ttl": "1h"}, policy={"scan_interval": "1h"}))
+    config = load_config(write_config(tmp_path, http={"port": port}))
+    scheduler = load_config(write_config(tmp_path, daemon={"leader_ttl": "1h"}, policy={"scan_interval": "1h"}))
     write_config(tmp_path, http={"port": port})
     with running(Daemon(scheduler, "scheduler")), running(Daemon(config, "api")):
         wait_for(lambda: store.figures().count(PlanState.REQUESTED) == 2, "both tables planned")
@@ -255,7 +255,7 @@ def test_many_plans_are_cancelled_and_requested_again_after_a_question(service, 
     assert (code, out) == (2, "")
     assert "2 plans to cancel; --yes does it, --dry-run lists them" in err
     asked = []
-    monkeypatch.setattr(Output, "can_ask", True)
+    monkeypatch.setattr(CommandOutput, "can_prompt", True)
     monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text))
     code, out, _ = service.there("plans", "cancel", "--name", "t", "--reason", "the lake moves")
     assert (code, asked) == (0, ["Cancel 2 plans?"])
@@ -281,7 +281,7 @@ def test_many_proposals_are_listed_and_decided_on_after_a_question(service, monk
     assert service.both("plans", "approve")[0] == 2
     assert "give a PLAN, or options" in service.there("plans", "decline", plans[0], "--all")[2]
     asked = []
-    monkeypatch.setattr(Output, "can_ask", True)
+    monkeypatch.setattr(CommandOutput, "can_prompt", True)
     monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text))
     code, out, _ = service.there("plans", "approve", "--table", "t1", "--reason", "quiet now")
     assert (code, asked, out.splitlines()[-1]) == (0, ["Approve 1 plan?"], "1 plan approved")
@@ -319,8 +319,8 @@ def test_messages_that_were_given_up_are_listed_sent_again_and_dropped_from_anot
         outbox.notify("clean.failing", table="t1", reason="disk full")
     fourth, third, second, first = (message.number for message in outbox.notifications())
     for number in (first, second, third):
-        outbox.notification_failed(number, "answered 410 Gone", None)
-    outbox.notification_delivered(fourth)
+        outbox.mark_notification_failed(number, "answered 410 Gone", None)
+    outbox.mark_notification_delivered(fourth)
     for command, code in {
         ("list",): 0,
         ("list", "--state", "dead", "--limit", "2", "--after", str(fourth)): 0,

@@ -40,7 +40,7 @@ TAKEN = {"scope": "read", "take": "old"}
 
 def needed(path):
     """The arguments and options without which a command is wrong usage anyway."""
-    command = cli.command()
+    command = cli.root_command()
     for word in path:
         command = command.commands[word]
     required = [parameter for parameter in command.params if parameter.required]

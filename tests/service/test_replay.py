@@ -12,10 +12,10 @@ from hudi_by_hand import PROPERTIES, Written
 
 from lake.formats.hudi.format import HudiFormat
 from lake.model import TableRef
-from planner.replay.loop import replay
-from planner.replay.script import script_of
-from service.planning.replay import TookTooLong
-from service.problems import SETTING
+from planner.replay.loop import replay_policy
+from planner.replay.script import writer_history
+from service.planning.replay import ReplayTimeout
+from service.problems import BAD_SETTING
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -53,7 +53,7 @@ def scattered(tmp_path, run):
         files = {f"dt={hour // 24}/f-{hour}-{number}": 2 * MIB for number in range(8)}
         table.commit(now - timedelta(hours=95.5 - hour), files, "BULK_INSERT", extraMetadata=key)
     context = context_at(tmp_path, rules=RULES)
-    context.store.register(TableRef(name="t", format="hudi", location=str(tmp_path / "lake/t")), "compact")
+    context.store.register_table(TableRef(name="t", format="hudi", location=str(tmp_path / "lake/t")), "compact")
     yield run
     context.store.close()
 
@@ -62,7 +62,7 @@ def scattered(tmp_path, run):
 def here(home, run):
     """The same table, known to a database."""
     context = context_at(home, rules=RULES)
-    context.store.register(TableRef(name="t", format="hudi", location=str(home / "lake/t")), "compact")
+    context.store.register_table(TableRef(name="t", format="hudi", location=str(home / "lake/t")), "compact")
     yield run
     context.store.close()
 
@@ -179,7 +179,7 @@ def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change
 
 
 def test_advice_that_takes_too_long_is_refused_as_a_replay_is(scattered, tmp_path, monkeypatch):
-    monkeypatch.setattr("service.api.replay._SECONDS", 0.0)
+    monkeypatch.setattr("service.api.replay._MAX_SECONDS", 0.0)
     context = context_at(tmp_path, rules=RULES)
     with client_of(context, add_token(context.store, "read")) as client:
         answers = [client.get(f"/v1/tables/t/{what}", params={"days": 4}) for what in ("advice", "replay")]
@@ -191,7 +191,7 @@ def test_advice_that_takes_too_long_is_refused_as_a_replay_is(scattered, tmp_pat
 
 def test_a_page_shows_the_replay_where_there_is_no_time_left_for_advice(here, home, monkeypatch):
     def no_time(*_: object, **__: object) -> None:
-        raise TookTooLong(SETTING, "it took longer than 15 s")
+        raise ReplayTimeout(BAD_SETTING, "it took longer than 15 s")
 
     monkeypatch.setattr("service.web.replay.advise_table", no_time)
     context = context_at(home, rules=RULES)
@@ -208,15 +208,15 @@ def test_a_limit_ends_a_history_and_a_replay_within_them(here, home):
     def check() -> None:
         calls.append(None)
         if len(calls) == 100:
-            raise TookTooLong(SETTING, "enough")
+            raise ReplayTimeout(BAD_SETTING, "enough")
 
     ref, now = TableRef(name="t", format="hudi", location=str(home / "lake/t")), _now()
-    with pytest.raises(TookTooLong):
+    with pytest.raises(ReplayTimeout):
         HudiFormat().history(ref, now - timedelta(days=9), now, (), check)
-    script = script_of(HudiFormat().history(ref, now - timedelta(days=9), now, ()))
+    script = writer_history(HudiFormat().history(ref, now - timedelta(days=9), now, ()))
     calls.clear()
-    with pytest.raises(TookTooLong):
-        replay(script, None, small_file_limit_bytes=MIB, check=check)
+    with pytest.raises(ReplayTimeout):
+        replay_policy(script, None, small_file_limit_bytes=MIB, check=check)
 
 
 def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):

@@ -10,12 +10,12 @@ from toys.files import base
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 from executors.worker import Worker
 from lake.errors import Rejected
 from lake.plan import PlanKind, PlanState
-from service.config.loader import load
-from service.config.tables import configure
+from service.config.loader import load_config
+from service.config.tables import configure_table
 from service.planning.scan import scan_and_plan
 
 
@@ -23,15 +23,15 @@ def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_fro
     toys, tmp_path, store, monkeypatch
 ):
     ref = create(tmp_path / "lake" / "t1", name="t1")
-    config = load(write_config(tmp_path))
-    table = configure(config, ref)
+    config = load_config(write_config(tmp_path))
+    table = configure_table(config, ref)
     scan_and_plan(config, store, table, actor="test")
     [plan] = store.plans()
     look = toys.snapshot
 
     def late(table, partitions=None):
         seen = look(table, partitions)
-        assert Worker(store=store, spark=lambda: None).run_once() == {Result.COMPLETED: 1}
+        assert Worker(store=store, spark=lambda: None).run_once() == {RunResult.COMPLETED: 1}
         return seen
 
     with monkeypatch.context() as patch:
@@ -52,16 +52,16 @@ def test_p5_a_table_that_was_made_anew_is_known_from_the_next_scan_on_and_its_pl
     toys, tmp_path, store, caplog
 ):
     ref = create(tmp_path / "lake" / "t1", name="t1")
-    config = load(write_config(tmp_path))
+    config = load_config(write_config(tmp_path))
     (base(ref) / "uuid").write_text("old")
     daemon_toys.install(Tagged())
-    scan_and_plan(config, store, configure(config, ref), actor="test")
+    scan_and_plan(config, store, configure_table(config, ref), actor="test")
     worker = Worker(store=store, spark=lambda: None)
-    assert (store.table_state("t1").ref.identity, worker.run_once()) == ("old", {Result.COMPLETED: 1})
+    assert (store.table_state("t1").ref.identity, worker.run_once()) == ("old", {RunResult.COMPLETED: 1})
     shutil.rmtree(base(ref))
     create(tmp_path / "lake" / "t1", name="t1")
     (base(ref) / "uuid").write_text("new")
-    scan_and_plan(config, store, configure(config, ref), actor="test")
+    scan_and_plan(config, store, configure_table(config, ref), actor="test")
     assert "t1 was made anew: it is table new now, not old any more" in caplog.text
     claim = store.claim("test")
     assert (store.table_state("t1").ref.identity, claim.plan.table.identity) == ("new", "new")
@@ -70,9 +70,9 @@ def test_p5_a_table_that_was_made_anew_is_known_from_the_next_scan_on_and_its_pl
 
 def test_a_compaction_is_refused_to_a_table_whose_format_has_none(toys, tmp_path, store, monkeypatch):
     ref = create(tmp_path / "lake" / "t1", name="t1")
-    config = load(write_config(tmp_path))
+    config = load_config(write_config(tmp_path))
     request_id = store.add_request("t1", actor="test", kind=PlanKind.COMPACTION)
     monkeypatch.setattr(toys, "capabilities", frozenset())
     with pytest.raises(Rejected, match=r"^t1: toy tables have no compaction, lakefold can't do that here$"):
-        scan_and_plan(config, store, configure(config, ref), request=store.request(request_id), actor="test")
+        scan_and_plan(config, store, configure_table(config, ref), request=store.request(request_id), actor="test")
     assert store.plans() == []

@@ -14,7 +14,7 @@ from toys.files import rows
 from toys.timeline_tables import create, write
 from waiting import wait_for
 
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def table(toys, tmp_path, store, monkeypatch):
         port = free.getsockname()[1]
     monkeypatch.setenv("LAKEFOLD_URL", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("LAKEFOLD_TOKEN", add_token(store, "write"))
-    config = load(write_config(tmp_path, http={"port": port}, policy={"scan_interval": "1h", "max_attempts": 1}))
+    config = load_config(write_config(tmp_path, http={"port": port}, policy={"scan_interval": "1h", "max_attempts": 1}))
     with running(Daemon(config, "all")):
         wait_for(lambda: store.last_scan("t1") is not None, "the first scan")
         write(table, "dt=0", rows(1000, 1009))

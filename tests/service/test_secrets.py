@@ -20,7 +20,7 @@ from service.documents.lake_cache import LakeCache
 from service.observability.logs import JsonFormatter, TextFormatter
 from service.observability.metrics import Metrics
 from service.observability.metrics_page import MetricsPage
-from service.problems import problem_object
+from service.problems import problem_document
 from service.store import Store
 from service.wiring import open_config, open_store
 
@@ -46,7 +46,7 @@ PLANTED = {
 def home(toys, tmp_path, monkeypatch):
     """A configuration with every planted secret, next to one toy table that states some of them too."""
     create(tmp_path / "lake" / "t", name="t")
-    monkeypatch.setattr(redaction, "_known", set())
+    monkeypatch.setattr(redaction, "_secrets", set())
     config = tmp_path / "lakefold.toml"
     config.write_text(
         f"""
@@ -97,7 +97,7 @@ def test_no_command_prints_a_secret(home, capsys, form):
         output = "".join(capsys.readouterr())
         assert planted_in(output) == [], command
         if command[:2] == ("config", "show"):
-            assert redaction.HIDDEN in output
+            assert redaction.REDACTED in output
     cli.run(("config", "show", "t", *form))
     assert "the_name_of_a_lock" in capsys.readouterr().out, "a lock's name is no secret"
 
@@ -106,16 +106,16 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
     config = open_config()
     store = Store(config.database.url.get_secret_value())
     store.upgrade()
-    store.register(daemon_toys_ref(config), "compact")
+    store.register_table(daemon_toys_ref(config), "compact")
     metrics = Metrics("all")
-    page = MetricsPage(metrics.few, metrics.of_tables)
+    page = MetricsPage(metrics.process_registry, metrics.table_series)
     context = Context(
         config=config,
         store=store,
         metrics=metrics,
-        page=page,
+        metrics_page=page,
         lake_cache=LakeCache(store),
-        not_ready=lambda: None,
+        readiness_problem=lambda: None,
         role="all",
         tokens=TokenCache(store),
     )
@@ -125,7 +125,7 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
             answer = client.get(path)
             assert answer.status_code == 200, path
             assert planted_in(answer.text) == [], path
-        assert redaction.HIDDEN in client.get("/v1/settings").text
+        assert redaction.REDACTED in client.get("/v1/settings").text
     store.close()
 
 
@@ -153,18 +153,18 @@ def test_no_log_line_tells_a_secret_whoever_wrote_it(home, formatter):
     assert planted_in(line) == []
     assert "short" not in line
     if isinstance(formatter, JsonFormatter):
-        assert json.loads(line)["message"] == " ".join(["with", *[redaction.HIDDEN] * len(PLANTED)])
+        assert json.loads(line)["message"] == " ".join(["with", *[redaction.REDACTED] * len(PLANTED)])
 
 
 def test_problems_and_the_database_s_texts_tell_no_secret(home):
     config = open_config()
     error = Transient("refused: " + " ".join(PLANTED.values()))
-    assert planted_in(json.dumps(problem_object(error))) == []
+    assert planted_in(json.dumps(problem_document(error))) == []
     assert planted_in(one_line(error)) == [], "what a run and the cleaner report of themselves"
     Store(config.database.url.get_secret_value()).upgrade()
     store = open_store(config)
     ref = daemon_toys_ref(config)
-    store.register(ref, "compact")
+    store.register_table(ref, "compact")
     store.record_scan(failed_scan(ref.name, str(error)))
     assert planted_in(str(store.last_scan(ref.name))) == []
     store.close()
@@ -216,5 +216,5 @@ def test_what_only_looks_a_little_like_a_secret_is_left_as_it_is(home):
         "hoodie.write.lock.zookeeper.lock_key = sales.orders",
         "jdbc:hive2://hive:10000/default;user=h",
     ):
-        assert redaction.hide(text) == text
-    assert redaction.hide("Authorization: Bearer lkf_0123456789") == "Authorization: Bearer ***"
+        assert redaction.redact(text) == text
+    assert redaction.redact("Authorization: Bearer lkf_0123456789") == "Authorization: Bearer ***"

@@ -10,7 +10,7 @@ import pytest
 from api_toys import add_token, client_of, context_at
 from pages import ROOT, blocks_of, missing_line
 
-from planner.writers.simulation import KNOWN
+from planner.writers.simulation import SETTINGS_BY_WRITER
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -64,7 +64,7 @@ def test_the_example_of_a_scenario_on_the_page_is_right(run, tmp_path):
 
 def test_every_setting_of_a_model_is_on_the_page_with_its_default():
     page = PAGE.read_text()
-    for settings in KNOWN.values():
+    for settings in SETTINGS_BY_WRITER.values():
         for key in settings:
             assert f"`{key}`" in page, key
 

@@ -11,12 +11,12 @@ from metric_inputs import TABLE, plan_of
 from store_plans import sql
 
 from lake.model import TableRef
-from lake.plan import Commit, Progress
+from lake.plan import Commit, RewriteProgress
 from lake.units import format_elapsed
 from service import documents
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.store import ProcessFacts, ScanRecord
-from service.text import percent
+from service.text import format_percent
 
 MINUTE = timedelta(minutes=1)
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -36,7 +36,7 @@ def process(name="host-1/17/a/b.1", role="all", **facts):
 
 
 def status(store):
-    return documents.status(read_lake(store))
+    return documents.status(read_lake_state(store))
 
 
 def test_small_files_that_no_plan_is_worth_do_not_make_success_look_like_failure(store):
@@ -52,7 +52,7 @@ def test_small_files_that_no_plan_is_worth_do_not_make_success_look_like_failure
             "reducible_share_before": 0.95,
         }.items()
     )
-    assert "reducible files 95 % → 0 % ·" in documents.answer_line(found)
+    assert "reducible files 95 % → 0 % ·" in documents.summary_line(found)
 
 
 def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_are_off_not_at_all(store):
@@ -61,7 +61,7 @@ def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_
     scanned(store, "c", "off", FOUND)
     found = status(store)
     assert [found["layout"][mode]["reducible_files"] for mode in ("compact", "observe")] == [1, 95]
-    line = documents.answer_line(found)
+    line = documents.summary_line(found)
     assert "reducible files < 1 % → < 1 %, 950 B to rewrite · 1 observed table: reducible files 95 %, 950 B" in line
 
 
@@ -69,9 +69,9 @@ def test_of_scans_before_the_upgrade_nothing_is_claimed(store):
     unknown = replace(FOUND, reducible_files=None, reducible_bytes=None)
     scanned(store, "t", "compact", unknown)
     assert status(store)["layout"]["compact"]["reducible_share"] is None
-    assert "reducible files unknown" in documents.answer_line(status(store))
+    assert "reducible files unknown" in documents.summary_line(status(store))
     scanned(store, "t", "compact", unknown, FOUND)
-    assert "reducible files 95 %, 950 B to rewrite" in documents.answer_line(status(store))
+    assert "reducible files 95 %, 950 B to rewrite" in documents.summary_line(status(store))
 
 
 def waiting(store):
@@ -167,7 +167,7 @@ def test_halted_partitions_are_named_with_the_command_that_settles_each_and_no_m
         store.halt_partition(TABLE, f"dt={number}", "both overwritten: which one is later?")
     found = status(store)
     assert (found["halted"], found["halted_partitions"]) == ([], 7)
-    assert documents.answer_line(found).endswith("0 halted · 7 partitions halted")
+    assert documents.summary_line(found).endswith("0 halted · 7 partitions halted")
     words = told("status")
     assert f"{TABLE.name}, partition dt=0, was halted" in words
     assert f"lakefold tables resolve {TABLE.name} --partition dt=0 --take old|new" in words
@@ -216,17 +216,19 @@ def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
 def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(store, told):
     plan = waiting(store)
     claim = store.claim("e")
-    assert documents.pace(store.plan(plan.plan_id), None) == {"bytes_per_second": None, "seconds_left": None}
-    store.heartbeat(claim, Progress(bytes_done=1000, bytes_total=3000))
+    assert documents.progress_rate(store.plan(plan.plan_id), None) == {"bytes_per_second": None, "seconds_left": None}
+    store.heartbeat(claim, RewriteProgress(bytes_done=1000, bytes_total=3000))
     view = store.plan(plan.plan_id)
     view = replace(view, claimed_at=view.heartbeat_at - timedelta(seconds=50), milliseconds={"ask": 10_000})
-    assert documents.pace(view, None) == {"bytes_per_second": 25.0, "seconds_left": 80.0}
-    gone = documents.pace(view, "no executor is running; lakefold worker starts one")
+    assert documents.progress_rate(view, None) == {"bytes_per_second": 25.0, "seconds_left": 80.0}
+    gone = documents.progress_rate(view, "no executor is running; lakefold worker starts one")
     assert gone == {"bytes_per_second": None, "seconds_left": None}
     proving = replace(view, step="rewrite", milliseconds={"ask": 10_000, "rewrite": 20_000}, progress_bytes_done=3000)
-    assert documents.pace(proving, None) == {"bytes_per_second": 150.0, "seconds_left": 0.0}
+    assert documents.progress_rate(proving, None) == {"bytes_per_second": 150.0, "seconds_left": 0.0}
     again = replace(view, step="prepare", milliseconds={"ask": 10_000, "rewrite": 30_000})
-    assert documents.pace(again, None) == {"bytes_per_second": 100.0, "seconds_left": 20.0}, "without groups left out"
+    assert documents.progress_rate(again, None) == {"bytes_per_second": 100.0, "seconds_left": 20.0}, (
+        "without groups left out"
+    )
     assert "left" not in told("plans", "show", plan.plan_id), "no executor is running"
     store.beat(process(spark="running"), MINUTE)
     words = told("plans", "show", plan.plan_id)
@@ -254,19 +256,19 @@ def test_time_that_passed_is_told_in_two_units(seconds, words):
 def test_how_the_lake_changed_is_told_in_a_line_for_a_week_and_one_for_a_month(store, told):
     scanned(store, TABLE.name, "compact", FOUND)
     assert "days" not in told("status"), "one point is no trend"
-    store.keep_trends()
+    store.record_trends()
     sql(store.url, f"UPDATE trend SET at_ms = at_ms - {86_400_000}")
     since = store.trend(None)[0].at
     store.record_scan(
         replace(FOUND, table=TABLE.name, taken_at=datetime.now(UTC), files=6, small_files=6, reducible_files=0)
     )
-    before = f"reducible {percent(FOUND.reducible_files / FOUND.files)} → 0 %, small "
+    before = f"reducible {format_percent(FOUND.reducible_files / FOUND.files)} → 0 %, small "
     changed = f"files {FOUND.files} → 6; 0 B rewritten, 0 B freed"
     words = told("status")
     assert f"since {since:%Y-%m-%d %H:%M} UTC: {before}" in words
     assert changed in words
     sql(store.url, f"UPDATE trend SET at_ms = at_ms - {9 * 86_400_000}")
-    store.keep_trends()
+    store.record_trends()
     sql(store.url, f"UPDATE trend SET at_ms = at_ms - {8 * 86_400_000}")
     words = told("status")
     assert re.search(r"^7 days: reducible 0 % → 0 %, small 100 % → 100 %, files 6 → 6;", words, re.MULTILINE)

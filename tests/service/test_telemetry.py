@@ -23,15 +23,15 @@ from toys.timeline_tables import create, write
 from waiting import wait_for
 
 from executors.observer import Observer, Observers
-from executors.outcome import Outcome, Result
+from executors.outcome import RunOutcome, RunResult
 from lake.errors import Transient
 from lake.model import TableRef
 from lake.plan import Claim, Plan, PlanKind, PlanState, RewriteOptions
 from lake.trace import current_traceparent, traced
-from service.config.loader import ConfigError, load
+from service.config.loader import ConfigError, load_config
 from service.daemon.process import Daemon
-from service.observability.background import Background
-from service.observability.lineage import dataset_of, run_id
+from service.observability.background import BackgroundQueue
+from service.observability.lineage import dataset_id, run_id
 from service.observability.observers import Telemetry
 
 pytestmark = pytest.mark.slow
@@ -56,7 +56,7 @@ def configured(home, receiver, **policy):
             'headers = {authorization = "Bearer pl4nted"}\n'
         )
     store_at(home).close()
-    return load(path)
+    return load_config(path)
 
 
 @pytest.fixture
@@ -132,10 +132,12 @@ def test_a_run_of_a_plan_is_a_lineage_run_with_the_table_as_input_and_output_and
 
 def test_runs_that_do_not_complete_say_so(config, receiver):
     telemetry = Telemetry(config, "test")
-    observer = telemetry.beside(Observer())
-    for epoch, result in enumerate((Result.FAILED, Result.REQUEUED, Result.CANCELLED, Result.LOST, Result.INFLIGHT), 1):
+    observer = telemetry.combined_with(Observer())
+    for epoch, result in enumerate(
+        (RunResult.FAILED, RunResult.REQUEUED, RunResult.CANCELLED, RunResult.LEASE_LOST, RunResult.INFLIGHT), 1
+    ):
         observer.run_started(claim_of(epoch))
-        observer.run_ended(claim_of(epoch), Outcome(result=result, error="refused by https://u:hidden-pass@host/"))
+        observer.run_ended(claim_of(epoch), RunOutcome(result=result, error="refused by https://u:hidden-pass@host/"))
     observer.lease_expired(claim_of(8))
     telemetry.close()
     ends = [event for event in lineage_of(receiver) if event["eventType"] != "START"]
@@ -191,15 +193,15 @@ def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called
 def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog):
     caplog.set_level(logging.WARNING)
     done, release = [], threading.Event()
-    background = Background("sender", most=2)
+    background = BackgroundQueue("sender", capacity=2)
     background.submit(lambda: release.wait(10) and done.append(0))
-    wait_for(lambda: background._waiting.empty(), "the first one under way")
+    wait_for(lambda: background._queue.empty(), "the first one under way")
     for number in range(1, 6):
         background.submit(lambda number=number: done.append(number))
     background.close(0.1)
     release.set()
     wait_for(lambda: done == [0, 1, 2], "what had room done, the rest dropped")
-    failing = Background("sender")
+    failing = BackgroundQueue("sender")
     for _ in range(3):
         failing.submit(lambda: (_ for _ in ()).throw(OSError("no route")))
     failing.close(5)
@@ -210,9 +212,9 @@ def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog
 
 
 def test_tables_are_called_as_other_producers_call_them():
-    assert dataset_of("/data/lake/t") == dataset_of("file:/data/lake/t") == ("file", "/data/lake/t")
-    assert dataset_of("s3://bucket/lake/t") == ("s3://bucket", "lake/t")
-    assert dataset_of("hdfs://nn:8020/lake/t") == ("hdfs://nn:8020", "/lake/t")
+    assert dataset_id("/data/lake/t") == dataset_id("file:/data/lake/t") == ("file", "/data/lake/t")
+    assert dataset_id("s3://bucket/lake/t") == ("s3://bucket", "lake/t")
+    assert dataset_id("hdfs://nn:8020/lake/t") == ("hdfs://nn:8020", "/lake/t")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_what_is_no_trace_context_is_not_passed_on(given):
 @pytest.mark.parametrize(("header", "kept"), [(ASKED, ASKED), ("nonsense", None)])
 def test_a_request_over_http_keeps_its_caller_s_trace_context(config, tmp_path, header, kept):
     context = context_at(tmp_path)
-    context.store.register(next(ToyFormat().discover(str(tmp_path / "lake" / "t1"))), "compact")
+    context.store.register_table(next(ToyFormat().discover(str(tmp_path / "lake" / "t1"))), "compact")
     with client_of(replace(context, config=config), add_token(context.store, "write")) as client:
         answer = client.post("/v1/requests", json={"table": "t1"}, headers={"traceparent": header})
     assert answer.status_code == 202

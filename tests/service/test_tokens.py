@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from api_toys import add_token, client_of, context_at
 
-from service.api.tokens import digest, new_token
+from service.api.tokens import new_token, token_digest
 from service.cli import run
 from service.store import Bearer, NotFound, Store, WrongState
 
@@ -35,7 +35,7 @@ def lakefold(tmp_path, capsys):
 
 def test_tokens_in_force_are_found_by_their_hash_and_nothing_else_of_them_is_kept(store):
     token = add_token(store, "write", "airflow")
-    assert store.tokens_in_force() == {digest(token): Bearer(name="airflow", scope="write")}
+    assert store.tokens_in_force() == {token_digest(token): Bearer(name="airflow", scope="write")}
     (kept,) = store.tokens()
     assert (kept.name, kept.scope, kept.in_force, kept.created_by) == ("airflow", "write", True, "test")
     assert (kept.expires_at, kept.revoked_at, kept.last_used_at) == (None, None, None)
@@ -66,14 +66,14 @@ def test_a_name_is_taken_while_its_token_is_in_force_and_free_again_afterwards(s
         add_token(store, "write", "ci")
     store.revoke_token("ci", actor="test")
     second = add_token(store, "write", "ci")
-    assert store.tokens_in_force() == {digest(second): Bearer(name="ci", scope="write")}
+    assert store.tokens_in_force() == {token_digest(second): Bearer(name="ci", scope="write")}
     assert first != second
 
 
 def test_the_last_use_is_written_down(store):
     add_token(store, "read", "used")
     add_token(store, "read", "idle")
-    store.tokens_used({"used"})
+    store.record_token_use({"used"})
     found = {token.name: token.last_used_at for token in store.tokens()}
     assert found["idle"] is None
     assert found["used"] is not None

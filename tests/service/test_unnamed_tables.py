@@ -10,9 +10,9 @@ from toys.timeline_tables import create
 from executors.observer import Observer
 from lake.plan import PlanState
 from service.config.catalog import Catalog
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.scheduler import Scheduler
-from service.daemon.upkeep import Upkeep
+from service.daemon.upkeep import Maintenance
 from service.observability.metrics import Metrics
 
 
@@ -31,10 +31,10 @@ def without(file, *sections):
 
 def look(file, store):
     """What a scheduler does that was started with ``file``."""
-    config = load(file)
-    catalog = Catalog(config, known=store.tables)
-    scheduler = Scheduler(config, store, catalog, Metrics("scheduler"), leads=lambda: True, actor="scheduler")
-    scheduler.tick(everything=True)
+    config = load_config(file)
+    catalog = Catalog(config, registered=store.tables)
+    scheduler = Scheduler(config, store, catalog, Metrics("scheduler"), is_leader=lambda: True, actor="scheduler")
+    scheduler.tick(all_tables=True)
     scheduler.answer_requests()
     scheduler.wait()
     scheduler.stop()
@@ -52,7 +52,7 @@ def test_what_was_planned_of_a_table_whose_source_is_removed_ends_cancelled_with
     look(config_file, store)
     ended = store.plan(plan)
     assert (ended.state, ended.error) == (PlanState.CANCELLED, "no source of the configuration names t1 any more")
-    assert (store.plans(state=PlanState.REQUESTED), store.held_partitions("t1")) == ([], {})
+    assert (store.plans(state=PlanState.REQUESTED), store.locked_partitions("t1")) == ([], {})
     assert store.table_state("t1").mode == "compact", "the rules still say so, of whatever is asked for by its path"
 
 
@@ -103,11 +103,13 @@ def test_of_a_table_that_has_another_name_now_only_plans_of_that_name_run(toys, 
 
 def test_the_services_of_a_table_that_no_source_names_are_not_run(toys, config_file, store, monkeypatch):
     ran = []
-    monkeypatch.setattr("service.daemon.upkeep.optional.require", lambda adapter, table, what: ran.append(table.name))
+    monkeypatch.setattr(
+        "service.daemon.upkeep.optional.require_capability", lambda adapter, table, what: ran.append(table.name)
+    )
     config_file.write_text(config_file.read_text().replace("[defaults]\n", '[defaults]\ntable_services = ["clean"]\n'))
-    config = load(config_file)
+    config = load_config(config_file)
     known = next(iter(Catalog(config).tables()))
     store.register(known.ref, "compact")
     store.register(replace(known.ref, name="elsewhere", location="/elsewhere"), "compact")
-    Upkeep(config, store, lambda: None, Observer()).maintain()
+    Maintenance(config, store, lambda: None, Observer()).run_table_services()
     assert ran == ["t1"]

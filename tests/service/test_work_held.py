@@ -14,14 +14,14 @@ from toys.timeline_tables import create
 from lake.model import TableRef
 from lake.plan import PlanState
 from service import documents
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 from service.documents import readings
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.observability.metrics import Metrics
 from service.planning.scan import scan_and_plan
 from service.store import Store
-from service.wiring import make_store
+from service.wiring import create_store
 
 pytestmark = pytest.mark.slow
 
@@ -40,13 +40,13 @@ def partition_bytes(table: TableRef) -> int:
 
 @contextmanager
 def daemon(home: Path, **policy: object) -> Iterator[Daemon]:
-    with Daemon(load(write_config(home, policy=policy)), "all") as running:
+    with Daemon(load_config(write_config(home, policy=policy)), "all") as running:
         yield running
 
 
 @pytest.fixture
 def store(tmp_path: Path, table: TableRef) -> Iterator[Store]:
-    opened = make_store(load(write_config(tmp_path)))
+    opened = create_store(load_config(write_config(tmp_path)))
     opened.upgrade()
     yield opened
     opened.close()
@@ -78,10 +78,10 @@ def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, ta
         running.run_once()
         (plan,) = running.store.plans()
         assert plan.state is PlanState.REQUESTED
-        held = readings.plan(running.store, plan.plan_id)["held"]
+        held = readings.load_plan(running.store, plan.plan_id)["held"]
         assert held.startswith("waits for the hours of t1 (run_windows), the next at ")
-        lake = read_lake(running.store)
-        (line,) = documents.work_words(documents.status(lake)["work"])
+        lake = read_lake_state(running.store)
+        (line,) = documents.describe_held_work(documents.status(lake)["work"])
         assert line == f"1 plan held back; plan {plan.plan_id} {held}."
         metrics = Metrics("all")
         metrics.stored.publish(lake)
@@ -90,15 +90,15 @@ def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, ta
     with daemon(tmp_path) as running:
         running.run_once()
     assert store.plan(plan.plan_id).state is PlanState.COMPLETED
-    assert documents.why_held(store, store.plan(plan.plan_id)) is None
+    assert documents.held_reason(store, store.plan(plan.plan_id)) is None
 
 
 def test_the_budget_of_all_tables_is_a_metric_with_what_was_used(tmp_path: Path, table: TableRef, store: Store) -> None:
     path = write_config(tmp_path)
     path.write_text(path.read_text() + '\n[work]\nbytes_per_day = "1GiB"\n')
-    with Daemon(load(path), "all") as running:
+    with Daemon(load_config(path), "all") as running:
         running.run_once()
-        lake = read_lake(running.store)
+        lake = read_lake_state(running.store)
         metrics = Metrics("all")
         metrics.stored.publish(lake)
         value, labels = metrics.registry.get_sample_value, {"quantity": "bytes", "window": "day"}

@@ -13,7 +13,7 @@ from daemon_toys import write_config
 
 from lake.model import TableRef
 from service.config.http import HttpSettings
-from service.config.loader import load
+from service.config.loader import load_config
 from service.http.app import create_app
 from service.http.server import HttpServer
 
@@ -32,8 +32,8 @@ def block(language, word):
 def test_a_writer_that_runs_what_the_page_says_reports_its_partition(tmp_path, command):
     (tmp_path / "lake").mkdir()
     context = context_at(tmp_path)
-    context.store.register(TableRef(name="demo.trips", format="toy", location="/lake/trips"), "compact")
-    app = create_app(replace(context, config=load(write_config(tmp_path))))
+    context.store.register_table(TableRef(name="demo.trips", format="toy", location="/lake/trips"), "compact")
+    app = create_app(replace(context, config=load_config(write_config(tmp_path))))
     with HttpServer(HttpSettings(port=0), app) as server:
         environment = {
             "PATH": "/usr/bin:/bin",
@@ -42,5 +42,7 @@ def test_a_writer_that_runs_what_the_page_says_reports_its_partition(tmp_path, c
         }
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
         assert done.returncode == 0, done.stderr
-    assert [(entry.table, entry.partition) for entry in context.store.written()] == [("demo.trips", "dt=2026-03-01")]
+    assert [(entry.table, entry.partition) for entry in context.store.write_reports()] == [
+        ("demo.trips", "dt=2026-03-01")
+    ]
     context.store.close()

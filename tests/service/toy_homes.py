@@ -10,16 +10,16 @@ from toys.timeline import ToyFormat, manifest
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.config.loader import load
+from service.config.loader import load_config
 from service.daemon.process import Daemon
 from service.planning import scan
-from service.planning.account import explanation
+from service.planning.account import explanation_document
 from service.store import Store
 
 
 def daemon_at(home: Path, role: str = "all", **settings: Any) -> Daemon:
     """A daemon that does not run yet; ``settings`` are those of ``write_config``."""
-    return Daemon(load(write_config(home, **settings)), role)
+    return Daemon(load_config(write_config(home, **settings)), role)
 
 
 def table_at(home: Path, name: str = "t1") -> TableRef:
@@ -42,7 +42,7 @@ def files_on_disk(home: Path, name: str = "t1") -> set[str]:
 def explained(daemon: Daemon) -> set[tuple[str, str]]:
     """Reasons, and what changes them, that ``tables explain`` prints of the table ``t1``."""
     table = daemon.scheduler._catalog.find("t1")
-    lines = explanation(table, scan.explain(daemon.store, table), files=False)["items"]
+    lines = explanation_document(table, scan.explain_table(daemon.store, table), files=False)["items"]
     return {(line["text"], line["knob"]) for line in lines}
 
 

@@ -16,7 +16,7 @@ from toys.files import rows
 from toys.timeline import ToyFormat, ToyWriter
 from toys.timeline_tables import append_log
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.model import TableRef
 from lake.plan import Commit
 from lake.ports import Rewrite, SparkProvider
@@ -36,7 +36,7 @@ class TroubledWriter(ToyWriter):
 class TroubledFormat(ToyFormat):
     """The toy format with the troubles above."""
 
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> ToyWriter:
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> ToyWriter:
         """See ToyFormat."""
         folder = Path(table.location)
         while (folder / "wait").exists():

@@ -12,14 +12,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from executors.cleaner import clean_table
-from executors.rescue import rescue_one, sweep
+from executors.rescue import sweep_table, take_over_one
 from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind
 from planner.planner import plan_table
 from planner.policy import SizingPolicy
-from service.store.errors import PartitionsTaken, StoreError
+from service.store.errors import PartitionsLocked, StoreError
 from simulation.clock import Process
 from simulation.script import PARTITIONS, Bug
 from simulation.shapes.locations.table import LocationsTable
@@ -50,7 +50,7 @@ class Daemon:
         self.world, self.process, self.store = world, process, store
         #: table → what its last scan saw that found nothing to do
         self._nothing: dict[str, object] = {}
-        settings = WorkerSettings(heartbeat=HEARTBEAT, idle=timedelta(seconds=13))
+        settings = WorkerSettings(heartbeat=HEARTBEAT, poll_interval=timedelta(seconds=13))
         world.scheduler.spawn(process, lambda: self._work(settings), after=world.random.random() * 5)
         if loops:
             for every, loop in ((18, self._rescue), (14, self._scan), (20, self._clean), (25, self._sweep)):
@@ -67,8 +67,8 @@ class Daemon:
             executor=self.process.name,
             formats=self.world.formats,
             settings=settings,
-            revive=lambda: None,
-            usable=lambda: not self.store.idle(self.process.name),
+            drop_session=lambda: None,
+            is_usable=lambda: not self.store.idle(self.process.name),
             engines=self.world.engines,
         ).run()
 
@@ -85,7 +85,7 @@ class Daemon:
 
     def _rescue(self) -> None:
         while self.store.silent(self.process.name):
-            rescue_one(
+            take_over_one(
                 self.process.name, formats=self.world.formats, store=self.store, spark=_no_spark, heartbeat=HEARTBEAT
             )
 
@@ -102,14 +102,14 @@ class Daemon:
         held = self.store.held(table.name)
         if self._nothing.get(table.name) == (table.version, held) or not self._worth_a_look(table, held):
             return
-        ending, version = self.store.held_partitions(table.name), table.version
+        ending, version = self.store.locked_partitions(table.name), table.version
         make_plan = self._scan_table(table)
-        held = ending | self.store.held_partitions(table.name)
+        held = ending | self.store.locked_partitions(table.name)
         plan = make_plan(held, state.quarantined)
         if plan is None:
             self._nothing[table.name] = version, held
             return
-        with suppress(PartitionsTaken):
+        with suppress(PartitionsLocked):
             self.store.add_plan(plan)
 
     def _scan_table(self, table: Table) -> Callable[[Mapping[str, str], Collection[str]], Plan | None]:
@@ -127,7 +127,12 @@ class Daemon:
         snapshot = self.world.formats(table.shape).snapshot(table.ref)
         return lambda held, quarantined: (
             plan_table(
-                snapshot, POLICY, now=snapshot.taken_at, plan_id=plan_id, held=held, quarantined=quarantined
+                snapshot,
+                POLICY,
+                now=snapshot.taken_at,
+                plan_id=plan_id,
+                locked_partitions=held,
+                quarantined=quarantined,
             ).plan
         )
 
@@ -153,7 +158,7 @@ class Daemon:
                 format=self.world.formats(table.shape),
                 store=self.store,
                 spark=_no_spark,
-                held=held,
+                skip_reason=held,
                 retention=retention,
             )
             if report.deleted:
@@ -180,20 +185,22 @@ class Daemon:
             state = self.store.tables[table.name]
             if table.setup.services and not state.paused and state.halted is None:
                 self.process.services_retention = self.world.retention
-                retained = [due.version for due in self.store.superseded(table.ref)]
+                retained = [due.version for due in self.store.awaiting_deletion(table.ref)]
                 with self.world.formats(table.shape).writer(table.ref, None) as writer:
                     writer.maintain(("clean",), retained)
 
     def _sweep(self) -> None:
         for table in list(self.world.tables.values()):
-            left = any(i.plan_id is not None for i in table.pending()) or self.store.ended_without_commit(table.ref)
+            left = any(i.plan_id is not None for i in table.pending()) or self.store.ended_plans_without_commit(
+                table.ref
+            )
             left = (
                 left
                 or table.files_of_nobody()
                 or (isinstance(table, StagedTable) and self.store.watched_long(table.ref))
             )
             if left and self.store.tables[table.name].halted is None:
-                sweep(table.ref, format=self.world.formats(table.shape), store=self.store, spark=_no_spark)
+                sweep_table(table.ref, format=self.world.formats(table.shape), store=self.store, spark=_no_spark)
 
 
 def quick_plan(
@@ -212,7 +219,7 @@ def quick_plan(
         table=table,
         kind=PlanKind.CLUSTERING,
         groups=tuple(groups[:most]),
-        options=POLICY.options,
+        options=POLICY.rewrite_options,
         snapshot_instant="",
     )
 

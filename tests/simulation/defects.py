@@ -10,7 +10,7 @@ from unittest.mock import patch
 import executors.landing
 import executors.rescue
 import executors.run
-from executors.leftovers import Leftovers
+from executors.leftovers import UncommittedWork
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
 from simulation.daemons import Daemon
@@ -82,7 +82,7 @@ def _hosts_clock(store: ModelStore) -> float:
 
 @contextmanager
 def _cancel_before_asking() -> Iterator[None]:
-    expired = ModelStore.expired
+    expired = ModelStore.take_over_expired
 
     def cancelled_at_once(store: ModelStore, executor: str) -> Any:
         claim = expired(store, executor)
@@ -91,7 +91,7 @@ def _cancel_before_asking() -> Iterator[None]:
             return None
         return claim
 
-    with patch.object(ModelStore, "expired", cancelled_at_once):
+    with patch.object(ModelStore, "take_over_expired", cancelled_at_once):
         yield
 
 
@@ -103,7 +103,7 @@ def _twice_held(store: ModelStore, table: str, partitions: Any) -> dict[str, str
 
 
 def _withdraw_whatever_there_is(left: Any, writer: TimelineWriter, instants: object) -> int:
-    return int(writer.discard(left._plan_id, None))
+    return int(writer.withdraw(left._plan_id, None))
 
 
 def _no(*_: object) -> bool:
@@ -129,13 +129,13 @@ def _nothing(*_: object) -> None:
 @contextmanager
 def _asked_once() -> Iterator[None]:
     never = property(_no, lambda landing, value: None)
-    with patch.object(executors.landing.Landing, "is_possible", never, create=True):
+    with patch.object(executors.landing.CommitStatus, "is_commit_possible", never, create=True):
         yield
 
 
 @contextmanager
 def _without_receipt() -> Iterator[None]:
-    with patch.object(executors.run, "prove", lambda *args, **kwargs: None):
+    with patch.object(executors.run, "verify_rewrite", lambda *args, **kwargs: None):
         yield
 
 
@@ -149,7 +149,7 @@ def _any_instant(writer: TimelineWriter, plan_id: str, instants: Any) -> list[An
 
 @contextmanager
 def _asks_nobody() -> Iterator[None]:
-    closes_nothing = patch.object(ModelFormat, "superseded_closed", lambda format_, table, versions: {})
+    closes_nothing = patch.object(ModelFormat, "obsolete_deletions", lambda format_, table, versions: {})
     patched = [patch.object(format_, "reasons_to_keep", _all_deletable) for format_ in (TimelineFormat, StagedFormat)]
     with closes_nothing, patched[0], patched[1]:
         yield
@@ -180,13 +180,13 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "lease-by-the-hosts-clock": replaced(ModelStore, "lease_is_over", _host_says_it_is_over),
         "retention-by-the-hosts-clock": replaced(ModelStore, "retention_now", _hosts_clock),
         "no-second-look": replaced(TimelineWriter, "look_again", lambda writer, prepared: None),
-        "sweep-takes-live-work": replaced(executors.rescue, "LIVE_STATES", frozenset()),
+        "sweep-takes-live-work": replaced(executors.rescue, "sweep", frozenset()),
         "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
         "cleaner-asks-nobody": _asks_nobody,
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
-        "sleeper-withdraws-its-successor": replaced(Leftovers, "discard", _withdraw_whatever_there_is),
+        "sleeper-withdraws-its-successor": replaced(UncommittedWork, "withdraw", _withdraw_whatever_there_is),
         "no-receipt": _without_receipt,
-        "late-files-forgotten": replaced(TimelineFormat, "late_files", lambda format_, table: ()),
+        "late-files-forgotten": replaced(TimelineFormat, "instants_with_stragglers", lambda format_, table: ()),
         "savepoints-forgotten": replaced(ModelFormat, "saved", lambda format_, table: set()),
         "pending-groups-planned": replaced(TimelineWriter, "pending_groups", lambda writer: {}),
         "staging-not-journalled": replaced(StagedWriter, "tell", lambda writer, staged: None),
@@ -196,7 +196,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "call-sent-however-late": replaced(LocationsWriter, "is_too_late", _no),
         "call-under-way-forgotten": replaced(ModelStore, "lasts", lambda store, at_least: 0.0),
         "no-compare-and-set": replaced(VersionsTable, "is_taken", _no),
-        "withdrawn-without-a-version": replaced(VersionsWriter, "withdraw", lambda writer, wanted: ()),
+        "withdrawn-without-a-version": replaced(VersionsWriter, "withdraw_tokens", lambda writer, wanted: ()),
         "left-by-the-log-alone": replaced(VersionsTable, "needed", lambda table: set()),
         "clock-behind-the-table": replaced(TimelineWriter, "is_behind", _no),
         "clock-ahead-of-the-storage": replaced(TimelineWriter, "is_ahead", _no),

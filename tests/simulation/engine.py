@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lake.engines import Task, Written
+from lake.engines import EngineOutput, RewriteTask
 from lake.errors import Conflict
-from lake.plan import LeftOut, Progress, RewriteOptions
+from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from simulation.table import File
 
 if TYPE_CHECKING:
@@ -22,17 +22,17 @@ class CopyRows:
     def __init__(self, world: "World") -> None:
         self.world = world
 
-    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See the port."""
         return None
 
     def rewrite(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[RewriteTask],
         options: RewriteOptions,
-        report: Callable[[Progress], None],
+        report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
-    ) -> Iterator[Written]:
+    ) -> Iterator[EngineOutput]:
         """See the port."""
         for task in tasks:
             rows: dict[int, int | None] = {}
@@ -42,12 +42,12 @@ class CopyRows:
             rows = self.world.worked_on(rows)
             _, name, path = output.split("/", 2)
             self.world.known_as(name).create(path, rows)
-            yield Written(group=task.group, path=output, bytes=len(rows), rows=len(rows))
+            yield EngineOutput(group=task.group, path=output, bytes=len(rows), rows=len(rows))
 
-    def _read(self, task: Task, full: str) -> File:
+    def _read(self, task: RewriteTask, full: str) -> File:
         _, name, path = full.split("/", 2)
         file = self.world.known_as(name).files.get(path)
         if file is None or file.bytes != file.written:
-            bad = LeftOut(group=task.group, reason=f"{full} can't be read", quarantine=(full,))
+            bad = SkippedGroup(group=task.group, reason=f"{full} can't be read", quarantine=(full,))
             raise Conflict(bad.reason, (bad,))
         return file

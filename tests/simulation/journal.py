@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lake.model import TableRef
-from lake.plan import Claim, Commit, Keeper, PlanState, Staged
-from lake.plan_store import Leftover
+from lake.plan import Claim, Commit, LockOwner, PlanState, StagedWork
+from lake.plan_store import OrphanedStaging
 from simulation.records import Row, Settings, StagedRow, transaction
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ class JournalParts:
     settings: Settings
     plans: dict[str, Row]
     live_partitions: dict[tuple[str, str], str]
-    keepers: dict[tuple[str, str], tuple[Keeper, float]]
+    keepers: dict[tuple[str, str], tuple[LockOwner, float]]
 
     def now(self) -> float:
         """The database's clock."""
@@ -32,29 +32,29 @@ class JournalParts:
         raise NotImplementedError
 
     @transaction
-    def stage(self, claim: Claim, staged: Staged) -> None:
+    def record_staged(self, claim: Claim, staged: StagedWork) -> None:
         """See the port."""
         row = self.hold(claim)
         row.staged = (*row.staged, StagedRow(staged=staged, epoch=claim.epoch, at=self.now()))
 
     @transaction
-    def leftovers(self, table: TableRef) -> Sequence[Leftover]:
+    def orphaned_stagings(self, table: TableRef) -> Sequence[OrphanedStaging]:
         """See the port."""
         return [
-            Leftover(
+            OrphanedStaging(
                 plan_id=row.plan.plan_id,
                 partitions=row.plan.partitions,
                 staged=one.staged,
-                is_old=one.at <= self.now() - self.settings.watched_for,
+                is_expired=one.at <= self.now() - self.settings.watched_for,
             )
             for row, one in self._left(table)
             if not (row.state is PlanState.INFLIGHT and row.epoch == one.epoch)
         ]
 
     @transaction
-    def nothing_left(self, leftovers: Collection[Leftover]) -> None:
+    def clear_stagings(self, stagings: Collection[OrphanedStaging]) -> None:
         """See the port."""
-        for entry in leftovers:
+        for entry in stagings:
             row = self.plans[entry.plan_id]
             row.staged = tuple(
                 replace(one, cleared=True) if one.staged.token == entry.staged.token else one for one in row.staged
@@ -79,23 +79,23 @@ class JournalParts:
                 yield from ((row, one) for one in row.staged if not one.cleared)
 
     @transaction
-    def keep(
-        self, table: TableRef, partitions: Collection[str], keeper: Keeper, *, beside_plans: bool = False
+    def lock_partitions(
+        self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
         """See the port."""
         got = set()
         for part in sorted(partitions):
             free = (table.name, part) not in self.live_partitions
-            if free and self.kept_by(table.name, part) in (None, keeper):
-                self.keepers[table.name, part] = keeper, self.now() + self.settings.kept_for
+            if free and self.kept_by(table.name, part) in (None, owner):
+                self.keepers[table.name, part] = owner, self.now() + self.settings.kept_for
                 got.add(part)
         return got
 
     @transaction
-    def renew(self, table: TableRef, partitions: Collection[str], keeper: Keeper) -> Collection[str]:
+    def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
         """See the port."""
-        mine = {part for part in partitions if self.kept_by(table.name, part) == keeper}
-        self.keepers |= {(table.name, part): (keeper, self.now() + self.settings.kept_for) for part in mine}
+        mine = {part for part in partitions if self.kept_by(table.name, part) == owner}
+        self.keepers |= {(table.name, part): (owner, self.now() + self.settings.kept_for) for part in mine}
         return mine
 
     def clock(self) -> float:
@@ -103,11 +103,11 @@ class JournalParts:
         return self.now()
 
     @transaction
-    def release(self, keeper: Keeper) -> None:
+    def release_partitions(self, owner: LockOwner) -> None:
         """See the port."""
-        self.keepers = {key: held for key, held in self.keepers.items() if held[0] != keeper}
+        self.keepers = {key: held for key, held in self.keepers.items() if held[0] != owner}
 
-    def kept_by(self, table: str, partition: str) -> Keeper | None:
+    def kept_by(self, table: str, partition: str) -> LockOwner | None:
         """Which round of the cleaner or the sweep holds a partition."""
         keeper, until = self.keepers.get((table, partition), (None, 0.0))
         return keeper if until > self.now() else None

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.model import SLICES_SCHEMA, FileSlice, Snapshot, TableRef
-from lake.plan import ClusteringGroup, LeftOut, OutputFile, Plan, Progress, SupersededVersion
-from lake.ports import Capability, Journal, Prepared, Report, Rewrite, SessionNeeds
+from lake.plan import ClusteringGroup, OutputFile, Plan, RewriteProgress, SkippedGroup, SupersededVersion
+from lake.ports import Capability, PreparedPlan, ProgressCallback, Rewrite, SessionRequirements, StagingJournal
 from simulation.table import File, Slice, Table, sum_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ModelFormat:
     name: str
     capabilities: frozenset[Capability] = frozenset()
     services: tuple[str, ...] = ()
-    session = SessionNeeds()
+    session_requirements = SessionRequirements()
 
     def __init__(self, world: "World") -> None:
         self.world = world
@@ -126,7 +126,7 @@ class ModelFormat:
         """See the port."""
 
     @port("superseded_deletable")
-    def superseded_deletable(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See the port."""
         return self.reasons_to_keep(self.table(ref), versions)
 
@@ -139,7 +139,7 @@ class ModelFormat:
         return table.saved_paths()
 
     @port("superseded_closed")
-    def superseded_closed(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+    def obsolete_deletions(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """See the port."""
         table = self.table(ref)
         undone = {index for index, version in enumerate(versions) if table.is_undone(version)}
@@ -149,7 +149,7 @@ class ModelFormat:
 class ModelWriter(AbstractContextManager["ModelWriter"]):
     """Changes one table; implements what is the same of ``lake.ports.TableWriter`` for every shape."""
 
-    commit_takes = timedelta()
+    max_commit_duration = timedelta()
 
     def __init__(self, format_: ModelFormat, ref: TableRef) -> None:
         self.format, self.ref, self.world = format_, ref, format_.world
@@ -158,7 +158,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         #: see ``lake.optional.Fenced``
         self.fence: Callable[[], None] = lambda: None
         #: see ``lake.ports.TableWriter``
-        self.journal: Journal = lambda staged: None
+        self.journal: StagingJournal = lambda staged: None
 
     @port("open")
     def __enter__(self) -> "ModelWriter":
@@ -171,13 +171,13 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
     def start(self) -> None:
         """Nothing: sessions are not simulated."""
 
-    def still_there(self, plan: Plan, **seen: Any) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:
+    def still_there(self, plan: Plan, **seen: Any) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
         """The groups of a plan that are what was planned, and the others. Raises Conflict where none is left."""
         left_out = []
         for index, group in enumerate(plan.groups):
             reason = next((r for item in group.slices if (r := self.stale(item, **seen)) is not None), None)
             if reason is not None:
-                left_out.append(LeftOut(group=index, reason=reason))
+                left_out.append(SkippedGroup(group=index, reason=reason))
         gone = {item.group for item in left_out}
         kept = tuple(index for index in range(len(plan.groups)) if index not in gone)
         if not kept:
@@ -193,18 +193,18 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         return f"group {item.file_id} is not what its commits say" if damaged else None
 
     @port("rewrite")
-    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+    def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See the port."""
         outputs: list[OutputFile] = []
-        for number, index in enumerate(prepared.groups):
+        for number, index in enumerate(prepared.live_groups):
             self.world.before("rewrite group", lake=True)
             if self.cancelled:
                 raise Transient("the job was cancelled")
             outputs.append(self.rewrite_group(prepared, number, index, report))
-            report(Progress(bytes_done=number + 1, bytes_total=len(prepared.groups)))
+            report(RewriteProgress(bytes_done=number + 1, bytes_total=len(prepared.live_groups)))
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
 
-    def rewrite_group(self, prepared: Prepared, number: int, index: int, report: Report) -> OutputFile:
+    def rewrite_group(self, prepared: PreparedPlan, number: int, index: int, report: ProgressCallback) -> OutputFile:
         """Write the new file of the group ``index``, the ``number``-th that is rewritten."""
         raise NotImplementedError
 
@@ -217,7 +217,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
             # A Parquet file that was cut has no footer; of a log a reader takes what there is.
             if len(found) < len(files) or found[0].bytes != found[0].written:
                 reason = f"{item.path} can't be read"
-                raise Conflict(reason, (LeftOut(group=index, reason=reason),))
+                raise Conflict(reason, (SkippedGroup(group=index, reason=reason),))
             rows |= Slice(found[0], tuple(found[1:])).rows()
         return rows
 
@@ -238,7 +238,7 @@ def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None]) -
     check()
     writer.world.before("prove", lake=True)
     expected: dict[int, int] = {}
-    for index in rewrite.prepared.groups:
+    for index in rewrite.prepared.live_groups:
         expected |= writer.read(rewrite.prepared.plan.groups[index], index)
     found = 0
     for output in rewrite.outputs:

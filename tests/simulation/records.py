@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake.model import Concurrency
-from lake.plan import Plan, PlanState, Staged, SupersededVersion
-from lake.plan_store import Due
+from lake.plan import Plan, PlanState, StagedWork, SupersededVersion
+from lake.plan_store import SupersededRecord
 
 
 def transaction(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -30,7 +30,7 @@ def transaction(function: Callable[..., Any]) -> Callable[..., Any]:
 class StagedRow:
     """One row of ``staged``."""
 
-    staged: Staged
+    staged: StagedWork
     epoch: int
     at: float
     cleared: bool = False
@@ -67,7 +67,7 @@ class SupersededRow:
     at: float
     deleted: bool = False
     #: it as the cleaner sees it
-    due: Due | None = None
+    due: SupersededRecord | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,17 +18,17 @@ from lake.plan import (
     TRANSITIONS,
     Claim,
     Commit,
-    Keeper,
-    LeftOut,
+    LockOwner,
     PartitionFigures,
     Plan,
     PlanState,
-    Progress,
+    RewriteProgress,
+    SkippedGroup,
     Step,
     SupersededVersion,
 )
-from lake.plan_store import Due
-from service.store.errors import PartitionsTaken, WrongState
+from lake.plan_store import SupersededRecord
+from service.store.errors import PartitionsLocked, WrongState
 from simulation.journal import JournalParts
 from simulation.port import START
 from simulation.records import Row, Settings, SupersededRow, TableRow, transaction
@@ -47,7 +47,7 @@ class ModelStore(JournalParts):
         self.world, self.settings = world, settings
         self.plans: dict[str, Row] = {}
         self.tables: dict[str, TableRow] = {}
-        self.keepers: dict[tuple[str, str], tuple[Keeper, float]] = {}
+        self.keepers: dict[tuple[str, str], tuple[LockOwner, float]] = {}
         self.live_partitions: dict[tuple[str, str], str] = {}
         self.rows: list[SupersededRow] = []
 
@@ -69,7 +69,7 @@ class ModelStore(JournalParts):
         return self._claim_of(row)
 
     @transaction
-    def expired(self, executor: str) -> Claim | None:
+    def take_over_expired(self, executor: str) -> Claim | None:
         """See the port."""
         silent = self.silent(executor)
         if not silent:
@@ -85,7 +85,9 @@ class ModelStore(JournalParts):
         return row.lease_until <= self.now()
 
     @transaction
-    def heartbeat(self, claim: Claim, progress: Progress | None = None, *, at_least: timedelta = timedelta()) -> bool:
+    def heartbeat(
+        self, claim: Claim, progress: RewriteProgress | None = None, *, at_least: timedelta = timedelta()
+    ) -> bool:
         """See the port."""
         row = self.hold(claim)
         lasts = self.lasts(at_least)
@@ -98,33 +100,33 @@ class ModelStore(JournalParts):
         return at_least.total_seconds()
 
     @transaction
-    def step(
+    def record_step(
         self,
         claim: Claim,
         step: Step,
         *,
         milliseconds: int = 0,
         cpu_milliseconds: int | None = None,
-        ended: bool = True,
+        succeeded: bool = True,
     ) -> None:
         """See the port."""
         self.hold(claim)
 
     @transaction
-    def note(self, claim: Claim, text: str) -> None:
+    def add_note(self, claim: Claim, text: str) -> None:
         """See the port."""
         self.hold(claim)
 
     @transaction
-    def stay(self, claim: Claim, error: str) -> None:
+    def record_inflight_error(self, claim: Claim, error: str) -> None:
         """See the port."""
         self.hold(claim)
 
     @transaction
-    def leave_out(self, claim: Claim, left_out: Sequence[LeftOut]) -> None:
+    def record_skipped_groups(self, claim: Claim, skipped: Sequence[SkippedGroup]) -> None:
         """See the port."""
         row = self.hold(claim)
-        unreadable = {path for item in left_out for path in item.quarantine}
+        unreadable = {path for item in skipped for path in item.quarantine}
         self.tables[row.plan.table.name].quarantined |= unreadable
 
     @transaction
@@ -139,12 +141,12 @@ class ModelStore(JournalParts):
         self._complete(self.hold(claim), commit)
 
     @transaction
-    def uncommitted(self, table: TableRef) -> Collection[str]:
+    def ended_without_commit(self, table: TableRef) -> Collection[str]:
         """See the port."""
-        return frozenset(self.ended_without_commit(table))
+        return frozenset(self.ended_plans_without_commit(table))
 
     @transaction
-    def complete_late(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
+    def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
         """See the port."""
         row = self.plans.get(commit.plan_id)
         if row is None or row.state not in ENDED_WITHOUT_COMMIT:
@@ -180,16 +182,16 @@ class ModelStore(JournalParts):
         return commit.superseded
 
     @transaction
-    def requeue(self, claim: Claim, error: str, *, counts: bool = True) -> bool:
+    def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
         """See the port."""
         row = self.hold(claim)
         if row.cancel_asked:
             self._move(row, PlanState.CANCELLED)
             return False
-        if counts and row.attempts >= self.settings.max_attempts:
+        if counts_as_attempt and row.attempts >= self.settings.max_attempts:
             self._move(row, PlanState.FAILED)
             return False
-        row.attempts -= not counts
+        row.attempts -= not counts_as_attempt
         wait = min(self.settings.backoff * 2 ** max(row.attempts - 1, 0), self.settings.backoff_max)
         row.not_before = self.now() + wait
         self._move(row, REQUESTED)
@@ -215,7 +217,9 @@ class ModelStore(JournalParts):
         return None if row is None else row.state
 
     @transaction
-    def due(self, table: TableRef, retention: timedelta, limit: int = 10_000) -> Sequence[Due]:
+    def due_for_deletion(
+        self, table: TableRef, retention: timedelta, limit: int = 10_000
+    ) -> Sequence[SupersededRecord]:
         """See the port."""
         return [self._due(row) for row in self.kept(table) if self.is_due(row, retention)][:limit]
 
@@ -224,12 +228,12 @@ class ModelStore(JournalParts):
         return self.now()
 
     @transaction
-    def superseded(self, table: TableRef) -> Sequence[Due]:
+    def awaiting_deletion(self, table: TableRef) -> Sequence[SupersededRecord]:
         """See the port."""
         return [self._due(row) for row in self.kept(table)]
 
     @transaction
-    def begin_deleting(self, rows: Collection[int]) -> Collection[int]:
+    def begin_deletion(self, rows: Collection[int]) -> Collection[int]:
         """See the port."""
         return {number for number in rows if not self.rows[number].deleted}
 
@@ -255,7 +259,7 @@ class ModelStore(JournalParts):
         self.world.watch.planned(self, plan)
 
     @transaction
-    def held_partitions(self, name: str) -> dict[str, str]:
+    def locked_partitions(self, name: str) -> dict[str, str]:
         """Partition → live plan that holds it."""
         return self.held(name)
 
@@ -312,7 +316,7 @@ class ModelStore(JournalParts):
         """Whether a version was superseded so long ago."""
         return row.at <= self.retention_now() - retention.total_seconds()
 
-    def ended_without_commit(self, table: TableRef) -> list[str]:
+    def ended_plans_without_commit(self, table: TableRef) -> list[str]:
         """Plans that began and ended so."""
         return [
             plan_id
@@ -359,7 +363,7 @@ class ModelStore(JournalParts):
     def _take(self, plan: Plan) -> None:
         holders = self.taken(plan.table.name, plan.partitions)
         if holders:
-            raise PartitionsTaken(holders)
+            raise PartitionsLocked(holders)
         for part in plan.partitions:
             self.live_partitions[plan.table.name, part] = plan.plan_id
 
@@ -382,9 +386,9 @@ class ModelStore(JournalParts):
         self.world.tell(f"plan {row.plan.plan_id} is {to} (epoch {row.epoch})")
 
     @staticmethod
-    def _due(row: SupersededRow) -> Due:
+    def _due(row: SupersededRow) -> SupersededRecord:
         if row.due is None:
-            row.due = Due(
+            row.due = SupersededRecord(
                 row_id=row.row_id,
                 plan_id=row.plan_id,
                 version=row.version,

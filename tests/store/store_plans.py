@@ -16,9 +16,9 @@ from lake.plan import (
     PartitionFigures,
     Plan,
     PlanKind,
-    ReceiptLevel,
     RewriteOptions,
     SupersededVersion,
+    VerificationLevel,
 )
 from service.store import Store
 from service.store.clock import db_now
@@ -48,7 +48,10 @@ def make_plan(*partitions: str, table: TableRef = TRIPS, plan_id: str | None = N
             ClusteringGroup(partition=p, slices=slices(p, files), output_files=1) for p in partitions or ("dt=1",)
         ),
         options=RewriteOptions(
-            target_file_max_bytes=1 << 30, compression="zstd", sort_columns=("a", "b"), receipt=ReceiptLevel.HASH
+            target_file_max_bytes=1 << 30,
+            compression="zstd",
+            sort_columns=("a", "b"),
+            verification=VerificationLevel.HASH,
         ),
         snapshot_instant="20260101000000000",
     )

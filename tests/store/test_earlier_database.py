@@ -23,8 +23,8 @@ from toys.cases import TimelineCase, no_spark
 from toys.files import modified_at, rows
 
 from executors.cleaner import clean_table
-from executors.outcome import Result
-from executors.rescue import sweep
+from executors.outcome import RunResult
+from executors.rescue import sweep_table
 from executors.worker import Worker, WorkerSettings
 from lake.model import TableRef
 from service.store import Store, triggers
@@ -91,7 +91,7 @@ def earlier(request: pytest.FixtureRequest, tmp_path: Path, table: TableRef) -> 
 
 def _fill(connection: Connection, base: Path) -> None:
     dialect = connection.dialect.name
-    for statement in triggers.drop(dialect):  # plans are stored in the states they were in
+    for statement in triggers.drop_trigger_statements(dialect):  # plans are stored in the states they were in
         connection.execute(text(statement))
     metadata = MetaData()
     metadata.reflect(connection)
@@ -103,7 +103,7 @@ def _fill(connection: Connection, base: Path) -> None:
         if dialect == "postgresql" and table.name in ("plan_event", "superseded_version"):
             numbers = f"pg_get_serial_sequence('{table.name}', 'id')"
             connection.execute(text(f"SELECT setval({numbers}, (SELECT max(id) FROM {table.name}))"))
-    for statement in triggers.create(dialect):
+    for statement in triggers.create_trigger_statements(dialect):
         connection.execute(text(statement))
 
 
@@ -129,20 +129,20 @@ def test_plans_of_an_earlier_lakefold_end_right_after_the_upgrade(earlier: str, 
         store=store,
         spark=no_spark,
         formats=lambda _: case.format,
-        settings=WorkerSettings(patience=timedelta(seconds=5)),
+        settings=WorkerSettings(drain_timeout=timedelta(seconds=5)),
     )
     ended = worker.run_once()
-    assert (ended[Result.COMPLETED], ended[Result.CANCELLED], ended[Result.FAILED]) == (5, 1, 0)
-    sweep(table, format=case.format, store=store, spark=no_spark)
+    assert (ended[RunResult.COMPLETED], ended[RunResult.CANCELLED], ended[RunResult.FAILED]) == (5, 1, 0)
+    sweep_table(table, format=case.format, store=store, spark=no_spark)
     states = {role: store.plan(plan_id).state.value for role, plan_id in FOUND["roles"].items()}
     assert states == ENDS
     commits = [plan_id for plan_id, _ in case.commits(table)]
     assert sorted(commits) == sorted(FOUND["roles"][role] for role, state in ENDS.items() if state == "completed")
-    assert (store.held_partitions("toy"), case.format.pending(table)) == ({}, {})
+    assert (store.locked_partitions("toy"), case.format.pending(table)) == ({}, {})
     assert case.rows(table) == before
 
     report = clean_table(table, format=case.format, store=store, retention=timedelta(), spark=no_spark)
-    assert (report.kept, report.closed, report.error, store.superseded(table)) == ((), (), None, [])
+    assert (report.kept, report.no_longer_awaiting, report.error, store.awaiting_deletion(table)) == ((), (), None, [])
     live = {item["path"] for item in case.format.live(table)}
     assert {str(path.relative_to(table.location)) for path in Path(table.location).rglob("*.parquet")} == live
     assert case.rows(table) == before
@@ -154,7 +154,7 @@ def test_a_failed_plan_of_an_earlier_lakefold_can_be_tried_again(earlier: str, t
     store = Store(earlier, StoreSettings(backoff=timedelta()))
     store.upgrade()
     store.retry(failed, "ann")
-    settings = WorkerSettings(patience=timedelta(seconds=5))
+    settings = WorkerSettings(drain_timeout=timedelta(seconds=5))
     Worker(store=store, spark=no_spark, formats=lambda _: case.format, settings=settings).run_once()
     assert store.plan(failed).state.value == "completed"
     assert [plan_id for plan_id, _ in case.commits(table)].count(failed) == 1

@@ -26,12 +26,12 @@ def test_each_outcome_is_an_error_of_its_kind_for_as_long_as_the_error_is_there(
     assert error_of(store, plan) == "transient"
     claim = claimed(store)
     assert error_of(store, plan) is None, "the next attempt has met none yet"
-    store.stay(claim, "no answer to the commit")
+    store.record_inflight_error(claim, "no answer to the commit")
     assert error_of(store, plan) == "commit_unknown"
     assert not store.requeue(claim, "the lock was not free")
     assert error_of(store, plan) == "transient"
     store.retry(plan, "ada", "the lock is free now")
-    assert [event.reason for event in store.events(plan)][-1] == "retried: the lock is free now"
+    assert [event.reason for event in store.plan_events(plan)][-1] == "retried: the lock is free now"
     claim = claimed(store)
     store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
     assert error_of(store, plan) is None
@@ -94,7 +94,7 @@ def test_plans_are_found_by_table_name_state_error_and_time_as_if_one_looked_at_
     chance, now = random.Random(5), datetime.now(UTC)
     names = ["sales.orders", "sales.Returns", "ops.orders_2", "ops.100%", "ops.unused"]
     for name in names:
-        store.register(replace(TRIPS, name=name), "compact")
+        store.register_table(replace(TRIPS, name=name), "compact")
     for number in range(80):
         name, made = chance.choice(names[:4]), now - timedelta(hours=number * 7)
         ms = int(made.timestamp() * 1000)
@@ -135,12 +135,12 @@ def test_plans_are_found_by_table_name_state_error_and_time_as_if_one_looked_at_
 
 def test_a_bulk_action_is_begun_once_for_each_key_of_an_actor_and_its_first_answer_stays(store: Store) -> None:
     plans = [add(store, f"dt={n}").plan_id for n in range(3)]
-    begin = store.begin_bulk
+    begin = store.begin_bulk_action
     first = begin("cancel", {"state": "requested"}, plans[:2], actor="ada", reason="no", idempotency_key="k")
     again = begin("cancel", {"state": "requested"}, plans, actor="ada", reason="no", idempotency_key="k")
     assert (again.action_id, again.plan_ids, again.answer) == (first.action_id, tuple(plans[:2]), None)
-    assert store.end_bulk(first.action_id, "ada", {"n": 1}).answer == {"n": 1}
-    assert store.end_bulk(first.action_id, "ada", {"n": 2}).answer == {"n": 1}
+    assert store.finish_bulk_action(first.action_id, "ada", {"n": 1}).answer == {"n": 1}
+    assert store.finish_bulk_action(first.action_id, "ada", {"n": 2}).answer == {"n": 1}
     for action, terms in (("retry", {"state": "requested"}), ("cancel", {})):
         with pytest.raises(IdempotencyMismatch, match=first.action_id):
             begin(action, terms, plans, actor="ada", reason="no", idempotency_key="k")

@@ -12,16 +12,16 @@ import pytest
 from store_plans import TRIPS, make_plan, sql
 from support import needs_server
 
-from lake.identity import Process, executor_name, is_gone
+from lake.identity import Process, executor_name, has_executor_ended
 from lake.plan import Plan
 from service.store import ConstraintViolated, Store
-from service.store.claims import ADOPTED_SILENCE
+from service.store.claims import ADOPTED_GRACE
 
 pytestmark = pytest.mark.paired("database_url")
 
 
 def adopted(store: Store, *partitions: str, instant: str = "7") -> Plan:
-    plan = replace(make_plan(*partitions), adopted=instant)
+    plan = replace(make_plan(*partitions), adopted_instant=instant)
     store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
     return plan
 
@@ -32,8 +32,8 @@ def test_an_adopted_plan_is_stored_with_its_instant(store: Store) -> None:
     assert claim is not None
     assert claim.plan == plan
     assert store.plan(plan.plan_id).adopted == "7"
-    assert store.events(plan.plan_id)[0].reason == "adopted instant 7"
-    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+    assert store.plan_events(plan.plan_id)[0].reason == "adopted instant 7"
+    assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
 
 
 def test_an_instant_has_one_live_plan_and_is_known_after_that_plan_ended(store: Store) -> None:
@@ -41,10 +41,10 @@ def test_an_instant_has_one_live_plan_and_is_known_after_that_plan_ended(store: 
     with pytest.raises(ConstraintViolated):
         adopted(store, "dt=2")
     store.request_cancel(plan.plan_id, "operator")
-    assert store.adoptions(TRIPS.name, ["7", "8"]) == {"7": plan.plan_id}
-    assert store.adoptions("other", ["7"]) == {}
+    assert store.adopted_plans(TRIPS.name, ["7", "8"]) == {"7": plan.plan_id}
+    assert store.adopted_plans("other", ["7"]) == {}
     again = adopted(store, "dt=2")
-    assert store.adoptions(TRIPS.name, ["7"]) == {"7": again.plan_id}
+    assert store.adopted_plans(TRIPS.name, ["7"]) == {"7": again.plan_id}
 
 
 def silent(store: Store, url: str, executor: str, ago: timedelta) -> None:
@@ -57,12 +57,12 @@ def test_an_adopted_plan_stays_with_an_executor_that_may_only_be_asleep(store: S
     adopted(store, "dt=1")
     asleep = executor_name()  # this very process: alive
     silent(store, database_url, asleep, timedelta(minutes=1))
-    assert store.expired("rescuer") is None
+    assert store.take_over_expired("rescuer") is None
     sql(
         database_url,
-        f"UPDATE plan SET lease_until_ms = lease_until_ms - {ADOPTED_SILENCE / timedelta(milliseconds=1):.0f}",
+        f"UPDATE plan SET lease_until_ms = lease_until_ms - {ADOPTED_GRACE / timedelta(milliseconds=1):.0f}",
     )
-    claim = store.expired("rescuer")
+    claim = store.take_over_expired("rescuer")
     assert claim is not None
     assert claim.epoch == 2
 
@@ -71,8 +71,8 @@ def test_an_adopted_plan_stays_with_an_executor_that_may_only_be_asleep(store: S
 def test_nothing_is_known_of_an_executor_on_another_host(store: Store, database_url: str, executor: str) -> None:
     adopted(store, "dt=1")
     silent(store, database_url, executor, timedelta(minutes=1))
-    assert store.expired("rescuer") is None
-    assert store.expired(executor) is not None, "an executor takes its own plan back"
+    assert store.take_over_expired("rescuer") is None
+    assert store.take_over_expired(executor) is not None, "an executor takes its own plan back"
 
 
 def test_an_adopted_plan_of_a_process_that_is_gone_is_taken_over_at_once(store: Store, database_url: str) -> None:
@@ -80,7 +80,7 @@ def test_an_adopted_plan_of_a_process_that_is_gone_is_taken_over_at_once(store: 
     ended = subprocess.Popen(["true"])
     ended.wait()
     silent(store, database_url, another(executor_name(), ended.pid), timedelta(0))
-    assert store.expired("rescuer") is not None
+    assert store.take_over_expired("rescuer") is not None
 
 
 def test_a_sleeper_with_an_adopted_plan_does_not_hide_other_silent_executors(store: Store, database_url: str) -> None:
@@ -91,7 +91,7 @@ def test_a_sleeper_with_an_adopted_plan_does_not_hide_other_silent_executors(sto
     other = Store(database_url, replace(store._settings, max_inflight_per_table=2))
     assert other.claim("dead") is not None
     sql(database_url, f"UPDATE plan SET lease_until_ms = lease_until_ms - 61000 WHERE id = '{own.plan_id}'")
-    claim = other.expired("rescuer")
+    claim = other.take_over_expired("rescuer")
     assert claim is not None
     assert claim.plan.plan_id == own.plan_id
     other.close()
@@ -105,20 +105,20 @@ def another(name: str, pid: int, started: int | None = None) -> str:
 
 def test_a_process_is_gone_when_it_ended_or_its_number_was_given_to_a_younger_one() -> None:
     name = executor_name()
-    assert not is_gone(name)
-    assert is_gone(another(name, os.getpid())), "this process did not start with the machine"
+    assert not has_executor_ended(name)
+    assert has_executor_ended(another(name, os.getpid())), "this process did not start with the machine"
     unwaited = subprocess.Popen(["sleep", "60"])
     process = Process.of(unwaited.pid)
     assert process is not None
     other = another(name, unwaited.pid, process.started)
-    assert not is_gone(other)
+    assert not has_executor_ended(other)
     unwaited.kill()
     os.waitid(os.P_PID, unwaited.pid, os.WEXITED | os.WNOWAIT)
-    assert is_gone(other), "it ended and was only not waited for"
+    assert has_executor_ended(other), "it ended and was only not waited for"
     unwaited.wait()
-    assert is_gone(other)
-    assert not is_gone("nonsense")
-    assert not is_gone(f"{socket.gethostname()}/{unwaited.pid}/19bb0000000"), "a name of an earlier release"
+    assert has_executor_ended(other)
+    assert not has_executor_ended("nonsense")
+    assert not has_executor_ended(f"{socket.gethostname()}/{unwaited.pid}/19bb0000000"), "a name of an earlier release"
 
 
 def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_taken_for_gone() -> None:
@@ -133,10 +133,10 @@ def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_ta
             needs_server("the kernel allows no process namespaces here")
         host, pid, *_ = name.split("/")
         assert (host, pid) == (socket.gethostname(), "1")
-        assert not is_gone(name)
+        assert not has_executor_ended(name)
         # And from inside: this process has an id that nobody has there.
         ask = f"import lake.identity as i; print(i.is_gone({executor_name()!r}))"
         inside = subprocess.run([*command[:-1], ask], capture_output=True, text=True, check=True)
         assert inside.stdout.strip() == "False"
-        assert is_gone(executor_name().replace(f"/{os.getpid()}/", "/1/")), "what its name would mean here"
+        assert has_executor_ended(executor_name().replace(f"/{os.getpid()}/", "/1/")), "what its name would mean here"
         container.stdin.close()

@@ -11,11 +11,11 @@ from sqlalchemy import Connection
 from store_plans import MIB, TRIPS, backoff_passes, claimed, commit_of, figures_of, make_plan, sql
 
 from lake.model import TableRef
-from lake.plan import Claim, Plan, Progress, Step
-from planner.budgets import UNLIMITED, Amount, Budget, TableLimits, Waiting
-from planner.windows import Hours
-from service.documents import work_document, work_words
-from service.store import Reach, Store, StoreSettings
+from lake.plan import Claim, Plan, RewriteProgress, Step
+from planner.budgets import UNLIMITED, Budget, QueuedPlan, TableLimits, WorkAmount
+from planner.windows import RunSchedule
+from service.documents import describe_held_work, work_budget_document
+from service.store import Store, StoreSettings, TableScope
 from service.store import claims as claims_module
 
 pytestmark = pytest.mark.paired("database_url")
@@ -24,7 +24,7 @@ OTHER = replace(TRIPS, name="demo.other")
 PLAN_BYTES = 16 * MIB
 #: closed at any time: it opens in a second's time at the earliest, and for one minute a week
 NOW = datetime.now(UTC)
-ELSEWHEN = Hours.parse([f"{(NOW + timedelta(days=3)):%a} 12:00-12:01".lower()], "UTC")
+ELSEWHEN = RunSchedule.parse([f"{(NOW + timedelta(days=3)):%a} 12:00-12:01".lower()], "UTC")
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class FixedLimits:
 
     budget: Budget = field(default_factory=Budget)
     tables: Mapping[str, TableLimits] = field(default_factory=dict)
-    any: bool = True
+    is_limited: bool = True
 
-    def of(self, table: str) -> TableLimits:
+    def for_table(self, table: str) -> TableLimits:
         return self.tables.get(table, TableLimits())
 
 
 def bytes_an_hour(count: int) -> Budget:
-    return Budget.of(count, 0, 0, 0)
+    return Budget.from_settings(count, 0, 0, 0)
 
 
 Opened = Callable[..., Store]
@@ -64,7 +64,12 @@ def opened(database_url: str) -> Iterator[Opened]:
 def request(store: Store, partition: str, table: TableRef = TRIPS, *, worth: int = 0, cpu_seconds: float = 10) -> Plan:
     plan = make_plan(partition, table=table)
     store.add_plan(
-        plan, request_id=None, actor="test", estimate={}, cpu_seconds=cpu_seconds, head_start=timedelta(hours=worth)
+        plan,
+        request_id=None,
+        actor="test",
+        estimate={},
+        cpu_seconds=cpu_seconds,
+        priority_offset=timedelta(hours=worth),
     )
     return plan
 
@@ -85,16 +90,16 @@ def test_a_plan_starts_only_while_the_budget_of_the_hour_has_room(opened: Opened
         complete(store, claimed(store))
     assert store.claim("executor") is None
     work = store.work_budget()
-    assert (work.used.hour.bytes, work.used.day.cpu_ms) == (2 * PLAN_BYTES, 20_000)
-    assert [(held.kind, held.own) for held in work.held] == [("budget", False)] * 2
+    assert (work.usage.hour.bytes, work.usage.day.cpu_ms) == (2 * PLAN_BYTES, 20_000)
+    assert [(held.kind, held.is_table_budget) for held in work.blocked_plans] == [("budget", False)] * 2
     an_hour_passes(database_url)
     complete(store, claimed(store))
-    assert store.work_budget().used.hour.bytes == PLAN_BYTES
-    assert store.work_budget().used.day.bytes == 3 * PLAN_BYTES
+    assert store.work_budget().usage.hour.bytes == PLAN_BYTES
+    assert store.work_budget().usage.day.bytes == 3 * PLAN_BYTES
 
 
 def test_a_budget_of_cpu_counts_what_plans_are_predicted_to_take(opened: Opened) -> None:
-    store = opened(budget=Budget.of(0, 0, 0, 25 / 3600))
+    store = opened(budget=Budget.from_settings(0, 0, 0, 25 / 3600))
     for number in range(3):
         request(store, f"dt={number}")
     complete(store, claimed(store))
@@ -103,20 +108,20 @@ def test_a_budget_of_cpu_counts_what_plans_are_predicted_to_take(opened: Opened)
 
 
 def test_what_a_plan_took_beyond_its_prediction_delays_the_next_one(opened: Opened) -> None:
-    store = opened(budget=Budget.of(0, 0, 30 / 3600, 0))
+    store = opened(budget=Budget.from_settings(0, 0, 30 / 3600, 0))
     request(store, "dt=1")
     request(store, "dt=2")
     complete(store, claimed(store), seconds=21)
-    assert store.work_budget().used.hour.cpu_ms == 21_000, "the larger of predicted and used"
+    assert store.work_budget().usage.hour.cpu_ms == 21_000, "the larger of predicted and used"
     assert store.claim("executor") is None
 
 
 def test_a_plan_that_took_less_gives_nothing_back(opened: Opened) -> None:
-    store = opened(budget=Budget.of(0, 0, 15 / 3600, 0))
+    store = opened(budget=Budget.from_settings(0, 0, 15 / 3600, 0))
     request(store, "dt=1")
     request(store, "dt=2")
     complete(store, claimed(store), seconds=1)
-    assert store.work_budget().used.hour.cpu_ms == 10_000
+    assert store.work_budget().usage.hour.cpu_ms == 10_000
     assert store.claim("executor") is None
 
 
@@ -124,56 +129,56 @@ def test_each_attempt_is_charged_and_what_an_attempt_that_failed_has_written(ope
     store = opened(budget=bytes_an_hour(4 * PLAN_BYTES))
     request(store, "dt=1")
     claim = claimed(store)
-    store.heartbeat(claim, Progress(bytes_done=3 * PLAN_BYTES, bytes_total=PLAN_BYTES))
+    store.heartbeat(claim, RewriteProgress(bytes_done=3 * PLAN_BYTES, bytes_total=PLAN_BYTES))
     store.requeue(claim, "no answer")
-    assert store.work_budget().used.hour.bytes == 3 * PLAN_BYTES
+    assert store.work_budget().usage.hour.bytes == 3 * PLAN_BYTES
     backoff_passes(database_url)
     store.fail(claimed(store), "no")
-    assert store.work_budget().used.hour.bytes == 4 * PLAN_BYTES
+    assert store.work_budget().usage.hour.bytes == 4 * PLAN_BYTES
 
 
 def seconds_of_cpu(store: Store) -> float:
-    return store.work_budget().used.hour.cpu_ms / 1000
+    return store.work_budget().usage.hour.cpu_ms / 1000
 
 
 def test_an_attempt_that_failed_is_charged_the_cpu_that_its_rewrite_has_used(opened: Opened, database_url: str) -> None:
-    store = opened(budget=Budget.of(0, 0, 1, 0), cores_per_plan=2.0)
+    store = opened(budget=Budget.from_settings(0, 0, 1, 0), cores_per_plan=2.0)
     request(store, "dt=1")
     claim = claimed(store)
-    store.step(claim, Step.PREPARE, milliseconds=1_000)
-    store.heartbeat(claim, Progress(bytes_done=1, bytes_total=2, cpu_seconds=98.0))
+    store.record_step(claim, Step.PREPARE, milliseconds=1_000)
+    store.heartbeat(claim, RewriteProgress(bytes_done=1, bytes_total=2, cpu_seconds=98.0))
     store.requeue(claim, "no answer")
     assert seconds_of_cpu(store) == 100, "what was counted by the last heartbeat, and a second of two cores"
     backoff_passes(database_url)
     claim = claimed(store)
-    store.step(claim, Step.REWRITE, milliseconds=60_000, ended=False)
+    store.record_step(claim, Step.REWRITE, milliseconds=60_000, succeeded=False)
     store.fail(claim, "no")
     assert seconds_of_cpu(store) == 100 + 120, "nobody counted it: a minute of two cores"
 
 
 def test_an_attempt_whose_executor_died_is_charged_until_its_last_heartbeat(opened: Opened, database_url: str) -> None:
-    store = opened(budget=Budget.of(0, 0, 1, 0), cores_per_plan=2.0)
+    store = opened(budget=Budget.from_settings(0, 0, 1, 0), cores_per_plan=2.0)
     request(store, "dt=1")
     claim = claimed(store)
-    store.step(claim, Step.START, milliseconds=30_000)
-    store.step(claim, Step.PREPARE, milliseconds=1_000)
+    store.record_step(claim, Step.START, milliseconds=30_000)
+    store.record_step(claim, Step.PREPARE, milliseconds=1_000)
     sql(database_url, "UPDATE plan SET step_at_ms = heartbeat_at_ms - 60000, lease_until_ms = 0")
-    rescuer = store.expired("rescuer")
+    rescuer = store.take_over_expired("rescuer")
     assert rescuer is not None
     assert rescuer.milliseconds[Step.REWRITE] == 60_000
-    store.step(rescuer, Step.ASK, milliseconds=500)
+    store.record_step(rescuer, Step.FIND_COMMIT, milliseconds=500)
     sql(database_url, "UPDATE plan SET lease_until_ms = 0")  # taken over once more: what is counted is counted
-    again = store.expired("rescuer")
+    again = store.take_over_expired("rescuer")
     assert again is not None
     store.requeue(again, "its executor stopped renewing its lease")
     assert seconds_of_cpu(store) == pytest.approx(123, abs=0.1), "61.5 s of two cores, without the start of Spark"
 
 
 def test_a_rewrite_that_failed_is_charged_its_time_where_that_is_more_than_was_counted(opened: Opened) -> None:
-    store = opened(budget=Budget.of(0, 0, 1, 0))
+    store = opened(budget=Budget.from_settings(0, 0, 1, 0))
     request(store, "dt=1")
     claim = claimed(store)
-    store.step(claim, Step.REWRITE, milliseconds=60_000, cpu_milliseconds=20_000, ended=False)
+    store.record_step(claim, Step.REWRITE, milliseconds=60_000, cpu_milliseconds=20_000, succeeded=False)
     store.fail(claim, "no")
     assert seconds_of_cpu(store) == 60, "groups that it was at are not counted yet"
 
@@ -182,7 +187,7 @@ def test_a_plan_that_does_not_fit_is_not_passed_by_a_smaller_one(opened: Opened,
     store = opened(budget=bytes_an_hour(3 * PLAN_BYTES))
     complete(store, _claimed_after(store, request(store, "dt=0")))
     large = make_plan("dt=1", "dt=2", "dt=3")
-    store.add_plan(large, request_id=None, actor="test", estimate={}, head_start=timedelta(hours=1))
+    store.add_plan(large, request_id=None, actor="test", estimate={}, priority_offset=timedelta(hours=1))
     small = request(store, "dt=1", OTHER)
     assert store.claim("executor") is None
     an_hour_passes(database_url)
@@ -202,9 +207,11 @@ def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> Non
     request(store, "dt=2", worth=5)
     other = request(store, "dt=1", OTHER)
     complete(store, _claimed_after(store, other))
-    assert [(held.table, held.kind, held.own) for held in store.work_budget().held] == [(TRIPS.name, "budget", True)]
-    assert store.room(OTHER.name) == UNLIMITED
-    assert store.room(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
+    assert [(held.table, held.kind, held.is_table_budget) for held in store.work_budget().blocked_plans] == [
+        (TRIPS.name, "budget", True)
+    ]
+    assert store.remaining_table_budget(OTHER.name) == UNLIMITED
+    assert store.remaining_table_budget(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
 
 
 def test_a_table_at_its_own_budget_keeps_its_place_and_whoever_waits_behind_it_says_so(opened: Opened) -> None:
@@ -213,33 +220,33 @@ def test_a_table_at_its_own_budget_keeps_its_place_and_whoever_waits_behind_it_s
     complete(store, _claimed_after(store, request(store, "dt=1")))
     first, other = request(store, "dt=2", worth=5), request(store, "dt=1", OTHER)
     assert store.claim("executor") is None
-    waits, behind = work_document(store.work_budget())["held"]
+    waits, behind = work_budget_document(store.work_budget())["held"]
     assert (waits["plan_id"], waits["behind"]) == (first.plan_id, None)
     assert waits["why"].startswith(f"waits for the budget of {TRIPS.name} (")
     assert (behind["plan_id"], behind["kind"], behind["behind"]) == (other.plan_id, "budget", first.plan_id)
-    line = work_words(work_document(store.work_budget()))[0]
+    line = describe_held_work(work_budget_document(store.work_budget()))[0]
     assert line.startswith(
         f"1 plan held back; plan {other.plan_id} waits for the budget of all tables ([work]) behind "
     )
     assert f"behind plan {first.plan_id}, which waits for that of {TRIPS.name} (" in line
-    theirs = store.within(Reach((OTHER.name,))).work_budget()
-    assert [(held.table, held.behind) for held in theirs.held] == [(OTHER.name, None)]
+    theirs = store.limited_to(TableScope((OTHER.name,))).work_budget()
+    assert [(held.table, held.blocker) for held in theirs.blocked_plans] == [(OTHER.name, None)]
 
 
 def test_the_second_plan_of_a_table_waits_for_its_budget_as_the_first_one_does(opened: Opened) -> None:
     store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))})
     for number in range(2):
         request(store, f"dt={number}")
-    assert [(held.kind, held.own) for held in store.work_budget().held] == [("budget", True)]
+    assert [(held.kind, held.is_table_budget) for held in store.work_budget().blocked_plans] == [("budget", True)]
 
 
 def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(opened: Opened) -> None:
-    store = opened(budget=bytes_an_hour(PLAN_BYTES), tables={TRIPS.name: TableLimits(hours=ELSEWHEN)})
+    store = opened(budget=bytes_an_hour(PLAN_BYTES), tables={TRIPS.name: TableLimits(schedule=ELSEWHEN)})
     waits = request(store, "dt=1", worth=9)
     request(store, "dt=1", OTHER)
     assert claimed(store).plan.table.name == OTHER.name
     assert store.claim("executor") is None
-    (held,) = store.work_budget().held
+    (held,) = store.work_budget().blocked_plans
     assert (held.plan_id, held.kind) == (waits.plan_id, "window")
     assert held.until is not None
     assert timedelta(days=1) < held.until - datetime.now(UTC) < timedelta(days=4)
@@ -248,11 +255,11 @@ def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(o
 def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_is_in_nobodys_way(opened: Opened) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     large = make_plan("dt=1", "dt=2")
-    store.add_plan(large, request_id=None, actor="test", estimate={}, head_start=timedelta(hours=9))
+    store.add_plan(large, request_id=None, actor="test", estimate={}, priority_offset=timedelta(hours=9))
     request(store, "dt=1", OTHER)
     assert claimed(store).plan.table.name == OTHER.name
-    document = work_document(store.work_budget())
-    (line,) = work_words(document)
+    document = work_budget_document(store.work_budget())
+    (line,) = describe_held_work(document)
     assert line == (
         f"1 plan held back; plan {large.plan_id} never starts, being larger than the whole budget of all tables "
         "([work]): raise the budget or cancel the plan."
@@ -266,22 +273,22 @@ def test_what_can_never_start_and_what_makes_way_take_no_room_of_what_may_be_pla
     large, waits, stale = make_plan("dt=1", "dt=2", "dt=3"), make_plan("dt=4"), make_plan("dt=5")
     for plan in (large, waits, stale):
         store.add_plan(plan, request_id=None, actor="test", estimate={}, proposed=plan is stale)
-    assert [held.plan_id for held in store.work_budget().held if held.kind == "never"] == [large.plan_id]
-    assert store.room(TRIPS.name).bytes == 0
-    assert store.room(TRIPS.name, without={stale.plan_id}).bytes == PLAN_BYTES
+    assert [held.plan_id for held in store.work_budget().blocked_plans if held.kind == "never"] == [large.plan_id]
+    assert store.remaining_table_budget(TRIPS.name).bytes == 0
+    assert store.remaining_table_budget(TRIPS.name, excluded={stale.plan_id}).bytes == PLAN_BYTES
 
 
 def test_a_worker_that_drains_knows_when_held_plans_may_start(opened: Opened, database_url: str) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     request(store, "dt=1")
-    assert store.due_in() == timedelta()
+    assert store.time_until_due() == timedelta()
     complete(store, claimed(store))
     request(store, "dt=2")
-    due = store.due_in()
+    due = store.time_until_due()
     assert due is not None
     assert timedelta(minutes=59) < due <= timedelta(hours=1)
     an_hour_passes(database_url)
-    assert store.due_in() == timedelta()
+    assert store.time_until_due() == timedelta()
 
 
 def test_whoever_sees_some_tables_learns_of_no_other_and_of_no_sum(opened: Opened) -> None:
@@ -289,9 +296,9 @@ def test_whoever_sees_some_tables_learns_of_no_other_and_of_no_sum(opened: Opene
     complete(store, _claimed_after(store, request(store, "dt=1")))
     request(store, "dt=2")
     request(store, "dt=2", OTHER)
-    work = store.within(Reach(("demo.other",))).work_budget()
-    assert [held.table for held in work.held] == [OTHER.name]
-    assert (work.budget, work.used.hour) == (Budget(), Amount())
+    work = store.limited_to(TableScope(("demo.other",))).work_budget()
+    assert [held.table for held in work.blocked_plans] == [OTHER.name]
+    assert (work.budget, work.usage.hour) == (Budget(), WorkAmount())
 
 
 def test_executors_that_claim_at_once_stay_within_the_budget_together(opened: Opened) -> None:
@@ -314,22 +321,27 @@ def test_executors_that_claim_at_once_stay_within_the_budget_together(opened: Op
         thread.join()
     assert len(claims) == 3
     assert len({claim.plan.plan_id for claim in claims}) == 3
-    assert stores[0].work_budget().used.hour.bytes == 3 * PLAN_BYTES
+    assert stores[0].work_budget().usage.hour.bytes == 3 * PLAN_BYTES
 
 
 @pytest.mark.slow
 def test_a_claim_waits_until_the_one_before_it_is_charged(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = (opened(budget=bytes_an_hour(PLAN_BYTES)) for _ in range(2))
     request(first, "dt=1")
-    charging, go_on, claims, charge = threading.Event(), threading.Event(), list[Claim | None](), claims_module.charge
+    charging, go_on, claims, charge = (
+        threading.Event(),
+        threading.Event(),
+        list[Claim | None](),
+        claims_module.charge_prediction,
+    )
 
-    def slowly(connection: Connection, plan: Waiting) -> None:
+    def slowly(connection: Connection, plan: QueuedPlan) -> None:
         if not charging.is_set():
             charging.set()
             go_on.wait(20)
         charge(connection, plan)
 
-    monkeypatch.setattr(claims_module, "charge", slowly)
+    monkeypatch.setattr(claims_module, "charge_prediction", slowly)
     one = threading.Thread(target=lambda: claims.append(first.claim("one")))
     one.start()
     assert charging.wait(20)

@@ -10,7 +10,7 @@ from store_plans import add, claimed, commit_of, figures_of, sql
 
 from lake.model import CatalogRef, Concurrency, TableRef
 from lake.plan import LIVE_STATES
-from service.store import Known, ScanRecord, Store
+from service.store import RowCache, ScanRecord, Store
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -24,11 +24,11 @@ class Life:
     def __init__(self, store: Store, url: str, seed: int) -> None:
         self.store, self.url, self.chance = store, url, random.Random(seed)
         for name in NAMES[:3]:
-            store.register(TableRef(name=name, format="hudi", location="/lake"), "compact")
+            store.register_table(TableRef(name=name, format="hudi", location="/lake"), "compact")
 
     def step(self) -> None:
         """One of them does one thing."""
-        known = sorted(table.name for table in self.store.tables())
+        known = sorted(table.name for table in self.store.table_states())
         getattr(self, self.chance.choice(("register", "scan", "scan", "plan", "work", "delete", "pause", "prune")))(
             self.chance.choice(known)
         )
@@ -42,7 +42,7 @@ class Life:
             concurrency=self.chance.choice(list(Concurrency)),
             write_options={"a": str(self.chance.randint(0, 1))},
         )
-        self.store.register(table, self.chance.choice(("compact", "observe", "off")))
+        self.store.register_table(table, self.chance.choice(("compact", "observe", "off")))
 
     def scan(self, name: str) -> None:
         scan = ScanRecord(
@@ -68,7 +68,7 @@ class Life:
             self.store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
 
     def delete(self, name: str) -> None:
-        due = self.store.superseded(self.store.table_state(name).ref)
+        due = self.store.awaiting_deletion(self.store.table_state(name).ref)
         self.store.mark_deleted([version.row_id for version in due[: self.chance.randint(0, 3)]])
 
     def pause(self, name: str) -> None:
@@ -85,19 +85,19 @@ class Life:
 
 @pytest.mark.slow
 def test_what_is_taken_over_from_readings_before_is_as_if_it_were_read(store: Store, database_url: str) -> None:
-    life, known = Life(store, database_url, seed=5), Known()
+    life, known = Life(store, database_url, seed=5), RowCache()
     met = set()
     for _ in range(60):
         life.step()
         figures, anew = store.figures(known), store.figures()
         assert replace(figures, taken_at=NOON) == replace(anew, taken_at=NOON)
-        assert list(figures.tables) == sorted(store.tables(), key=lambda table: table.name)
-        scans = store.pointed_scans(known)
-        assert scans == store.pointed_scans()
-        assert scans.last == store.last_scans()
-        assert scans.good == store.last_scans(ok=True)
-        assert scans.first == {name: first for name in scans.last if (first := store.first_scan(name))}
-        met |= {"a failed scan"} if scans.last != scans.good else set()
+        assert list(figures.tables) == sorted(store.table_states(), key=lambda table: table.name)
+        scans = store.reference_scans(known)
+        assert scans == store.reference_scans()
+        assert scans.latest == store.last_scans()
+        assert scans.latest_ok == store.last_scans(ok=True)
+        assert scans.first_ok == {name: first for name in scans.latest if (first := store.first_scan(name))}
+        met |= {"a failed scan"} if scans.latest != scans.latest_ok else set()
         met |= {"plans"} if figures.plans else set()
         met |= {"superseded files"} if figures.superseded else set()
     assert met == {"a failed scan", "plans", "superseded files"}
@@ -105,30 +105,30 @@ def test_what_is_taken_over_from_readings_before_is_as_if_it_were_read(store: St
 
 def test_what_stays_as_it_is_is_not_made_again(store: Store) -> None:
     for name in NAMES:
-        store.register(TableRef(name=name, format="hudi", location="/lake"), "compact")
+        store.register_table(TableRef(name=name, format="hudi", location="/lake"), "compact")
         store.record_scan(ScanRecord(table=name, taken_at=NOON, histogram=(1,)))
     add(store, table=TableRef(name=NAMES[0], format="hudi", location="/lake"))
-    known = Known()
-    figures, scans = store.figures(known), store.pointed_scans(known)
-    assert scans.last[NAMES[0]] is scans.good[NAMES[0]] is scans.first[NAMES[0]]
+    known = RowCache()
+    figures, scans = store.figures(known), store.reference_scans(known)
+    assert scans.latest[NAMES[0]] is scans.latest_ok[NAMES[0]] is scans.first_ok[NAMES[0]]
     store.pause(NAMES[1], "ada")
     store.record_scan(ScanRecord(table=NAMES[2], taken_at=NOON, histogram=(2,)))
-    after, later = store.figures(known), store.pointed_scans(known)
+    after, later = store.figures(known), store.reference_scans(known)
     assert after.plans[0] is figures.plans[0]
     before = {table.name: table for table in figures.tables}
     assert {table.name for table in after.tables if table is not before[table.name]} == {NAMES[1]}
-    assert {name for name in NAMES if later.last[name] is not scans.last[name]} == {NAMES[2]}
-    assert later.first[NAMES[2]] is scans.first[NAMES[2]]
+    assert {name for name in NAMES if later.latest[name] is not scans.latest[name]} == {NAMES[2]}
+    assert later.first_ok[NAMES[2]] is scans.first_ok[NAMES[2]]
 
 
 def test_a_plan_goes_by_the_format_that_its_table_has_today(store: Store) -> None:
     table = TableRef(name="db.t", format="hudi", location="/lake")
-    store.register(table, "compact")
+    store.register_table(table, "compact")
     add(store, table=table)
     claim = claimed(store)
     store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
-    known = Known()
+    known = RowCache()
     assert {figures.format for figures in store.figures(known).plans} == {"hudi"}
-    store.register(replace(table, format="hive"), "compact")
+    store.register_table(replace(table, format="hive"), "compact")
     figures = store.figures(known)
     assert {entry.format for entry in (*figures.plans, *figures.superseded)} == {"hive"}

@@ -7,8 +7,8 @@ import pytest
 import time_machine
 from store_plans import TRIPS, add, backoff_passes, claimed, commit_of, figures_of, lease_runs_out, now_ms, sql
 
-from lake.plan import Keeper, KeeperKind, PlanState, Progress, Staged
-from service.store import PartitionsTaken, Store
+from lake.plan import LockOwner, LockOwnerKind, PlanState, RewriteProgress, StagedWork
+from service.store import PartitionsLocked, Store
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -17,10 +17,10 @@ def test_leases_compare_with_the_databases_clock_and_never_the_hosts(store: Stor
     plan = add(store, "dt=1")
     claimed(store)
     with time_machine.travel(timedelta(days=400), tick=True):
-        assert store.expired("executor-2") is None, "the host's clock ran away, the lease did not"
+        assert store.take_over_expired("executor-2") is None, "the host's clock ran away, the lease did not"
     with time_machine.travel(timedelta(days=-400), tick=True):
         lease_runs_out(database_url, plan.plan_id)
-        assert store.expired("executor-2") is not None, "the host's clock is behind, the lease ran out"
+        assert store.take_over_expired("executor-2") is not None, "the host's clock is behind, the lease ran out"
 
 
 def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: str) -> None:
@@ -28,15 +28,15 @@ def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: s
         """Whether the next plan is due at the highest of ``column``, whatever time passes between two statements."""
         ((moment,),) = sql(database_url, f"SELECT max({column}) FROM plan")
         before = now_ms(database_url)
-        due = store.due_in()
+        due = store.time_until_due()
         assert due
         return before <= moment - round(due / timedelta(milliseconds=1)) <= now_ms(database_url)
 
-    assert store.due_in() is None
+    assert store.time_until_due() is None
     plan = add(store, "dt=1")
-    assert store.due_in() == timedelta()
+    assert store.time_until_due() == timedelta()
     store.pause(None, "ada")
-    assert store.due_in() is None
+    assert store.time_until_due() is None
     store.resume(None, "ada")
     claim = claimed(store)
     add(store, "dt=2")
@@ -44,27 +44,27 @@ def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: s
     assert round(claimed_for[0] / 1000) == 60
     assert due_at("lease_until_ms"), "the table is at its limit until the lease runs out"
     lease_runs_out(database_url, plan.plan_id)
-    assert store.due_in() == timedelta()
+    assert store.time_until_due() == timedelta()
     store.heartbeat(claim)
     store.pause(TRIPS.name, "ada")
-    assert store.due_in() is None
+    assert store.time_until_due() is None
     store.resume(TRIPS.name, "ada")
     store.requeue(claim, "later")
-    assert store.due_in() == timedelta(), "the other plan of the table is free to go"
+    assert store.time_until_due() == timedelta(), "the other plan of the table is free to go"
     store.complete(claim := claimed(store), commit_of(claim.plan), figures_of(claim.plan), {})
     assert due_at("not_before_ms"), "the backoff of the first"
     backoff_passes(database_url)
-    assert store.due_in() == timedelta()
+    assert store.time_until_due() == timedelta()
     store.complete(claim := claimed(store), commit_of(claim.plan), figures_of(claim.plan), {})
-    assert store.due_in() is None
+    assert store.time_until_due() is None
 
 
 def test_a_heartbeat_keeps_the_lease_and_stores_the_progress(store: Store, database_url: str) -> None:
     plan = add(store, "dt=1")
     claim = claimed(store)
     lease_runs_out(database_url, plan.plan_id)
-    assert store.heartbeat(claim, Progress(bytes_done=5, bytes_total=10, rows_done=3)) is False
-    assert store.expired("executor-2") is None
+    assert store.heartbeat(claim, RewriteProgress(bytes_done=5, bytes_total=10, rows_done=3)) is False
+    assert store.take_over_expired("executor-2") is None
     view = store.plan(plan.plan_id)
     assert (view.progress_bytes_done, view.progress_bytes_total, view.progress_rows_done) == (5, 10, 3)
 
@@ -73,7 +73,7 @@ def test_the_spark_ui_of_the_attempt_is_known_while_it_runs(store: Store) -> Non
     plan = add(store, "dt=1")
     claim = claimed(store)
     assert store.plan(plan.plan_id).spark_ui is None
-    store.heartbeat(claim, Progress(bytes_done=0, bytes_total=10, spark_ui="http://driver:4040"))
+    store.heartbeat(claim, RewriteProgress(bytes_done=0, bytes_total=10, spark_ui="http://driver:4040"))
     assert store.plan(plan.plan_id).spark_ui == "http://driver:4040"
     store.requeue(claim, "the disk is full")
     assert store.plan(plan.plan_id).spark_ui is None
@@ -82,20 +82,20 @@ def test_the_spark_ui_of_the_attempt_is_known_while_it_runs(store: Store) -> Non
 def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(store: Store, database_url: str) -> None:
     plan = add(store, "dt=1")
     first = claimed(store)
-    assert store.expired("executor-2") is None, "only after the lease ran out"
-    store.stage(first, Staged(token="i1", paths=("dt=1/_i1/",)))
+    assert store.take_over_expired("executor-2") is None, "only after the lease ran out"
+    store.record_staged(first, StagedWork(token="i1", paths=("dt=1/_i1/",)))
     lease_runs_out(database_url, plan.plan_id)
-    second = store.expired("executor-2")
+    second = store.take_over_expired("executor-2")
     assert second is not None
     assert (second.plan, second.epoch, second.executor) == (plan, 2, "executor-2")
-    assert second.staged == (Staged(token="i1", paths=("dt=1/_i1/",)),)
+    assert second.staged == (StagedWork(token="i1", paths=("dt=1/_i1/",)),)
     assert store.plan_state(plan.plan_id) is PlanState.INFLIGHT
-    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
-    assert store.expired("executor-3") is None
-    store.stage(second, Staged(token="i2"))
+    assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+    assert store.take_over_expired("executor-3") is None
+    store.record_staged(second, StagedWork(token="i2"))
     store.complete(second, commit_of(plan, "i2"), figures_of(plan), {})
     assert store.plan(plan.plan_id).instants == ("i1", "i2")
-    assert [(e.from_state, e.to_state, e.epoch, e.actor) for e in store.events(plan.plan_id)] == [
+    assert [(e.from_state, e.to_state, e.epoch, e.actor) for e in store.plan_events(plan.plan_id)] == [
         (None, PlanState.REQUESTED, 0, "scheduler"),
         (PlanState.REQUESTED, PlanState.INFLIGHT, 1, "executor-1"),
         (PlanState.INFLIGHT, PlanState.INFLIGHT, 2, "executor-2"),
@@ -103,32 +103,34 @@ def test_a_take_over_keeps_the_plan_inflight_with_its_instants_and_a_new_epoch(s
     ]
 
 
-CLEANER = Keeper(kind=KeeperKind.CLEANER, name="one round")
+CLEANER = LockOwner(kind=LockOwnerKind.CLEANER, name="one round")
 
 
 def test_p10_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_the_partition(store: Store) -> None:
     plan = add(store, "dt=1")
-    assert store.keep(TRIPS, ["dt=1", "dt=2", "dt=3"], CLEANER) == {"dt=2", "dt=3"}
-    assert store.keep(TRIPS, ["dt=2"], Keeper(kind=KeeperKind.SWEEP, name="a sweep")) == frozenset()
-    assert store.renew(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=2"}, "it goes on"
-    with pytest.raises(PartitionsTaken, match=r"dt=2 by the cleaner \(one round\)") as refused:
+    assert store.lock_partitions(TRIPS, ["dt=1", "dt=2", "dt=3"], CLEANER) == {"dt=2", "dt=3"}
+    assert store.lock_partitions(TRIPS, ["dt=2"], LockOwner(kind=LockOwnerKind.SWEEP, name="a sweep")) == frozenset()
+    assert store.renew_partitions(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=2"}, "it goes on"
+    with pytest.raises(PartitionsLocked, match=r"dt=2 by the cleaner \(one round\)") as refused:
         add(store, "dt=1", "dt=2")
-    assert (refused.value.holders, list(refused.value.keepers)) == ({"dt=1": plan.plan_id}, ["dt=2"])
-    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+    assert (refused.value.locking_plans, list(refused.value.lock_owners)) == ({"dt=1": plan.plan_id}, ["dt=2"])
+    assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
     store.cancel(claimed(store), "no need", actor="ada")
-    assert store.keep(TRIPS, ["dt=1"], CLEANER) == {"dt=1"}
-    store.release(CLEANER)
+    assert store.lock_partitions(TRIPS, ["dt=1"], CLEANER) == {"dt=1"}
+    store.release_partitions(CLEANER)
     add(store, "dt=1", "dt=2", "dt=3")
-    assert store.keep(TRIPS, ["dt=1"], CLEANER) == frozenset()
+    assert store.lock_partitions(TRIPS, ["dt=1"], CLEANER) == frozenset()
 
 
 def test_p10_what_a_keeper_that_died_holds_is_free_after_some_minutes(store: Store, database_url: str) -> None:
-    assert store.keep(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=1", "dt=2"}
+    assert store.lock_partitions(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=1", "dt=2"}
     sql(database_url, "UPDATE live_partition SET expires_at_ms = expires_at_ms - 600000")
-    other = Keeper(kind=KeeperKind.CLEANER, name="the next round")
-    assert store.keep(TRIPS, ["dt=2"], other) == {"dt=2"}
+    other = LockOwner(kind=LockOwnerKind.CLEANER, name="the next round")
+    assert store.lock_partitions(TRIPS, ["dt=2"], other) == {"dt=2"}
     add(store, "dt=1")
-    assert store.renew(TRIPS, ["dt=1", "dt=2"], CLEANER) == frozenset(), "a sleeper learns that it holds nothing"
+    assert store.renew_partitions(TRIPS, ["dt=1", "dt=2"], CLEANER) == frozenset(), (
+        "a sleeper learns that it holds nothing"
+    )
 
 
 def test_p11_a_lease_lasts_as_long_as_a_commit_may_take_and_no_heartbeat_shortens_it(
@@ -142,9 +144,9 @@ def test_p11_a_lease_lasts_as_long_as_a_commit_may_take_and_no_heartbeat_shorten
     (found,) = sql(database_url, left)
     assert (found.lease > 19 * 60_000, found.grace_ms) == (True, 20 * 60_000)
     sql(database_url, "UPDATE plan SET lease_until_ms = lease_until_ms - 21 * 60000")
-    assert store.expired("rescuer") is None, "its commit may be on its way to a catalog"
+    assert store.take_over_expired("rescuer") is None, "its commit may be on its way to a catalog"
     sql(database_url, "UPDATE plan SET lease_until_ms = lease_until_ms - 20 * 60000")
-    taken = store.expired("rescuer")
+    taken = store.take_over_expired("rescuer")
     assert taken is not None
     assert (taken.plan.plan_id, sql(database_url, "SELECT grace_ms FROM plan")) == (plan.plan_id, [(0,)])
 

@@ -20,8 +20,8 @@ from store_plans import (
 
 from lake.errors import LeaseLost
 from lake.model import TableRef
-from lake.plan import Claim, LeftOut, PlanState, Progress, Staged, Step
-from service.store import Ambiguous, NotFound, PartitionsTaken, Store, StoreSettings, WrongState
+from lake.plan import Claim, PlanState, RewriteProgress, SkippedGroup, StagedWork, Step
+from service.store import AmbiguousId, NotFound, PartitionsLocked, Store, StoreSettings, WrongState
 
 pytestmark = pytest.mark.paired("database_url")
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
@@ -30,11 +30,13 @@ OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
 def stale_writes(store: Store, claim: Claim) -> dict[str, object]:
     """Every write of an executor, as calls."""
     return {
-        "heartbeat": lambda: store.heartbeat(claim, Progress(bytes_done=1, bytes_total=2)),
-        "step": lambda: store.step(claim, Step.REWRITE, milliseconds=5),
-        "stage": lambda: store.stage(claim, Staged(token="x")),
-        "note": lambda: store.note(claim, "late"),
-        "leave_out": lambda: store.leave_out(claim, [LeftOut(group=0, reason="gone", quarantine=("p",))]),
+        "heartbeat": lambda: store.heartbeat(claim, RewriteProgress(bytes_done=1, bytes_total=2)),
+        "step": lambda: store.record_step(claim, Step.REWRITE, milliseconds=5),
+        "stage": lambda: store.record_staged(claim, StagedWork(token="x")),
+        "note": lambda: store.add_note(claim, "late"),
+        "leave_out": lambda: store.record_skipped_groups(
+            claim, [SkippedGroup(group=0, reason="gone", quarantine=("p",))]
+        ),
         "complete": lambda: store.complete(claim, commit_of(claim.plan, "late"), figures_of(claim.plan), {}),
         "requeue": lambda: store.requeue(claim, "late"),
         "fail": lambda: store.fail(claim, "late", halt=True),
@@ -71,8 +73,8 @@ def test_the_oldest_due_plan_is_claimed_first_and_each_table_has_its_limit(datab
 def test_a_head_start_goes_before_age_and_is_kept_by_a_retry(store: Store) -> None:
     plans = {hours: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{hours}")) for hours in (-5, 0, 30, 3)}
     for hours, plan in plans.items():
-        store.add_plan(plan, request_id=None, actor="test", estimate={}, head_start=timedelta(hours=hours))
-        store.register(plan.table, "compact")
+        store.add_plan(plan, request_id=None, actor="test", estimate={}, priority_offset=timedelta(hours=hours))
+        store.register_table(plan.table, "compact")
     claims = [claimed(store) for _ in plans]
     assert [claim.plan.plan_id for claim in claims] == [plans[hours].plan_id for hours in (30, 3, 0, -5)]
     for hours in (-5, 30):
@@ -108,7 +110,7 @@ def test_a_stale_epoch_touches_no_row(store: Store, database_url: str) -> None:
     add(store, "dt=1")
     stale = claimed(store)
     lease_runs_out(database_url, stale.plan.plan_id)
-    fresh = store.expired("executor-2")
+    fresh = store.take_over_expired("executor-2")
     assert fresh is not None
     assert (fresh.epoch, fresh.attempt) == (2, 1)
     before = everything(database_url)
@@ -135,10 +137,10 @@ def test_a_commit_of_an_attempt_that_the_database_has_no_memory_of_is_recorded_a
 ) -> None:
     plan = add(store, "dt=1")
     lease_runs_out(database_url, claimed(store).plan.plan_id)
-    claim = store.expired("executor-2")
+    claim = store.take_over_expired("executor-2")
     assert claim is not None
     store.complete(claim, replace(commit_of(plan, "7"), epoch=epoch), figures_of(plan), {})
-    assert (store.plan(plan.plan_id).state, len(store.superseded(TRIPS))) == (PlanState.COMPLETED, 2)
+    assert (store.plan(plan.plan_id).state, len(store.awaiting_deletion(TRIPS))) == (PlanState.COMPLETED, 2)
     reason = (
         f"plan {plan.plan_id}: attempt 3 committed 7, and this database knows of 2 only: it was set back to an earlier "
         "state, or another lakefold runs on a copy of it; make sure that none does, then lakefold resume demo.trips"
@@ -150,7 +152,7 @@ def test_a_commit_of_an_attempt_that_the_database_has_no_memory_of_is_recorded_a
 def test_so_does_one_that_is_found_after_its_plan_has_ended(store: Store, epoch: int | None, halts: bool) -> None:
     plan = add(store, "dt=1")
     store.fail(claimed(store), "no space left")
-    assert store.complete_late(replace(commit_of(plan), epoch=epoch), figures_of)
+    assert store.complete_unrecorded(replace(commit_of(plan), epoch=epoch), figures_of)
     assert store.plan(plan.plan_id).state is PlanState.COMPLETED
     assert store.table_state(TRIPS.name).halted is halts
 
@@ -158,10 +160,10 @@ def test_so_does_one_that_is_found_after_its_plan_has_ended(store: Store, epoch:
 def test_completing_records_figures_and_superseded_versions_and_frees_the_partitions(store: Store) -> None:
     plan = add(store, "dt=1", "dt=2")
     claim = claimed(store)
-    store.stage(claim, Staged(token="i1"))
-    store.step(claim, Step.PREPARE, milliseconds=7)
-    store.step(claim, Step.REWRITE, milliseconds=30)
-    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
+    store.record_staged(claim, StagedWork(token="i1"))
+    store.record_step(claim, Step.PREPARE, milliseconds=7)
+    store.record_step(claim, Step.REWRITE, milliseconds=30)
+    assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
     commit = commit_of(plan, "i1")
     store.complete(claim, commit, figures_of(plan), {"commit": 11})
     view = store.plan(plan.plan_id)
@@ -171,8 +173,8 @@ def test_completing_records_figures_and_superseded_versions_and_frees_the_partit
     assert (view.files_before, view.files_after, view.bytes_before) == (4, 2, 32 * MIB)
     assert view.lease_until is None
     assert view.finalized_at is not None
-    assert store.held_partitions(TRIPS.name) == {}
-    assert [due.version for due in store.superseded(TRIPS)] == list(commit.superseded)
+    assert store.locked_partitions(TRIPS.name) == {}
+    assert [due.version for due in store.awaiting_deletion(TRIPS)] == list(commit.superseded)
 
 
 def test_completing_twice_with_the_same_commit_changes_nothing(store: Store, database_url: str) -> None:
@@ -202,9 +204,9 @@ def test_completing_is_all_or_nothing(store: Store, database_url: str) -> None:
 def test_the_same_partition_of_two_tables_can_be_planned(store: Store) -> None:
     add(store, "dt=1")
     add(store, "dt=1", table=OTHER)
-    with pytest.raises(PartitionsTaken, match="dt=1 by plan"):
+    with pytest.raises(PartitionsLocked, match="dt=1 by plan"):
         add(store, "dt=0", "dt=1")
-    assert list(store.held_partitions(TRIPS.name)) == ["dt=1"]
+    assert list(store.locked_partitions(TRIPS.name)) == ["dt=1"]
 
 
 def test_a_requeued_plan_waits_twice_as_long_each_time_and_fails_in_the_end(database_url: str) -> None:
@@ -222,22 +224,22 @@ def test_a_requeued_plan_waits_twice_as_long_each_time_and_fails_in_the_end(data
         since = "(SELECT max(at_ms) FROM plan_event)"
         (row,) = sql(database_url, f"SELECT not_before_ms - {since} AS wait FROM plan")
         waits.append(round(row.wait / 1000))
-        assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+        assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
         backoff_passes(database_url)
     assert waits == [30, 60, 100]
     assert store.requeue(claimed(store), "disk full") is False
     view = store.plan(plan.plan_id)
     assert (view.state, view.error, view.attempts) == (PlanState.FAILED, "disk full", 4)
-    assert store.held_partitions(TRIPS.name) == {}
+    assert store.locked_partitions(TRIPS.name) == {}
     store.close()
 
 
 def test_cancelling_a_requested_plan_frees_its_partitions_at_once(store: Store) -> None:
     plan = add(store, "dt=1")
     assert store.request_cancel(plan.plan_id[:30], "ada", "not today") is PlanState.CANCELLED
-    assert store.held_partitions(TRIPS.name) == {}
+    assert store.locked_partitions(TRIPS.name) == {}
     assert store.claim("e") is None
-    assert store.events(plan.plan_id)[-1].reason == "not today"
+    assert store.plan_events(plan.plan_id)[-1].reason == "not today"
     with pytest.raises(WrongState, match="is cancelled; only requested and inflight plans can be cancelled"):
         store.request_cancel(plan.plan_id, "ada")
 
@@ -249,11 +251,11 @@ def test_cancelling_an_inflight_plan_is_a_request_that_its_executor_honours(stor
     assert store.request_cancel(plan.plan_id, "ada", "not today") is PlanState.INFLIGHT
     assert store.request_cancel(plan.plan_id, "bob", "me too") is PlanState.INFLIGHT
     assert store.heartbeat(claim) is True
-    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
+    assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id}
     store.cancel(claim, "not today", actor="ada")
     assert store.plan_state(plan.plan_id) is PlanState.CANCELLED
-    assert store.held_partitions(TRIPS.name) == {}
-    assert [e.actor for e in store.events(plan.plan_id)] == ["scheduler", "executor-1", "ada", "ada"]
+    assert store.locked_partitions(TRIPS.name) == {}
+    assert [e.actor for e in store.plan_events(plan.plan_id)] == ["scheduler", "executor-1", "ada", "ada"]
 
 
 def test_a_plan_asked_to_be_cancelled_is_not_requeued(store: Store) -> None:
@@ -267,9 +269,9 @@ def test_a_plan_asked_to_be_cancelled_is_not_requeued(store: Store) -> None:
 def test_a_failed_plan_is_requested_again_with_all_its_attempts(store: Store) -> None:
     plan = add(store, "dt=1", "dt=2")
     store.fail(claimed(store), "bad options")
-    assert store.held_partitions(TRIPS.name) == {}
+    assert store.locked_partitions(TRIPS.name) == {}
     store.retry(plan.plan_id, "ada")
-    assert store.held_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
+    assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
     claim = claimed(store)
     assert (claim.plan, claim.attempt, claim.epoch) == (plan, 1, 2)
     with pytest.raises(WrongState, match="is inflight; only failed plans can be retried"):
@@ -280,17 +282,19 @@ def test_retrying_is_refused_while_another_plan_has_a_partition(store: Store) ->
     failed = add(store, "dt=1", "dt=2")
     store.fail(claimed(store), "bad options")
     holder = add(store, "dt=2")
-    with pytest.raises(PartitionsTaken) as refused:
+    with pytest.raises(PartitionsLocked) as refused:
         store.retry(failed.plan_id, "ada")
-    assert refused.value.holders == {"dt=2": holder.plan_id}
+    assert refused.value.locking_plans == {"dt=2": holder.plan_id}
     assert store.plan_state(failed.plan_id) is PlanState.FAILED
-    assert store.held_partitions(TRIPS.name) == {"dt=2": holder.plan_id}
+    assert store.locked_partitions(TRIPS.name) == {"dt=2": holder.plan_id}
 
 
 def test_left_out_groups_and_quarantined_paths_are_kept_with_their_reasons(store: Store) -> None:
     plan = add(store, "dt=1", "dt=2")
     claim = claimed(store)
-    store.leave_out(claim, [LeftOut(group=1, reason="footer is truncated", quarantine=("dt=2/0.parquet",))])
+    store.record_skipped_groups(
+        claim, [SkippedGroup(group=1, reason="footer is truncated", quarantine=("dt=2/0.parquet",))]
+    )
     view = store.plan(plan.plan_id)
     assert [(g.number, g.partition, g.left_out) for g in view.left_out] == [(1, "dt=2", "footer is truncated")]
     assert store.table_state(TRIPS.name).quarantined == {"dt=2/0.parquet": "footer is truncated"}
@@ -318,7 +322,7 @@ def test_any_part_of_an_id_that_no_other_has_will_do_and_an_ambiguous_one_names_
     for part in (two, two[:11], two[-2:], "2222", "2222-7", two[9:].upper(), f" {two[-8:]}\n"):
         assert store.plan(part).plan_id == two, part
     for part in ("0", "01990000", "-7000-8000-0000000000a"):
-        with pytest.raises(Ambiguous) as refused:
+        with pytest.raises(AmbiguousId) as refused:
             store.plan(part)
         assert str(refused.value) == f"plan {part!r} is ambiguous: {two}, {one}"
         assert refused.value.facts == {"candidates": [two, one]}
@@ -326,7 +330,7 @@ def test_any_part_of_an_id_that_no_other_has_will_do_and_an_ambiguous_one_names_
     assert [plan.plan_id for plan in store.plans(after=f"{two[:-1]}f")] == [two, one]
     assert store.request_cancel("1111", actor="ada") is PlanState.CANCELLED
     many = [add(store, f"h={n}").plan_id for n in range(7)]
-    with pytest.raises(Ambiguous, match=f"{many[-1]}.*{many[2]} and more$"):
+    with pytest.raises(AmbiguousId, match=f"{many[-1]}.*{many[2]} and more$"):
         store.plan("-")
     request = store.add_request(TRIPS.name, actor="ada")
     assert store.request(request[3:20]).request_id == request
@@ -340,8 +344,8 @@ def test_the_state_of_a_plan_that_this_database_does_not_know_is_none(store: Sto
 
 def test_a_note_is_a_line_of_the_plans_history(store: Store) -> None:
     plan = add(store, "dt=1")
-    store.note(claimed(store), "engine spark: no copy, the table is merge-on-read")
-    event = store.events(plan.plan_id)[-1]
+    store.add_note(claimed(store), "engine spark: no copy, the table is merge-on-read")
+    event = store.plan_events(plan.plan_id)[-1]
     assert (event.from_state, event.to_state, event.epoch, event.actor, event.reason) == (
         PlanState.INFLIGHT,
         PlanState.INFLIGHT,
@@ -354,4 +358,4 @@ def test_a_note_is_a_line_of_the_plans_history(store: Store) -> None:
 def test_p8_a_commit_of_another_epoch_is_told_in_the_plans_history(store: Store) -> None:
     plan = add(store, "dt=1")
     store.complete(claimed(store), replace(commit_of(plan), epoch=7), figures_of(plan), {})
-    assert store.events(plan.plan_id)[-1].reason.endswith(" by epoch 7")
+    assert store.plan_events(plan.plan_id)[-1].reason.endswith(" by epoch 7")

@@ -12,7 +12,7 @@ from uuid_utils import uuid7
 
 from lake.plan import ClusteringGroup, PlanKind, PlanState, Step
 from service.store import Store
-from service.store.blobs import pack, unpack
+from service.store.blobs import pack_slices, unpack_slices
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -56,7 +56,7 @@ def test_a_plan_view_tells_what_was_planned(store: Store) -> None:
     assert view.options["sort_columns"] == ["a", "b"]
     assert abs(view.created_at - datetime.now(UTC)) < timedelta(minutes=1)
     assert [p.plan_id for p in store.plans(request_id=request_id)] == [plan.plan_id]
-    assert store.events(plan.plan_id)[0].reason == f"planned for request {request_id}"
+    assert store.plan_events(plan.plan_id)[0].reason == f"planned for request {request_id}"
 
 
 @pytest.mark.slow
@@ -74,15 +74,15 @@ def test_ten_thousand_slices_survive_storing_in_a_small_blob(store: Store) -> No
         ),
         replace(slices("dt=1", 1)[0], file_id="ü\n", path="dt=1/ü %00'.parquet", bytes=1 << 50),
     )
-    assert unpack(pack(many), "dt=1") == many
-    assert len(pack(many)) < 200_000
+    assert unpack_slices(pack_slices(many), "dt=1") == many
+    assert len(pack_slices(many)) < 200_000
     plan = replace(make_plan("x"), groups=(ClusteringGroup(partition="dt=1", slices=many, output_files=7),))
     store.add_plan(plan, request_id=None, actor="s", estimate={})
     claim = claimed(store)
     assert claim.plan == plan
     assert store.plan(plan.plan_id).input_files == 9_999
     store.complete(claim, commit_of(plan), figures_of(plan), {})
-    assert [due.version for due in store.superseded(TRIPS)] == list(commit_of(plan).superseded)
+    assert [due.version for due in store.awaiting_deletion(TRIPS)] == list(commit_of(plan).superseded)
 
 
 def test_figures_equal_an_independent_count(store: Store, database_url: str) -> None:
@@ -90,9 +90,9 @@ def test_figures_equal_an_independent_count(store: Store, database_url: str) -> 
     finish(store, "dt=1", "i1")
     finish(store, "dt=2", "i2")
     finish(store, "dt=1", "i1", table=other)
-    store.mark_deleted([store.superseded(TRIPS)[0].row_id])
+    store.mark_deleted([store.awaiting_deletion(TRIPS)[0].row_id])
     add(store, "dt=5", "dt=6")
-    store.step(claimed(store), Step.PREPARE)
+    store.record_step(claimed(store), Step.PREPARE)
     oldest = add(store, "dt=7")
     add(store, "dt=8")
     store.pause(None, "ada")
@@ -116,14 +116,14 @@ def test_figures_equal_an_independent_count(store: Store, database_url: str) -> 
         database_url, "SELECT count(*) AS n, sum(bytes) AS b FROM superseded_version WHERE deleted_at_ms IS NULL"
     )
     assert (count.n, count.b) == (sum(f.files for f in figures.superseded), sum(f.bytes for f in figures.superseded))
-    assert figures.halted == ()
+    assert figures.halted_tables == ()
     assert [t.name for t in figures.tables] == [TRIPS.name, "other"]
 
 
 @pytest.mark.slow
 def test_a_hundred_thousand_stored_plans_cost_little(store: Store, database_url: str) -> None:
     for number in range(20):
-        store.register(replace(TRIPS, name=f"t{number}"), "compact")
+        store.register_table(replace(TRIPS, name=f"t{number}"), "compact")
     add(store, "dt=1", table=replace(TRIPS, name="t0"))
     (row,) = sql(database_url, "SELECT * FROM plan")
     columns = [c for c in row._mapping if c not in ("id", "table_name")]
@@ -149,7 +149,7 @@ def test_a_hundred_thousand_stored_plans_cost_little(store: Store, database_url:
         "plans": lambda: store.plans(state=PlanState.REQUESTED),
         "page": lambda: store.plans(table="t3", after="00000000-5", limit=50),
         "claim": lambda: store.claim("e"),
-        "expired": lambda: store.expired("e"),
+        "expired": lambda: store.take_over_expired("e"),
     }.items():
         use()
         timings[name] = min(_seconds(use) for _ in range(5))
@@ -174,13 +174,13 @@ def test_the_newest_plan_of_each_table_is_found(store: Store) -> None:
     other = replace(TRIPS, name="a.other")
     add(store, "dt=1")
     newest, only = add(store, "dt=2"), add(store, "dt=1", table=other)
-    store.register(replace(TRIPS, name="a.none"), "compact")
+    store.register_table(replace(TRIPS, name="a.none"), "compact")
     found = store.newest_plans([TRIPS.name, other.name, "a.none"])
     assert {name: plan.plan_id for name, plan in found.items()} == {
         TRIPS.name: newest.plan_id,
         other.name: only.plan_id,
     }
-    assert store.newest_plans([]) == store.failing([]) == {}
+    assert store.newest_plans([]) == store.newest_failed_plans([]) == {}
 
 
 def test_plans_are_found_of_more_tables_than_a_statement_can_name(store: Store) -> None:
@@ -190,7 +190,7 @@ def test_plans_are_found_of_more_tables_than_a_statement_can_name(store: Store) 
         store.fail(claimed(store), "no space left")
     newest = add(store, "dt=2", table=fails_no_more)
     names = [failed.name, *(f"m.{number}" for number in range(70_000)), fails_no_more.name]
-    assert list(store.failing(names)) == [failed.name]
+    assert list(store.newest_failed_plans(names)) == [failed.name]
     found = store.newest_plans(names)
     assert [found[name].state for name in found] == [PlanState.FAILED, PlanState.REQUESTED]
     assert found[fails_no_more.name].plan_id == newest.plan_id

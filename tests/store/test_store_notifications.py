@@ -19,7 +19,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
     store = Store(database_url, StoreSettings(notify_events=frozenset(EVENTS), max_attempts=1))
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     yield store
     store.close()
 
@@ -31,7 +31,7 @@ def told(store: Store) -> list[tuple[str, str | None, str | None]]:
 
 def test_without_a_webhook_nothing_is_written(database_url: str) -> None:
     store = Store(database_url)
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     plan = add(store)
     store.request_cancel(plan.plan_id, "ada")
     store.pause(TRIPS.name, "ada")
@@ -101,7 +101,7 @@ def test_a_halt_is_told_once_and_so_are_pause_and_resume(store: Store) -> None:
 def test_the_halt_of_a_partition_names_it(store: Store) -> None:
     for _ in range(2):
         store.halt_partition(TRIPS, "dt=1", "both overwritten")
-    store.end_halts(TRIPS.name, ["dt=1"], "ada")
+    store.resume_partitions(TRIPS.name, ["dt=1"], "ada")
     told_ = [(one.event, one.body["partition"], one.body["reason"]) for one in store.notifications()]
     assert told_ == [
         ("table.resumed", "dt=1", "partition dt=1, by ada"),
@@ -124,9 +124,9 @@ def test_a_message_waits_is_tried_again_later_and_ends_delivered_or_dead(store: 
         store.notify("clean.failing", table=TRIPS.name, reason=str(number))
     first, second, third = store.due_notifications(10)
     assert len({message.body["id"] for message in (first, second, third)}) == 3
-    store.notification_delivered(first.number)
-    store.notification_failed(second.number, "answered 500", timedelta(hours=1))
-    store.notification_failed(third.number, "answered 410", None)
+    store.mark_notification_delivered(first.number)
+    store.mark_notification_failed(second.number, "answered 500", timedelta(hours=1))
+    store.mark_notification_failed(third.number, "answered 410", None)
     assert store.due_notifications(10) == []
     figures = store.figures()
     assert (figures.notifications_waiting, figures.notifications_dead) == (1, 1)
@@ -137,7 +137,7 @@ def test_a_message_waits_is_tried_again_later_and_ends_delivered_or_dead(store: 
         third.number: ("dead", 1, "answered 410"),
     }
     assert [m.number for m in store.notifications(NotificationState.DEAD)] == [third.number]
-    store.notification_delivered(third.number)
+    store.mark_notification_delivered(third.number)
     assert store.notifications(NotificationState.DEAD), "what was given up does not change behind a person's back"
 
 
@@ -146,7 +146,7 @@ def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store
         store.notify("clean.failing", table=None, reason="")
     numbers = [message.number for message in store.due_notifications(10)]
     for number in numbers[:3]:
-        store.notification_failed(number, "gone", None)
+        store.mark_notification_failed(number, "gone", None)
     assert store.retry_notifications([numbers[0]], actor="test") == 1
     assert [m.number for m in store.due_notifications(10)] == [numbers[3], numbers[0]]
     with pytest.raises(WrongState, match=f"notification {numbers[3]} is waiting; only dead ones can be dropped"):
@@ -155,7 +155,7 @@ def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store
         store.retry_notifications([numbers[1], 4711], actor="test")
     assert len(store.notifications(NotificationState.DEAD)) == 2, "both or neither"
     assert store.retry_notifications([numbers[0], numbers[3]], actor="test") == 0, "they wait already"
-    store.notification_delivered(numbers[3])
+    store.mark_notification_delivered(numbers[3])
     with pytest.raises(WrongState, match="is delivered; only dead ones can be sent again"):
         store.retry_notifications([numbers[1], numbers[3]], actor="test")
     assert store.drop_notifications([numbers[1]], actor="test") == 1
@@ -169,7 +169,7 @@ def test_messages_come_in_pages_newest_first(store: Store) -> None:
     newest, second, *rest = store.notifications()
     assert [m.body["reason"] for m in (newest, second)] == ["4", "3"]
     assert store.notifications(limit=2, after=second.number) == rest[:2]
-    store.notification_failed(rest[0].number, "gone", None)
+    store.mark_notification_failed(rest[0].number, "gone", None)
     assert store.notifications(NotificationState.WAITING, after=second.number) == rest[1:]
 
 
@@ -177,9 +177,9 @@ def test_ended_messages_are_forgotten_after_their_time_and_waiting_ones_never(st
     for _ in range(4):
         store.notify("clean.failing", table=None, reason="")
     delivered, dead, fresh, _ = (message.number for message in store.due_notifications(10))
-    store.notification_delivered(delivered)
-    store.notification_delivered(fresh)
-    store.notification_failed(dead, "gone", None)
+    store.mark_notification_delivered(delivered)
+    store.mark_notification_delivered(fresh)
+    store.mark_notification_failed(dead, "gone", None)
     day = 86_400_000
     sql(database_url, f"UPDATE notification SET delivered_at_ms = delivered_at_ms - {4 * day} WHERE id = {delivered}")
     sql(database_url, f"UPDATE notification SET dead_at_ms = dead_at_ms - {4 * day} WHERE id = {dead}")

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from store_plans import TRIPS, claimed, make_plan, sql
 
-from planner.objectives import Judgement, Objective
-from service.store import Reach, ScanRecord, Store, TableOrder
+from planner.objectives import Objective, ObjectiveEvaluation
+from service.store import ScanRecord, Store, TableOrder, TableScope
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -17,11 +17,15 @@ OTHER = replace(TRIPS, name="demo.other")
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def judgement(value: float, *, objective: Objective = Objective.SMALL_FILE_SHARE, holds: timedelta = DAY) -> Judgement:
-    return Judgement(objective=objective, value=value, bound=0.1, goal=0.99, window=timedelta(days=28), holds=holds)
+def judgement(
+    value: float, *, objective: Objective = Objective.SMALL_FILE_SHARE, holds: timedelta = DAY
+) -> ObjectiveEvaluation:
+    return ObjectiveEvaluation(
+        objective=objective, value=value, bound=0.1, goal=0.99, window=timedelta(days=28), valid_for=holds
+    )
 
 
-def scanned(store: Store, *found: Judgement, table: str = TRIPS.name, outcome: str = "ok") -> None:
+def scanned(store: Store, *found: ObjectiveEvaluation, table: str = TRIPS.name, outcome: str = "ok") -> None:
     error = None if outcome == "ok" else "gone"
     scan = ScanRecord(table=table, taken_at=datetime.now(UTC), outcome=outcome, error=error)
     store.record_scan(scan, None, found)
@@ -35,7 +39,7 @@ def passes(url: str, span: timedelta) -> None:
 
 @pytest.fixture
 def trips(store: Store) -> Store:
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     return store
 
 
@@ -122,7 +126,7 @@ def test_nobody_knows_of_the_time_without_scans_but_for_what_the_last_one_holds(
     scanned(trips, judgement(0.5, holds=HOUR))
     passes(database_url, 5 * DAY)
     (before,) = trips.objectives()[TRIPS.name]
-    assert before.seconds(datetime.now(UTC)) == (0, 3600)
+    assert before.met_and_missed_seconds(datetime.now(UTC)) == (0, 3600)
     scanned(trips, judgement(0.5, holds=HOUR))
     (found,) = trips.objectives()[TRIPS.name]
     assert found.missed_seconds == pytest.approx(3600)
@@ -135,9 +139,9 @@ def test_the_totals_told_between_scans_are_those_that_the_next_scan_counts(trips
     now = datetime.now(UTC)
     scanned(trips, judgement(0.05))
     (counted,) = trips.objectives()[TRIPS.name]
-    assert told.seconds(now)[1] <= counted.missed_seconds <= told.seconds(now)[1] + 90
-    assert told.seconds(now)[1] == pytest.approx(3540, abs=30)
-    assert told.seconds(told.judged_at - HOUR) == (told.met_seconds, told.missed_seconds)
+    assert told.met_and_missed_seconds(now)[1] <= counted.missed_seconds <= told.met_and_missed_seconds(now)[1] + 90
+    assert told.met_and_missed_seconds(now)[1] == pytest.approx(3540, abs=30)
+    assert told.met_and_missed_seconds(told.judged_at - HOUR) == (told.met_seconds, told.missed_seconds)
 
 
 def test_an_objective_that_is_taken_back_is_told_no_more_and_goes_on_where_it_was(
@@ -167,13 +171,13 @@ def test_a_scan_that_fails_says_nothing_and_an_objective_that_is_unset_is_told_n
 
 
 def test_objectives_are_told_of_the_tables_within_reach_that_are_not_off(trips: Store) -> None:
-    trips.register(OTHER, "compact")
+    trips.register_table(OTHER, "compact")
     scanned(trips, judgement(0.5))
     scanned(trips, judgement(0.5), table=OTHER.name)
     assert sorted(trips.objectives()) == [OTHER.name, TRIPS.name]
     assert list(trips.objectives([OTHER.name])) == [OTHER.name]
-    assert list(trips.within(Reach(("demo.o*",))).objectives()) == [OTHER.name]
-    trips.register(OTHER, "off")
+    assert list(trips.limited_to(TableScope(("demo.o*",))).objectives()) == [OTHER.name]
+    trips.register_table(OTHER, "off")
     assert list(trips.objectives()) == [TRIPS.name]
 
 
@@ -189,19 +193,19 @@ def test_what_is_kept_is_one_row_for_each_objective_however_often_a_table_is_sca
 def test_an_urgent_plan_goes_before_one_that_saves_more_and_says_why(store: Store) -> None:
     plans = {name: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{name}")) for name in ("worth", "urgent")}
     for plan in plans.values():
-        store.register(plan.table, "compact")
-    store.add_plan(plans["worth"], request_id=None, actor="test", estimate={}, head_start=20 * HOUR)
+        store.register_table(plan.table, "compact")
+    store.add_plan(plans["worth"], request_id=None, actor="test", estimate={}, priority_offset=20 * HOUR)
     store.add_plan(
         plans["urgent"],
         request_id=None,
         actor="test",
         estimate={},
-        head_start=-20 * HOUR,
+        priority_offset=-20 * HOUR,
         urgency=41 * HOUR,
-        urgent="it has to",
+        urgency_reason="it has to",
     )
     assert claimed(store).plan == plans["urgent"]
-    assert store.events(plans["urgent"].plan_id)[0].reason == "planned; goes first: it has to"
+    assert store.plan_events(plans["urgent"].plan_id)[0].reason == "planned; goes first: it has to"
 
 
 def test_plans_that_wait_hurry_when_their_table_misses_what_it_is_held_to_and_wait_again_when_it_does_not(
@@ -209,10 +213,12 @@ def test_plans_that_wait_hurry_when_their_table_misses_what_it_is_held_to_and_wa
 ) -> None:
     plans = {name: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{name}")) for name in ("a", "b", "c")}
     for name, plan in plans.items():
-        store.register(plan.table, "compact")
-        store.add_plan(plan, request_id=None, actor="test", estimate={}, head_start=HOUR if name == "a" else HOUR / 2)
-    store.hurry("demo.b", 40 * HOUR)
-    store.hurry("demo.c", 60 * HOUR)
-    store.hurry("demo.c", 60 * HOUR)
-    store.hurry("demo.c", timedelta())
+        store.register_table(plan.table, "compact")
+        store.add_plan(
+            plan, request_id=None, actor="test", estimate={}, priority_offset=HOUR if name == "a" else HOUR / 2
+        )
+    store.update_urgency("demo.b", 40 * HOUR)
+    store.update_urgency("demo.c", 60 * HOUR)
+    store.update_urgency("demo.c", 60 * HOUR)
+    store.update_urgency("demo.c", timedelta())
     assert [claimed(store).plan for _ in range(3)] == [plans["b"], plans["a"], plans["c"]]

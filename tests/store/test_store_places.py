@@ -9,135 +9,168 @@ from typing import cast
 import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from executors.late import awaiting_sweep
+from executors.late import partitions_awaiting_sweep
 from lake.model import TableRef
-from lake.moved import Moved, PartitionSeen, PlaceSeen
-from lake.places import written_back
-from lake.plan import Commit, Keeper, KeeperKind, Move, PlacedFile, Plan, Staged
+from lake.moved import LocationState, PartitionState, RelocatedPartition
+from lake.places import reverted_by_writer
+from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
-from service.store import ErrorClass, PartitionsTaken, Store
+from service.store import ErrorClass, PartitionsLocked, Store
 
 pytestmark = pytest.mark.paired("database_url")
 
-NEW = PlacedFile(path="v1/dt=1/new.parquet", bytes=9, modified_ms=9_000)
-LATE = PlacedFile(path="dt=1/late.parquet", bytes=3, modified_ms=5_000)
+NEW = LocatedFile(path="v1/dt=1/new.parquet", bytes=9, modified_ms=9_000)
+LATE = LocatedFile(path="dt=1/late.parquet", bytes=3, modified_ms=5_000)
 
 
 def completed(store: Store) -> Plan:
     """A plan whose commit has moved its one partition."""
     plan = add(store, "dt=1")
-    move = Move(partition="dt=1", token="v1", left="dt=1", place="v1/dt=1", files=(NEW,), made_at=7)
-    commit = replace(commit_of(plan, "v1"), moves=(move,))
+    move = Relocation(
+        partition="dt=1", token="v1", previous_location="dt=1", location="v1/dt=1", files=(NEW,), partition_created_at=7
+    )
+    commit = replace(commit_of(plan, "v1"), relocations=(move,))
     store.complete(claimed(store), commit, figures_of(plan), {})
     return plan
 
 
-def known(store: Store) -> Moved:
-    (found,) = store.moved(TRIPS)
+def known(store: Store) -> RelocatedPartition:
+    (found,) = store.relocated_partitions(TRIPS)
     return found
 
 
 def test_a_commit_s_moves_are_recorded_with_what_is_to_be_in_the_place_left(store: Store, database_url: str) -> None:
     plan = completed(store)
     found = known(store)
-    assert (found.last.token, found.last.files, found.last.made_at, found.plan_id) == ("v1", (NEW,), 7, plan.plan_id)
-    assert (found.home, found.begun, found.unsettled, found.carries) == ("dt=1", (), False, ())
-    (former,) = found.former
-    assert (former.place, former.token, former.cleaning) == ("dt=1", "v1", False)
-    assert {file.path for file in former.inputs} == {"dt=1/0.parquet", "dt=1/1.parquet"}
-    assert (store.moved(TRIPS, ["dt=2"]), store.moved_tables()) == ([], {TRIPS.name})
-    (lately,) = store.moved_lately(TRIPS, store.left_lately(TRIPS, timedelta(hours=1), 9))
-    assert replace(lately, age=timedelta()) == replace(known(store), age=timedelta())
+    assert (found.latest.token, found.latest.files, found.latest.partition_created_at, found.plan_id) == (
+        "v1",
+        (NEW,),
+        7,
+        plan.plan_id,
+    )
+    assert (found.original_location, found.begun_relocations, found.is_waiting, found.late_copies) == (
+        "dt=1",
+        (),
+        False,
+        (),
+    )
+    (former,) = found.previous_locations
+    assert (former.location, former.token, former.is_cleaning_begun) == ("dt=1", "v1", False)
+    assert {file.path for file in former.expected_files} == {"dt=1/0.parquet", "dt=1/1.parquet"}
+    assert (store.relocated_partitions(TRIPS, ["dt=2"]), store.relocated_tables()) == ([], {TRIPS.name})
+    (lately,) = store.recently_relocated(TRIPS, store.recently_vacated(TRIPS, timedelta(hours=1), 9))
+    assert replace(lately, since_relocation=timedelta()) == replace(known(store), since_relocation=timedelta())
     sql(database_url, "UPDATE place_move SET begun_at_ms = 0")
-    assert store.moved_tables(timedelta(hours=1)) == frozenset()
-    assert store.left_lately(TRIPS, timedelta(hours=1), 9) == []
+    assert store.relocated_tables(timedelta(hours=1)) == frozenset()
+    assert store.recently_vacated(TRIPS, timedelta(hours=1), 9) == []
 
 
 def test_what_the_cleaner_has_come_to_is_expected_no_more(store: Store) -> None:
     completed(store)
-    first, second = store.superseded(TRIPS)
-    store.begin_deleting([first.row_id])
-    (former,) = known(store).former
-    assert (former.cleaning, [file.path for file in former.inputs]) == (True, [second.version.path])
-    assert [file.path for file in former.released] == [first.version.path]
-    store.gone(TRIPS, former, former.inputs)
-    (former,) = known(store).former
-    assert (former.inputs, [due.row_id for due in store.superseded(TRIPS)]) == ((), [first.row_id])
+    first, second = store.awaiting_deletion(TRIPS)
+    store.begin_deletion([first.row_id])
+    (former,) = known(store).previous_locations
+    assert (former.is_cleaning_begun, [file.path for file in former.expected_files]) == (True, [second.version.path])
+    assert [file.path for file in former.possible_files] == [first.version.path]
+    store.record_removed_files(TRIPS, former, former.expected_files)
+    (former,) = known(store).previous_locations
+    assert (former.expected_files, [due.row_id for due in store.awaiting_deletion(TRIPS)]) == ((), [first.row_id])
 
 
 def test_a_carry_is_one_row_however_often_it_is_begun_and_its_source_waits_once_it_is_done(store: Store) -> None:
     completed(store)
     for came in (6_000, 7_000):
-        store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")], {LATE: came})
-    (carry,) = known(store).carries
-    assert (carry.source, carry.target, carry.done) == (LATE, "v1/dt=1/carried", False)
-    former = known(store).former[0]
+        store.begin_late_copies(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")], {LATE: came})
+    (carry,) = known(store).late_copies
+    assert (carry.source, carry.target, carry.is_done) == (LATE, "v1/dt=1/carried", False)
+    former = known(store).previous_locations[0]
     for _ in range(2):
-        store.end_carries(TRIPS, [(carry, former)])
-    assert [carry.done for carry in known(store).carries] == [True]
-    assert LATE in known(store).former[0].inputs
-    store.begin_carries(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")], {LATE: 8_000})
-    assert [carry.done for carry in known(store).carries] == [True], "it is there"
-    store.begin_carries(TRIPS, "dt=1", [(LATE, "elsewhere/carried")], {LATE: 9_000})
-    assert [(carry.target, carry.done) for carry in known(store).carries] == [("elsewhere/carried", False)]
-    assert [carry.came_ms for carry in known(store).carries] == [6_000], "a copy is no arrival"
+        store.end_late_copies(TRIPS, [(carry, former)])
+    assert [carry.is_done for carry in known(store).late_copies] == [True]
+    assert LATE in known(store).previous_locations[0].expected_files
+    store.begin_late_copies(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")], {LATE: 8_000})
+    assert [carry.is_done for carry in known(store).late_copies] == [True], "it is there"
+    store.begin_late_copies(TRIPS, "dt=1", [(LATE, "elsewhere/carried")], {LATE: 9_000})
+    assert [(carry.target, carry.is_done) for carry in known(store).late_copies] == [("elsewhere/carried", False)]
+    assert [carry.arrived_ms for carry in known(store).late_copies] == [6_000], "a copy is no arrival"
 
 
 def test_a_move_that_was_begun_counts_when_it_was_made_and_what_it_left_waits_from_then_on(store: Store) -> None:
     plan = completed(store)
-    back = Move(partition="dt=1", token="back", left="v1/dt=1", place="dt=1", files=(LATE,))
-    store.begin_move(TRIPS, back, plan.plan_id, [NEW])
-    assert (known(store).last.token, known(store).begun) == ("v1", (back,))
-    store.forget_moves(TRIPS, [back])
-    assert known(store).begun == ()
-    store.begin_move(TRIPS, back, plan.plan_id, [NEW])
+    back = Relocation(partition="dt=1", token="back", previous_location="v1/dt=1", location="dt=1", files=(LATE,))
+    store.begin_relocation(TRIPS, back, plan.plan_id, [NEW])
+    assert (known(store).latest.token, known(store).begun_relocations) == ("v1", (back,))
+    store.discard_relocations(TRIPS, [back])
+    assert known(store).begun_relocations == ()
+    store.begin_relocation(TRIPS, back, plan.plan_id, [NEW])
     for _ in range(2):
-        store.end_move(TRIPS, back)
+        store.end_relocation(TRIPS, back)
     found = known(store)
-    assert (found.last, found.begun, [former.inputs for former in found.former]) == (back, (), [(NEW,)])
-    store.set_aside(TRIPS, "dt=1", found.former[0], [replace(NEW, bytes=10)])
-    assert known(store).former[0].inputs == (replace(NEW, bytes=10),), "one file has a name"
-    store.moved_aside(TRIPS, "dt=1", found.former[0], {replace(NEW, bytes=10): "aside/new.parquet"})
-    assert [file.path for file in known(store).former[0].inputs] == ["aside/new.parquet"]
-    assert [entry.action for entry in store.audit()] == ["files moved aside"]
+    assert (found.latest, found.begun_relocations, [former.expected_files for former in found.previous_locations]) == (
+        back,
+        (),
+        [(NEW,)],
+    )
+    store.supersede_files(TRIPS, "dt=1", found.previous_locations[0], [replace(NEW, bytes=10)])
+    assert known(store).previous_locations[0].expected_files == (replace(NEW, bytes=10),), "one file has a name"
+    store.record_archived_files(
+        TRIPS, "dt=1", found.previous_locations[0], {replace(NEW, bytes=10): "aside/new.parquet"}
+    )
+    assert [file.path for file in known(store).previous_locations[0].expected_files] == ["aside/new.parquet"]
+    assert [entry.action for entry in store.audit_entries()] == ["files moved aside"]
 
 
 def test_places_of_a_table_that_had_the_name_before_are_none_of_the_table_that_has_it(
     store: Store, database_url: str
 ) -> None:
     plan = completed(store)
-    back = Move(partition="dt=1", token="back", left="v1/dt=1", place="dt=1", files=(LATE,))
-    store.begin_move(TRIPS, back, plan.plan_id, [NEW])
-    store.end_move(TRIPS, back)
+    back = Relocation(partition="dt=1", token="back", previous_location="v1/dt=1", location="dt=1", files=(LATE,))
+    store.begin_relocation(TRIPS, back, plan.plan_id, [NEW])
+    store.end_relocation(TRIPS, back)
     sql(database_url, "UPDATE plan SET identity = 'made at 1'")
-    assert (known(store).identity, [former.place for former in known(store).former]) == ("made at 1", ["v1/dt=1"])
+    assert (known(store).table_identity, [former.location for former in known(store).previous_locations]) == (
+        "made at 1",
+        ["v1/dt=1"],
+    )
     again = add(store, "dt=1")
-    move = Move(partition="dt=1", token="v2", left="dt=1", place="v2/dt=1", files=(NEW,))
-    store.complete(claimed(store), replace(commit_of(again, "v2"), moves=(move,)), figures_of(again), {})
-    assert [former.place for former in known(store).former] == ["dt=1", "v1/dt=1"], (
+    move = Relocation(partition="dt=1", token="v2", previous_location="dt=1", location="v2/dt=1", files=(NEW,))
+    store.complete(claimed(store), replace(commit_of(again, "v2"), relocations=(move,)), figures_of(again), {})
+    assert [former.location for former in known(store).previous_locations] == ["dt=1", "v1/dt=1"], (
         "nothing says that it is another one"
     )
     sql(database_url, f"UPDATE plan SET identity = 'made at 2' WHERE id = '{again.plan_id}'")
     found = known(store)
-    assert (found.identity, found.home, [former.place for former in found.former]) == ("made at 2", "dt=1", ["dt=1"])
+    assert (
+        found.table_identity,
+        found.original_location,
+        [former.location for former in found.previous_locations],
+    ) == ("made at 2", "dt=1", ["dt=1"])
 
 
 class AtHome:
     """A catalog in which the partition was dropped and made again, over the files that a plan had replaced."""
 
-    def __init__(self, record: Moved, identity: str) -> None:
+    def __init__(self, record: RelocatedPartition, identity: str) -> None:
         self._record, self._identity = record, identity
 
     def identity(self, table: TableRef) -> str:
         return self._identity
 
-    def made(self, table: TableRef, staged: Collection[Staged]) -> Sequence[Commit]:
+    def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         return ()
 
-    def standing(self, table: TableRef, moved: Sequence[Moved]) -> Mapping[str, PartitionSeen]:
-        (former,) = self._record.former
-        places = {"v1/dt=1": PlaceSeen(files={NEW: 9_000}), "dt=1": PlaceSeen(files=dict.fromkeys(former.inputs, 1))}
-        return {one.partition: PartitionSeen(place="dt=1", token=None, places=places, made_at=8) for one in moved}
+    def inspect_locations(
+        self, table: TableRef, relocated: Sequence[RelocatedPartition]
+    ) -> Mapping[str, PartitionState]:
+        (former,) = self._record.previous_locations
+        places = {
+            "v1/dt=1": LocationState(files={NEW: 9_000}),
+            "dt=1": LocationState(files=dict.fromkeys(former.expected_files, 1)),
+        }
+        return {
+            one.partition: PartitionState(location="dt=1", token=None, locations=places, created_at=8)
+            for one in relocated
+        }
 
 
 @pytest.mark.parametrize(("now", "in_the_way"), [("made at 1", True), ("made at 2", False)])
@@ -147,33 +180,33 @@ def test_replaced_files_are_in_the_way_of_a_partition_that_is_made_again_and_not
     completed(store)
     sql(database_url, "UPDATE plan SET identity = 'made at 1'")
     catalog = cast("TableFormat", AtHome(known(store), now))
-    assert bool(awaiting_sweep(TRIPS, format=catalog, store=store, partitions=["dt=1"])) is in_the_way
+    assert bool(partitions_awaiting_sweep(TRIPS, format=catalog, store=store, partitions=["dt=1"])) is in_the_way
 
 
 def test_how_long_an_answer_has_been_to_wait_is_kept_until_it_is_another_one(store: Store, database_url: str) -> None:
     completed(store)
-    assert store.unsettled(TRIPS, known(store), True) < timedelta(minutes=1)
-    assert known(store).unsettled
+    assert store.update_waiting(TRIPS, known(store), True) < timedelta(minutes=1)
+    assert known(store).is_waiting
     sql(database_url, "UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
-    assert store.unsettled(TRIPS, known(store), True) >= timedelta(hours=1)
-    store.unsettled(TRIPS, known(store), False)
-    assert not known(store).unsettled
+    assert store.update_waiting(TRIPS, known(store), True) >= timedelta(hours=1)
+    store.update_waiting(TRIPS, known(store), False)
+    assert not known(store).is_waiting
 
 
-SWEEP, NEXT = (Keeper(kind=KeeperKind.SWEEP, name=name) for name in ("a round", "the next round"))
+SWEEP, NEXT = (LockOwner(kind=LockOwnerKind.SWEEP, name=name) for name in ("a round", "the next round"))
 
 
-def kept(store: Store, keeper: Keeper = SWEEP) -> bool:
-    return bool(store.keep(TRIPS, ["dt=1"], keeper, beside_plans=True))
+def kept(store: Store, keeper: LockOwner = SWEEP) -> bool:
+    return bool(store.lock_partitions(TRIPS, ["dt=1"], keeper, alongside_plans=True))
 
 
 def test_a_round_of_the_sweep_is_let_in_beside_a_plan_but_not_from_its_commit_on(store: Store) -> None:
     add(store, "dt=1")
-    assert not store.keep(TRIPS, ["dt=1"], SWEEP), "not without asking for that"
+    assert not store.lock_partitions(TRIPS, ["dt=1"], SWEEP), "not without asking for that"
     assert [kept(store), kept(store), kept(store, NEXT)] == [True, True, False]
     claim = claimed(store)
     assert store.begin_commit(claim) == {"dt=1"}
-    store.release(SWEEP)
+    store.release_partitions(SWEEP)
     assert [store.begin_commit(claim), kept(store), store.begin_commit(claim)] == [frozenset(), False, frozenset()]
     store.requeue(claim, "a lost connection")
     assert kept(store)
@@ -187,14 +220,16 @@ def test_a_round_that_was_silent_until_its_hold_ran_out_does_not_go_on_although_
         add(store, "dt=1")
     else:
         completed(store)
-    assert (kept(store), store.renew(TRIPS, ["dt=1", "dt=2"], SWEEP)) == (True, {"dt=1"})
-    assert store.renew(TRIPS, ["dt=1"], NEXT) == frozenset()
+    assert (kept(store), store.renew_partitions(TRIPS, ["dt=1", "dt=2"], SWEEP)) == (True, {"dt=1"})
+    assert store.renew_partitions(TRIPS, ["dt=1"], NEXT) == frozenset()
     ends = "guest_until_ms" if beside_a_plan else "expires_at_ms"
     sql(database_url, f"UPDATE live_partition SET {ends} = {ends} - 120000")
-    assert store.renew(TRIPS, ["dt=1"], SWEEP) == frozenset()
+    assert store.renew_partitions(TRIPS, ["dt=1"], SWEEP) == frozenset()
     assert kept(store, NEXT)
-    store.release(NEXT)
-    assert store.renew(TRIPS, ["dt=1"], SWEEP) == frozenset(), "it was free again, and somebody has been there"
+    store.release_partitions(NEXT)
+    assert store.renew_partitions(TRIPS, ["dt=1"], SWEEP) == frozenset(), (
+        "it was free again, and somebody has been there"
+    )
 
 
 def test_a_plan_commits_when_a_round_has_been_silent_for_some_minutes(store: Store, database_url: str) -> None:
@@ -210,27 +245,27 @@ def test_a_round_goes_on_holding_a_partition_when_the_plan_beside_it_ends(store:
     claim = claimed(store)
     assert kept(store)
     store.cancel(claim, "no need", actor="ada")
-    with pytest.raises(PartitionsTaken, match=r"dt=1 by the sweep \(a round\)"):
+    with pytest.raises(PartitionsLocked, match=r"dt=1 by the sweep \(a round\)"):
         add(store, "dt=1")
     assert [kept(store, NEXT), kept(store)] == [False, True]
-    store.release(SWEEP)
+    store.release_partitions(SWEEP)
     add(store, "dt=1")
 
 
 def test_p10_the_cleaner_is_let_in_beside_a_plan_that_nobody_runs_and_keeps_it_from_its_commit(store: Store) -> None:
-    cleaner, later = (Keeper(kind=KeeperKind.CLEANER, name=name) for name in ("a cleaner", "a later one"))
+    cleaner, later = (LockOwner(kind=LockOwnerKind.CLEANER, name=name) for name in ("a cleaner", "a later one"))
     plan = add(store, "dt=1")
     assert [kept(store, cleaner), kept(store)] == [True, False]
     claim = claimed(store)
     assert [kept(store, cleaner), kept(store), store.begin_commit(claim)] == [True, False, {"dt=1"}]
-    store.release(cleaner)
+    store.release_partitions(cleaner)
     assert not kept(store, later), "somebody runs it now"
     assert [store.begin_commit(claim), kept(store, cleaner)] == [frozenset(), False]
     store.requeue(claim, "a lost connection")
     assert kept(store, cleaner)
     store.request_cancel(plan.plan_id, "ada")
     assert [kept(store, later), kept(store, cleaner)] == [False, True], "it goes on when the plan beside it ends"
-    store.release(cleaner)
+    store.release_partitions(cleaner)
     assert kept(store, later)
 
 
@@ -249,11 +284,11 @@ def test_partitions_are_halted_by_themselves_for_the_first_reason_until_they_or_
     assert first == [True, True, False, True]
     assert store.halted_partitions(TRIPS) == {f"dt={number}": f"reason {number}" for number in (1, 2, 3)}
     assert not store.table_state(TRIPS.name).halted
-    store.end_halts(TRIPS.name, ["dt=1", "dt=9"], "ada")
+    store.resume_partitions(TRIPS.name, ["dt=1", "dt=9"], "ada")
     assert store.halted_partitions(TRIPS).keys() == {"dt=2", "dt=3"}
     store.resume(TRIPS.name, "ada")
     assert store.halted_partitions(TRIPS) == {}
-    trail = [(one.action, one.detail) for one in store.audit(table=TRIPS.name)]
+    trail = [(one.action, one.detail) for one in store.audit_entries(table=TRIPS.name)]
     assert trail == [("resumed", ""), ("resumed", "partition dt=1")]
 
 
@@ -281,21 +316,30 @@ def ended(store: Store, token: str = "va") -> tuple[Plan, Commit]:
     """A plan that was let go, and the commit that its executor has made or makes all the same."""
     plan = add(store, "dt=1")
     claim = claimed(store)
-    store.stage(claim, Staged(token=token, paths=()))
+    store.record_staged(claim, StagedWork(token=token, paths=()))
     store.cancel(claim, "no answer", actor="ada")
     file = replace(NEW, path=f"{token}/dt=1/new.parquet")
-    move = Move(partition="dt=1", token=token, left="dt=1", place=f"{token}/dt=1", files=(file,), made_at=7)
-    return plan, replace(commit_of(plan, token), moves=(move,))
+    move = Relocation(
+        partition="dt=1",
+        token=token,
+        previous_location="dt=1",
+        location=f"{token}/dt=1",
+        files=(file,),
+        partition_created_at=7,
+    )
+    return plan, replace(commit_of(plan, token), relocations=(move,))
 
 
 def followed(store: Store, left: str) -> Plan:
     """A plan that has moved the partition since, from there."""
     plan = add(store, "dt=1")
-    move = Move(partition="dt=1", token="vb", left=left, place="vb/dt=1", files=(LATE,), made_at=7)
+    move = Relocation(
+        partition="dt=1", token="vb", previous_location=left, location="vb/dt=1", files=(LATE,), partition_created_at=7
+    )
     files = tuple(
         replace(one, path=f"{left}/{one.path.rpartition('/')[2]}") for one in commit_of(plan, "vb").superseded
     )
-    commit = replace(commit_of(plan, "vb"), moves=(move,), superseded=files)
+    commit = replace(commit_of(plan, "vb"), relocations=(move,), superseded=files)
     store.complete(claimed(store), commit, figures_of(plan), {})
     return plan
 
@@ -303,18 +347,25 @@ def followed(store: Store, left: str) -> Plan:
 def test_a_partition_that_its_owner_added_again_was_where_that_was_without_a_token(store: Store) -> None:
     completed(store)
     plan = add(store, "dt=1")
-    move = Move(partition="dt=1", token="v2", left="v1/dt=1", place="v2/dt=1", files=(LATE,), made_at=8)
-    store.complete(claimed(store), replace(commit_of(plan, "v2"), moves=(move,)), figures_of(plan), {})
+    move = Relocation(
+        partition="dt=1",
+        token="v2",
+        previous_location="v1/dt=1",
+        location="v2/dt=1",
+        files=(LATE,),
+        partition_created_at=8,
+    )
+    store.complete(claimed(store), replace(commit_of(plan, "v2"), relocations=(move,)), figures_of(plan), {})
     found = known(store)
-    assert found.earlier == {("dt=1", None), ("v1/dt=1", "v1"), ("v1/dt=1", None)}
-    places = {place: PlaceSeen() for place in found.places}
-    seen = PartitionSeen(place="v1/dt=1", token=None, made_at=8, places=places)
-    assert written_back(found, seen) == ("v1/dt=1", None)
-    assert written_back(found, replace(seen, made_at=7)) is None
+    assert found.earlier_locations == {("dt=1", None), ("v1/dt=1", "v1"), ("v1/dt=1", None)}
+    places = {place: LocationState() for place in found.locations}
+    seen = PartitionState(location="v1/dt=1", token=None, created_at=8, locations=places)
+    assert reverted_by_writer(found, seen) == ("v1/dt=1", None)
+    assert reverted_by_writer(found, replace(seen, created_at=7)) is None
 
 
 def recorded(store: Store, commit: Commit) -> bool:
-    return store.complete_late(commit, figures_of)
+    return store.complete_unrecorded(commit, figures_of)
 
 
 def test_a_commit_that_is_recorded_after_the_one_that_followed_it_stays_before_it(store: Store) -> None:
@@ -322,9 +373,12 @@ def test_a_commit_that_is_recorded_after_the_one_that_followed_it_stays_before_i
     followed(store, left="va/dt=1")
     assert recorded(store, commit)
     found = known(store)
-    assert (found.last.token, found.last.files, found.home) == ("vb", (LATE,), "dt=1")
-    assert found.earlier == {("dt=1", None), ("va/dt=1", "va")}
-    assert {former.place: len(former.inputs) for former in found.former} == {"dt=1": 2, "va/dt=1": 2}
+    assert (found.latest.token, found.latest.files, found.original_location) == ("vb", (LATE,), "dt=1")
+    assert found.earlier_locations == {("dt=1", None), ("va/dt=1", "va")}
+    assert {former.location: len(former.expected_files) for former in found.previous_locations} == {
+        "dt=1": 2,
+        "va/dt=1": 2,
+    }
 
 
 def test_of_a_commit_that_was_undone_before_another_one_what_it_made_is_waited_for_where_it_was(store: Store) -> None:
@@ -332,9 +386,9 @@ def test_of_a_commit_that_was_undone_before_another_one_what_it_made_is_waited_f
     other = followed(store, left="dt=1")
     assert recorded(store, commit)
     found = known(store)
-    assert (found.last.token, found.last.files, found.home) == ("vb", (LATE,), "dt=1")
-    assert ("va/dt=1", "va") in found.earlier
-    assert {(former.place, former.plan_id, len(former.inputs)) for former in found.former} == {
+    assert (found.latest.token, found.latest.files, found.original_location) == ("vb", (LATE,), "dt=1")
+    assert ("va/dt=1", "va") in found.earlier_locations
+    assert {(former.location, former.plan_id, len(former.expected_files)) for former in found.previous_locations} == {
         ("dt=1", other.plan_id, 2),
         ("va/dt=1", plan.plan_id, 1),
     }
@@ -346,18 +400,27 @@ def test_a_commit_of_an_attempt_that_was_let_go_is_known_beside_that_of_its_succ
 ) -> None:
     plan = add(store, "dt=1")
     claim = claimed(store)
-    store.stage(claim, Staged(token="va", paths=()))
+    store.record_staged(claim, StagedWork(token="va", paths=()))
     store.requeue(claim, "no answer")
     sql(database_url, "UPDATE plan SET not_before_ms = 0")
-    undone = Move(partition="dt=1", token="va", left="dt=1", place="va/dt=1", files=(NEW,), made_at=7)
-    commit = replace(commit_of(plan, "va"), moves=(undone,))
-    assert not store.add_moves(TRIPS, commit), "it may yet be this plan's"
-    move = Move(partition="dt=1", token="vb", left="dt=1", place="vb/dt=1", files=(LATE,), made_at=7)
-    store.complete(claimed(store), replace(commit_of(plan, "vb"), moves=(move,)), figures_of(plan), {})
-    assert [store.add_moves(TRIPS, commit) for _ in range(2)] == [True, False]
+    undone = Relocation(
+        partition="dt=1", token="va", previous_location="dt=1", location="va/dt=1", files=(NEW,), partition_created_at=7
+    )
+    commit = replace(commit_of(plan, "va"), relocations=(undone,))
+    assert not store.add_relocations(TRIPS, commit), "it may yet be this plan's"
+    move = Relocation(
+        partition="dt=1",
+        token="vb",
+        previous_location="dt=1",
+        location="vb/dt=1",
+        files=(LATE,),
+        partition_created_at=7,
+    )
+    store.complete(claimed(store), replace(commit_of(plan, "vb"), relocations=(move,)), figures_of(plan), {})
+    assert [store.add_relocations(TRIPS, commit) for _ in range(2)] == [True, False]
     found = known(store)
-    assert (found.last.token, {former.place for former in found.former}) == ("vb", {"dt=1", "va/dt=1"})
-    assert store.leftovers(TRIPS) == []
+    assert (found.latest.token, {former.location for former in found.previous_locations}) == ("vb", {"dt=1", "va/dt=1"})
+    assert store.orphaned_stagings(TRIPS) == []
 
 
 def moved_often(store: Store, database_url: str, count: int) -> None:
@@ -365,16 +428,16 @@ def moved_often(store: Store, database_url: str, count: int) -> None:
     left = "dt=1"
     for number in range(1, count + 1):
         plan = add(store, "dt=1")
-        move = Move(
+        move = Relocation(
             partition="dt=1",
             token=f"{plan.plan_id}-e1-{number}",
-            left=left,
-            place=f"v{number}/dt=1",
+            previous_location=left,
+            location=f"v{number}/dt=1",
             files=(NEW,),
-            made_at=7,
+            partition_created_at=7,
         )
-        left = move.place
-        commit = replace(commit_of(plan, move.token), moves=(move,))
+        left = move.location
+        commit = replace(commit_of(plan, move.token), relocations=(move,))
         store.complete(claimed(store), commit, figures_of(plan), {})
     sql(database_url, "UPDATE place_move SET begun_at_ms = 1, made_at_ms = 1")
     sql(database_url, "UPDATE superseded_version SET deleted_at_ms = 1")
@@ -384,26 +447,34 @@ def test_moves_between_the_first_and_the_last_two_are_over_when_they_and_all_del
     store: Store, database_url: str
 ) -> None:
     moved_often(store, database_url, 5)
-    (past,), last = store.pasts(TRIPS, timedelta(days=30), "", 10)
-    assert (last, [move.is_over for move in past.moves], {move.is_of_plan for move in past.moves}) == (
+    (past,), last = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
+    assert (
+        last,
+        [move.is_cleaned_up for move in past.relocations],
+        {move.is_by_plan for move in past.relocations},
+    ) == (
         "",
         [True] * 5,
         {True},
     )
-    assert store.pasts(TRIPS, timedelta(days=30), "", 1)[1] == "dt=1", "there may be more"
-    assert store.pasts(TRIPS, timedelta(days=30), "dt=1", 1) == ([], "")
-    third = past.moves[2]
+    assert store.relocation_histories(TRIPS, timedelta(days=30), "", 1)[1] == "dt=1", "there may be more"
+    assert store.relocation_histories(TRIPS, timedelta(days=30), "dt=1", 1) == ([], "")
+    third = past.relocations[2]
     sql(database_url, f"UPDATE superseded_version SET deleted_at_ms = NULL WHERE instant = '{third.token}'")
-    assert [move.is_over for move in store.pasts(TRIPS, timedelta(days=30), "", 10)[0][0].moves] == [
+    assert [
+        move.is_cleaned_up for move in store.relocation_histories(TRIPS, timedelta(days=30), "", 10)[0][0].relocations
+    ] == [
         True,
         True,
         False,
         False,
         False,
     ]
-    begun = Move(partition="dt=1", token="back", left=past.moves[-1].place, place="dt=1", files=())
-    store.begin_move(TRIPS, begun, third.token.partition("-e1-")[0], [])
-    assert store.pasts(TRIPS, timedelta(days=30), "", 10) == ([], "")
+    begun = Relocation(
+        partition="dt=1", token="back", previous_location=past.relocations[-1].location, location="dt=1", files=()
+    )
+    store.begin_relocation(TRIPS, begun, third.token.partition("-e1-")[0], [])
+    assert store.relocation_histories(TRIPS, timedelta(days=30), "", 10) == ([], "")
 
 
 def test_what_is_forgotten_leaves_first_and_last_moves_and_the_last_one_can_t_be(
@@ -411,26 +482,32 @@ def test_what_is_forgotten_leaves_first_and_last_moves_and_the_last_one_can_t_be
 ) -> None:
     moved_often(store, database_url, 5)
     before = known(store)
-    (past,), _ = store.pasts(TRIPS, timedelta(days=30), "", 10)
-    assert store.tokens_left(TRIPS, past.moves[1:2]) == frozenset()
-    assert store.forget_places(TRIPS, [past.moves[1].number, past.moves[-1].number]) == 1
+    (past,), _ = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
+    assert store.tokens_used_elsewhere(TRIPS, past.relocations[1:2]) == frozenset()
+    assert store.prune_relocations(TRIPS, [past.relocations[1].relocation_id, past.relocations[-1].relocation_id]) == 1
     after = known(store)
-    assert (after.last, after.home) == (before.last, before.home)
-    assert [one.place for one in before.former if one not in after.former] == ["v1/dt=1"]
+    assert (after.latest, after.original_location) == (before.latest, before.original_location)
+    assert [one.location for one in before.previous_locations if one not in after.previous_locations] == ["v1/dt=1"]
 
 
 def test_a_place_that_is_there_again_is_looked_at_and_is_no_move(store: Store, database_url: str) -> None:
     moved_often(store, database_url, 5)
-    (past,), _ = store.pasts(TRIPS, timedelta(days=30), "", 10)
-    store.forget_places(TRIPS, [move.number for move in past.moves[1:3]])
+    (past,), _ = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
+    store.prune_relocations(TRIPS, [move.relocation_id for move in past.relocations[1:3]])
     before = known(store)
-    assert store.again(TRIPS, "dt=2", ["v1/dt=2"]) == 0, "it was never moved"
-    assert store.again(TRIPS, "dt=1", ["v5/dt=1", "v4/dt=1", "dt=1"]) == 0, "these are looked at as it is"
-    assert [store.again(TRIPS, "dt=1", ["v1/dt=1"]) for _ in range(2)] == [1, 0]
+    assert store.add_recreated_locations(TRIPS, "dt=2", ["v1/dt=2"]) == 0, "it was never moved"
+    assert store.add_recreated_locations(TRIPS, "dt=1", ["v5/dt=1", "v4/dt=1", "dt=1"]) == 0, (
+        "these are looked at as it is"
+    )
+    assert [store.add_recreated_locations(TRIPS, "dt=1", ["v1/dt=1"]) for _ in range(2)] == [1, 0]
     after = known(store)
-    assert (after.last, after.home, after.earlier) == (before.last, before.home, before.earlier)
-    (again,) = [one for one in after.former if one not in before.former]
-    assert (again.place, again.inputs, again.plan_id) == ("v1/dt=1", (), before.plan_id)
-    (record,) = store.moved_lately(TRIPS, store.left_lately(TRIPS, timedelta(hours=1), 9)) or [None]
+    assert (after.latest, after.original_location, after.earlier_locations) == (
+        before.latest,
+        before.original_location,
+        before.earlier_locations,
+    )
+    (again,) = [one for one in after.previous_locations if one not in before.previous_locations]
+    assert (again.location, again.expected_files, again.plan_id) == ("v1/dt=1", (), before.plan_id)
+    (record,) = store.recently_relocated(TRIPS, store.recently_vacated(TRIPS, timedelta(hours=1), 9)) or [None]
     assert record is None, "what it left lately is nothing"
     assert len(store.pasts(TRIPS, timedelta(days=30), "", 10)[0][0].moves) == 3

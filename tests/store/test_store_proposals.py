@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sqlalchemy.exc import IntegrityError
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
-from lake.plan import Decision, Plan, PlanState
-from service.store import NotFound, PartitionsTaken, Store, StoreSettings, WrongState
+from lake.plan import Plan, PlanState, ProposalDecision
+from service.store import NotFound, PartitionsLocked, Store, StoreSettings, WrongState
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -22,27 +22,33 @@ def propose(store: Store, *partitions: str, settings: str = "s", replaces: dict[
     """Store a plan that waits for approval."""
     plan = make_plan(*partitions)
     store.add_plan(
-        plan, request_id=None, actor="scheduler", estimate={}, settings=settings, proposed=True, replaces=replaces
+        plan,
+        request_id=None,
+        actor="scheduler",
+        estimate={},
+        settings_digest=settings,
+        proposed=True,
+        replaced_proposals=replaces,
     )
     return plan
 
 
 def test_a_proposal_is_claimed_once_it_is_approved_and_not_before(store: Store):
     plan = propose(store)
-    assert (store.claim("e"), store.due_in()) == (None, None)
+    assert (store.claim("e"), store.time_until_due()) == (None, None)
     assert store.plan(plan.plan_id).waits_for_approval
     store.approve(plan.plan_id[-12:], "ada", "after hours")
     seen = store.plan(plan.plan_id)
-    assert (seen.waits_for_approval, seen.decision, seen.decided_by) == (False, Decision.APPROVED, "ada")
+    assert (seen.waits_for_approval, seen.decision, seen.decided_by) == (False, ProposalDecision.APPROVED, "ada")
     assert seen.proposed_at is not None
     assert seen.decided_at is not None
     assert claimed(store).plan == plan
-    assert [event.reason for event in store.events(plan.plan_id)] == [
+    assert [event.reason for event in store.plan_events(plan.plan_id)] == [
         "planned; waits for approval",
         "approved: after hours",
         "claimed",
     ]
-    (entry,) = store.audit(action="plan approved")
+    (entry,) = store.audit_entries(action="plan approved")
     assert (entry.actor, entry.table, entry.subject, entry.detail) == ("ada", TRIPS.name, plan.plan_id, "after hours")
 
 
@@ -59,13 +65,13 @@ def test_a_declined_proposal_ends_and_is_remembered_with_its_files(store: Store)
     plan = propose(store, "dt=1", "dt=2")
     store.decline(plan.plan_id, "ada", "month end")
     seen = store.plan(plan.plan_id)
-    assert (seen.state, seen.decision, seen.decided_by) == (PlanState.CANCELLED, Decision.DECLINED, "ada")
-    assert store.held_partitions(TRIPS.name) == {}
+    assert (seen.state, seen.decision, seen.decided_by) == (PlanState.CANCELLED, ProposalDecision.DECLINED, "ada")
+    assert store.locked_partitions(TRIPS.name) == {}
     (declined,) = store.declined_plans(TRIPS.name, "s")
     assert declined.slices == tuple(item for group in plan.groups for item in group.slices)
     assert declined.text.startswith(f"declined: month end (by ada, plan {plan.plan_id})")
     assert store.declined_plans(TRIPS.name, "other settings") == []
-    assert [entry.action for entry in store.audit()] == ["plan declined"]
+    assert [entry.action for entry in store.audit_entries()] == ["plan declined"]
 
 
 def test_a_decision_is_made_once(store: Store):
@@ -94,11 +100,11 @@ def test_a_cancelled_proposal_is_nobodys_decision(store: Store):
 
 def test_a_proposal_keeps_its_partitions_from_others_until_a_successor_comes(store: Store):
     old = propose(store, "dt=1", "dt=2")
-    with pytest.raises(PartitionsTaken):
+    with pytest.raises(PartitionsLocked):
         propose(store, "dt=2")
     new = propose(store, "dt=2", replaces={old.plan_id: "a file changed"})
-    assert store.held_partitions(TRIPS.name) == {"dt=2": new.plan_id}
-    assert store.held_partitions(TRIPS.name, by_proposals=False) == {}
+    assert store.locked_partitions(TRIPS.name) == {"dt=2": new.plan_id}
+    assert store.locked_partitions(TRIPS.name, include_proposals=False) == {}
     seen = store.plan(old.plan_id)
     assert (seen.state, seen.cancel_reason) == (PlanState.CANCELLED, f"replaced by plan {new.plan_id}: a file changed")
     assert [found.plan_id for found in store.proposals(TRIPS.name)] == [new.plan_id]
@@ -107,17 +113,17 @@ def test_a_proposal_keeps_its_partitions_from_others_until_a_successor_comes(sto
 def test_a_proposal_that_was_approved_meanwhile_is_not_replaced(store: Store):
     old = propose(store, "dt=1")
     store.approve(old.plan_id, "ada")
-    with pytest.raises(PartitionsTaken):
+    with pytest.raises(PartitionsLocked):
         propose(store, "dt=1", replaces={old.plan_id: "a file changed"})
-    store.take_back_proposals({old.plan_id: "late"}, actor="scheduler")
+    store.withdraw_proposals({old.plan_id: "late"}, actor="scheduler")
     assert claimed(store).plan == old
 
 
 def test_where_the_successor_is_not_stored_the_proposal_stays(store: Store):
     old, other = propose(store, "dt=1"), add(store, "dt=2")
-    with pytest.raises(PartitionsTaken) as taken:
+    with pytest.raises(PartitionsLocked) as taken:
         propose(store, "dt=1", "dt=2", replaces={old.plan_id: "a file changed"})
-    assert taken.value.holders == {"dt=2": other.plan_id}
+    assert taken.value.locking_plans == {"dt=2": other.plan_id}
     assert store.plan(old.plan_id).waits_for_approval
 
 
@@ -180,15 +186,15 @@ ACTS = st.lists(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=ACTS)
 def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store: Store, acts: list[tuple[str, int]]):
-    table = f"t{sum(1 for _ in store.tables())}"  # of its own for each example
+    table = f"t{sum(1 for _ in store.table_states())}"  # of its own for each example
     plans, proposed, approved, declined = list[Plan](), set[str](), set[str](), set[str]()
     claims = []
 
     def new(partition: str, **terms: object) -> None:
         plan = make_plan(partition, table=TRIPS.__class__(name=table, format="hudi", location=f"/lake/{table}"))
         try:
-            store.add_plan(plan, request_id=None, actor="s", estimate={}, settings="s", **terms)
-        except PartitionsTaken:
+            store.add_plan(plan, request_id=None, actor="s", estimate={}, settings_digest="s", **terms)
+        except PartitionsLocked:
             return
         plans.append(plan)
         if terms:
@@ -229,10 +235,10 @@ def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store:
                 case "retry":
                     store.retry(plan.plan_id, "ada")
                 case "take back":
-                    store.take_back_proposals({plan.plan_id: "mode"}, actor="s")
+                    store.withdraw_proposals({plan.plan_id: "mode"}, actor="s")
                 case "sweep":
-                    assert plan.plan_id not in set(store.uncommitted(plan.table)) & declined
-        except (WrongState, PartitionsTaken):
+                    assert plan.plan_id not in set(store.ended_without_commit(plan.table)) & declined
+        except (WrongState, PartitionsLocked):
             continue
     for claim in claims:  # the next example begins with no plan inflight
         store.cancel(claim, "over", actor="s")
@@ -248,14 +254,14 @@ def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store:
 def test_what_waits_for_a_yes_is_counted_apart_from_the_backlog(store: Store):
     asked, runs = propose(store, "dt=1"), add(store, "dt=2")
     figures = store.figures()
-    assert (figures.count(PlanState.REQUESTED), figures.proposed, figures.backlog_bytes) == (2, 1, runs.bytes)
+    assert (figures.count(PlanState.REQUESTED), figures.proposal_count, figures.backlog_bytes) == (2, 1, runs.bytes)
     assert figures.oldest_proposed_at == store.plan(asked.plan_id).proposed_at
     assert figures.oldest_requested_at == store.plan(runs.plan_id).not_before
     store.request_cancel(runs.plan_id, "ada")
     assert (store.figures().oldest_requested_at, store.figures().backlog_bytes) == (None, 0)
     store.approve(asked.plan_id, "ada")
     figures = store.figures()
-    assert (figures.proposed, figures.oldest_proposed_at, figures.backlog_bytes) == (0, None, asked.bytes)
+    assert (figures.proposal_count, figures.oldest_proposed_at, figures.backlog_bytes) == (0, None, asked.bytes)
 
 
 def test_a_plan_waits_for_an_executor_from_when_it_may_run_and_not_from_when_it_was_made(

@@ -17,7 +17,7 @@ LONG_AGO = 91 * 86_400_000
 
 @pytest.fixture
 def store(store: Store) -> Store:
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     return store
 
 
@@ -27,7 +27,7 @@ def completed(store: Store, partition: str, *, deleted: bool = True) -> str:
     commit = commit_of(plan)
     store.complete(claimed(store), commit, figures_of(plan), {"rewrite": 5})
     if deleted:
-        store.mark_deleted([due.row_id for due in store.superseded(TRIPS) if due.plan_id == plan.plan_id])
+        store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS) if due.plan_id == plan.plan_id])
     return plan.plan_id
 
 
@@ -63,7 +63,7 @@ def test_a_plan_past_its_time_goes_with_all_that_belongs_to_it_and_the_figures_s
         with pytest.raises(NotFound):
             store.plan(plan_id)
     assert {plan.plan_id for plan in store.plans()} == {young, live}
-    assert store.events(young)
+    assert store.plan_events(young)
     for table in ("plan_group", "plan_event", "superseded_version"):
         assert sql(database_url, f"SELECT count(*) FROM {table} WHERE plan_id NOT IN ('{young}', '{live}')")[0][0] == 0
     after = store.figures()
@@ -79,7 +79,7 @@ def test_a_plan_whose_superseded_versions_wait_for_their_deletion_stays(store: S
     plan_id = completed(store, "dt=1", deleted=False)
     ages(database_url)
     assert prune(store) == 0
-    store.mark_deleted([due.row_id for due in store.superseded(TRIPS)])
+    store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS)])
     assert prune(store) == 1
     assert store.plan_state(plan_id) is None
 
@@ -103,13 +103,13 @@ def test_an_answered_request_goes_after_its_plans_and_an_open_one_stays(store: S
     with pytest.raises(NotFound):
         store.request(answered)
     assert store.request(planned).answer is not None
-    store.mark_deleted([due.row_id for due in store.superseded(TRIPS)])
+    store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS)])
     assert prune(store) == 2
     assert [request.request_id for request in store.open_requests()] == [waiting]
 
 
 def test_each_call_forgets_a_bounded_number(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.store.pruning._MOST_AT_ONCE", 2)
+    monkeypatch.setattr("service.store.pruning._BATCH_SIZE", 2)
     for day in range(5):
         completed(store, f"dt={day}")
     ages(database_url)
@@ -122,13 +122,13 @@ def test_what_was_declined_is_remembered_until_no_scan_has_left_files_alone_for_
 ) -> None:
     plans = [make_plan(f"dt={day}") for day in (1, 2)]
     for plan in plans:
-        store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings="s", proposed=True)
+        store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings_digest="s", proposed=True)
         store.decline(plan.plan_id, "ada")
     ages(database_url)
     held = plans[0].plan_id
-    store.spare([held])
+    store.record_declines_in_effect([held])
     spared = sql(database_url, f"SELECT spared_at_ms FROM plan WHERE id = '{held}'")[0][0]
-    store.spare([held])  # a scan in the same hour writes nothing
+    store.record_declines_in_effect([held])  # a scan in the same hour writes nothing
     assert sql(database_url, f"SELECT spared_at_ms FROM plan WHERE id = '{held}'")[0][0] == spared
     assert prune(store) == 1
     assert [plan.plan_id for plan in store.declined_plans(TRIPS.name, "s")] == [held]

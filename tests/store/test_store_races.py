@@ -14,7 +14,7 @@ from databases import store_at
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, lease_runs_out, make_plan
 
 from lake.plan import Claim, Plan, PlanState
-from service.store import DatabaseUnreachable, PartitionsTaken, Store
+from service.store import DatabaseUnreachable, PartitionsLocked, Store
 from service.store import engine as engine_module
 
 
@@ -72,7 +72,7 @@ def test_of_rescuers_at_once_one_takes_the_plan_over(stores: list[Store], databa
     claimed(stores[0])
     for epoch in range(2, 8):
         lease_runs_out(database_url, plan.plan_id)
-        claims = at_once([partial(store.expired, f"rescuer-{n}") for n, store in enumerate(stores)])
+        claims = at_once([partial(store.take_over_expired, f"rescuer-{n}") for n, store in enumerate(stores)])
         assert [claim.epoch for claim in claims if claim is not None] == [epoch]
 
 
@@ -80,8 +80,8 @@ def test_a_partition_belongs_to_one_live_plan_even_when_two_come_at_once(stores:
     def store_plan(store: Store, plan: Plan) -> object:
         try:
             store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
-        except PartitionsTaken as error:
-            return error.holders
+        except PartitionsLocked as error:
+            return error.locking_plans
         return "stored"
 
     for round_ in range(10):
@@ -106,7 +106,7 @@ def test_a_cancel_and_a_claim_at_once_end_in_one_of_two_ways(stores: list[Store]
             assert state is PlanState.INFLIGHT
             assert stores[0].heartbeat(claim) is True
             stores[0].cancel(claim, "no", actor="ada")
-        assert stores[0].held_partitions(TRIPS.name) == {}
+        assert stores[0].locked_partitions(TRIPS.name) == {}
 
 
 def test_a_completion_and_a_take_over_at_once_leave_one_owner(stores: list[Store], database_url: str) -> None:
@@ -122,14 +122,14 @@ def test_a_completion_and_a_take_over_at_once_leave_one_owner(stores: list[Store
                 return type(error).__name__
             return "completed"
 
-        outcome, taken = at_once([complete, partial(stores[1].expired, "rescuer")])
+        outcome, taken = at_once([complete, partial(stores[1].take_over_expired, "rescuer")])
         if taken is None:
             assert outcome == "completed"
         else:
             assert outcome == "LeaseLost"
             stores[1].complete(taken, commit_of(plan), figures_of(plan), {})
         assert stores[0].plan_state(plan.plan_id) is PlanState.COMPLETED
-    assert len(stores[0].superseded(TRIPS)) == 20
+    assert len(stores[0].awaiting_deletion(TRIPS)) == 20
 
 
 @pytest.mark.slow

@@ -22,10 +22,10 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from support import free_port
 
 from lake.plan import LIVE_STATES, TRANSITIONS, PlanState
-from service.store import DatabaseUnreachable, SchemaBehind, Store, StoreError
+from service.store import DatabaseUnreachable, SchemaMismatch, Store, StoreError
 from service.store.engine import Database, parse_url
 from service.store.models import Base
-from service.store.schema import HEAD, alembic_config
+from service.store.schema import HEAD_REVISION, alembic_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,7 +44,7 @@ def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 def test_upgrade_makes_the_schema_from_nothing_and_check_is_then_content(empty_url: str) -> None:
     store = Store(empty_url)
-    with pytest.raises(SchemaBehind, match=r"run: lakefold db upgrade"):
+    with pytest.raises(SchemaMismatch, match=r"run: lakefold db upgrade"):
         store.check()
     store.upgrade()
     store.check()
@@ -99,7 +99,7 @@ def test_the_migrations_can_be_taken_back(empty_url: str) -> None:
     with database.write() as connection:
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
-    with pytest.raises(SchemaBehind):
+    with pytest.raises(SchemaMismatch):
         store.check()
     store.upgrade()
     store.check()
@@ -111,7 +111,7 @@ def test_a_schema_that_is_not_this_lakefolds_is_refused_in_one_line(database_url
     store = Store(database_url)
     sql(database_url, "UPDATE alembic_version SET version_num = 'feedbeef'")
     for attempt in (store.check, store.upgrade):
-        with pytest.raises(SchemaBehind) as refused:
+        with pytest.raises(SchemaMismatch) as refused:
             attempt()
         assert "at revision feedbeef, which this lakefold" in str(refused.value)
         assert "run: lakefold db upgrade" in str(refused.value)
@@ -122,9 +122,9 @@ def test_a_schema_that_is_not_this_lakefolds_is_refused_in_one_line(database_url
 def test_any_use_of_a_database_without_the_schema_says_what_to_run(empty_url: str, tmp_path: Path) -> None:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     store = Store(empty_url)
-    with pytest.raises(SchemaBehind, match=r"run: lakefold db upgrade"):
-        store.tables()
-    with pytest.raises(SchemaBehind, match=r"run: lakefold db upgrade"):
+    with pytest.raises(SchemaMismatch, match=r"run: lakefold db upgrade"):
+        store.table_states()
+    with pytest.raises(SchemaMismatch, match=r"run: lakefold db upgrade"):
         store.claim("e")
     store.close()
 
@@ -353,7 +353,7 @@ def test_keys_hold_partitions_idempotency_and_superseded_versions(database_url: 
 
 def test_the_revision_this_lakefold_asks_for_is_the_last_migration() -> None:
     scripts = ScriptDirectory.from_config(alembic_config())
-    assert scripts.get_heads() == [HEAD]
+    assert scripts.get_heads() == [HEAD_REVISION]
     revisions = [script.revision for script in scripts.walk_revisions()]
     assert revisions == sorted(revisions, reverse=True), "revisions are counted up, four digits each"
     assert all(re.fullmatch(r"\d{4}", revision) for revision in revisions)

@@ -89,8 +89,12 @@ server.wait()
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of seconds, in the same order as the real ones."""
-    monkeypatch.setattr(engine, "ORDINARY", replace(engine.ORDINARY, connect_seconds=2, answer_seconds=4.0))
-    monkeypatch.setattr(engine, "URGENT", replace(engine.URGENT, connect_seconds=2, answer_seconds=1.0))
+    monkeypatch.setattr(
+        engine, "DEFAULT_TIMEOUTS", replace(engine.DEFAULT_TIMEOUTS, connect_seconds=2, response_seconds=4.0)
+    )
+    monkeypatch.setattr(
+        engine, "HEARTBEAT_TIMEOUTS", replace(engine.HEARTBEAT_TIMEOUTS, connect_seconds=2, response_seconds=1.0)
+    )
 
 
 @pytest.fixture
@@ -165,7 +169,7 @@ def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path
 
 
 def test_f9_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "ORDINARY", replace(engine.ORDINARY, statement_seconds=1))
+    monkeypatch.setattr(engine, "DEFAULT_TIMEOUTS", replace(engine.DEFAULT_TIMEOUTS, statement_seconds=1))
     store = Store(url)
     with pytest.raises(DatabaseUnreachable, match="statement timeout"), store._database.read() as connection:
         connection.execute(text("SELECT pg_sleep(60)"))
@@ -173,9 +177,11 @@ def test_f9_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, mon
 
 
 def test_f9_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "ORDINARY", replace(engine.ORDINARY, statement_seconds=1, answer_seconds=1.0))
+    monkeypatch.setattr(
+        engine, "DEFAULT_TIMEOUTS", replace(engine.DEFAULT_TIMEOUTS, statement_seconds=1, response_seconds=1.0)
+    )
     store = Store(url)
-    with store._database.write_at_leisure() as connection:
+    with store._database.write_without_timeout() as connection:
         connection.execute(text("SELECT pg_sleep(2)"))
     store.close()
 
@@ -183,6 +189,6 @@ def test_f9_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytes
 def test_f9_two_tries_to_renew_a_lease_end_before_it_does() -> None:
     lease, heartbeat = 60, 15
     sqlite = 2 * engine.LOCK_WAIT_SECONDS
-    postgresql = engine.URGENT.connect_seconds + engine.URGENT.answer_seconds
+    postgresql = engine.HEARTBEAT_TIMEOUTS.connect_seconds + engine.HEARTBEAT_TIMEOUTS.response_seconds
     assert heartbeat + 2 * postgresql < lease
     assert heartbeat + sqlite < lease

@@ -21,34 +21,34 @@ def test_superseded_versions_are_due_after_the_retention_now_in_force_in_the_ord
     finish(store, "dt=1", "9")
     finish(store, "dt=2", "10")
     day = timedelta(days=1)
-    assert store.due(TRIPS, 7 * day) == []
+    assert store.due_for_deletion(TRIPS, 7 * day) == []
     sql(database_url, "UPDATE superseded_version SET superseded_at_ms = superseded_at_ms - 86400000 * 3")
     with time_machine.travel(day * 400, tick=True):
-        assert store.due(TRIPS, 7 * day) == [], "the host's clock deletes nothing"
-    due = store.due(TRIPS, 2 * day)
+        assert store.due_for_deletion(TRIPS, 7 * day) == [], "the host's clock deletes nothing"
+    due = store.due_for_deletion(TRIPS, 2 * day)
     assert [d.version.instant for d in due] == ["9", "9", "10", "10"]
     assert [d.version for d in due[:2]] == list(commit_of(make_plan("dt=1"), "9").superseded)
-    assert store.due(TRIPS, 2 * day, limit=1) == due[:1]
-    assert store.due(replace(TRIPS, name="other"), timedelta()) == []
+    assert store.due_for_deletion(TRIPS, 2 * day, limit=1) == due[:1]
+    assert store.due_for_deletion(replace(TRIPS, name="other"), timedelta()) == []
     store.mark_deleted([d.row_id for d in due[:2]])
     (before,) = sql(database_url, "SELECT sum(deleted_at_ms) AS s FROM superseded_version")
     store.mark_deleted([d.row_id for d in due[:2]])
     assert sql(database_url, "SELECT sum(deleted_at_ms) AS s FROM superseded_version") == [before]
-    assert store.superseded(TRIPS) == due[2:]
-    assert store.due(TRIPS, 2 * day) == due[2:]
+    assert store.awaiting_deletion(TRIPS) == due[2:]
+    assert store.due_for_deletion(TRIPS, 2 * day) == due[2:]
     store.mark_deleted([])
 
 
 def test_c4_a_closed_version_waits_no_longer_and_its_reason_is_kept(store: Store, database_url: str) -> None:
     finish(store, "dt=1", "20260101")
-    first, second = store.superseded(TRIPS)
+    first, second = store.awaiting_deletion(TRIPS)
     store.mark_deleted([first.row_id])
     store.close_superseded({first.row_id: "undone", second.row_id: "gone"})
     store.close_superseded({second.row_id: "later"})
     store.close_superseded({})
     found = sql(database_url, "SELECT closed_reason FROM superseded_version WHERE deleted_at_ms > 0 ORDER BY id")
     assert [row[0] for row in found] == [None, "gone"], "what was deleted stays deleted"
-    assert store.superseded(TRIPS) == []
+    assert store.awaiting_deletion(TRIPS) == []
     assert store.figures().superseded == ()
 
 
@@ -59,8 +59,8 @@ def test_a_file_that_was_restored_and_replaced_again_waits_for_its_whole_retenti
     sql(database_url, "UPDATE superseded_version SET superseded_at_ms = superseded_at_ms - 86400000 * 3")
     finish(store, "dt=2", "other")
     finish(store, "dt=1", "again")
-    assert store.due(TRIPS, timedelta(days=2)) == []
-    assert [due.version.instant for due in store.superseded(TRIPS)] == ["other", "other", "again", "again"]
+    assert store.due_for_deletion(TRIPS, timedelta(days=2)) == []
+    assert [due.version.instant for due in store.awaiting_deletion(TRIPS)] == ["other", "other", "again", "again"]
     closed = sql(database_url, "SELECT closed_reason FROM superseded_version WHERE deleted_at_ms > 0")
     assert [row[0] for row in closed] == ["replaced again, as again"] * 2
 
@@ -70,14 +70,16 @@ def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store
     commit = commit_of(plan)
     versions = tuple(replace(version, modified_at=written_at) for version in commit.superseded)
     store.complete(claimed(store), replace(commit, superseded=versions), figures_of(plan), {})
-    first, second = store.superseded(TRIPS)
+    first, second = store.awaiting_deletion(TRIPS)
     assert (first.version, second.version) == versions
-    assert store.begin_deleting([first.row_id, second.row_id]) == {first.row_id, second.row_id}
+    assert store.begin_deletion([first.row_id, second.row_id]) == {first.row_id, second.row_id}
     sql(database_url, "UPDATE superseded_version SET deleting_at_ms = 1000")
     store.mark_deleted([first.row_id])
-    assert store.begin_deleting([first.row_id, second.row_id]) == {second.row_id}
-    assert [due.deleting_at for due in store.superseded(TRIPS)] == [datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)]
-    assert store.begin_deleting([]) == set()
+    assert store.begin_deletion([first.row_id, second.row_id]) == {second.row_id}
+    assert [due.deletion_begun_at for due in store.awaiting_deletion(TRIPS)] == [
+        datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+    ]
+    assert store.begin_deletion([]) == set()
 
 
 def test_what_waits_for_its_deletion_is_counted_by_table_and_day_under_each_retention(

@@ -9,7 +9,7 @@ import time_machine
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan
 
 from lake.model import Concurrency, OnConflict
-from service.store import Contest, NotFound, ScanRecord, Store, StoreSettings
+from service.store import ConflictCount, NotFound, ScanRecord, Store, StoreSettings
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -17,7 +17,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store) -> None:
-    store.register(TRIPS, "observe")
+    store.register_table(TRIPS, "observe")
     store.pause(TRIPS.name, "ada", "is moved\nto another disk")
     state = store.table_state(TRIPS.name)
     assert (state.ref, state.mode, state.paused, state.pause.words) == (
@@ -34,10 +34,10 @@ def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store
         on_conflict=OnConflict.WRITER_WINS,
         write_options={"a": "b"},
     )
-    store.register(moved, "compact")
+    store.register_table(moved, "compact")
     again = store.table_state(TRIPS.name)
     assert (again.ref, again.mode, again.paused) == (moved, "compact", True)
-    assert [table.name for table in store.tables()] == [TRIPS.name]
+    assert [table.name for table in store.table_states()] == [TRIPS.name]
 
 
 def test_unknown_tables_are_named(store: Store) -> None:
@@ -51,7 +51,7 @@ def test_unknown_tables_are_named(store: Store) -> None:
         with pytest.raises(NotFound, match="no table"):
             use()
     store.pause(None, "ada")
-    assert store.tables() == [], "pausing the service makes no table"
+    assert store.table_states() == [], "pausing the service makes no table"
 
 
 def test_writers_that_cancel_plans_are_told_from_people_who_do_and_from_what_is_long_over(store: Store) -> None:
@@ -71,26 +71,26 @@ def test_writers_that_cancel_plans_are_told_from_people_who_do_and_from_what_is_
                 store.cancel(claim, "a writer changed these files", actor="executor-1")
 
     for name in ("stormy", "calm", "ada's", "fresh"):
-        store.register(replace(TRIPS, name=name), "compact")
+        store.register_table(replace(TRIPS, name=name), "compact")
     ended("calm", *["completed"] * 5, "unbegun")
     ended("ada's", *["person"] * 4)
     ended("fresh", "writer")
     with time_machine.travel(datetime.now(UTC) - timedelta(hours=7), tick=False):
         ended("stormy", *["writer"] * 3)
     ended("stormy", "completed", "completed", "writer", "writer", "person", "completed", "writer")
-    assert store.contested(timedelta(hours=6)) == {
-        "stormy": Contest(lost=3, ended=5),
-        "fresh": Contest(lost=1, ended=1),
+    assert store.conflict_counts(timedelta(hours=6)) == {
+        "stormy": ConflictCount(conflicts=3, ended=5),
+        "fresh": ConflictCount(conflicts=1, ended=1),
     }
     ended("stormy", *["completed"] * 5)
-    assert set(store.contested(timedelta(hours=6))) == {"fresh"}
-    assert store.contested(timedelta(0)) == {}
+    assert set(store.conflict_counts(timedelta(hours=6))) == {"fresh"}
+    assert store.conflict_counts(timedelta(0)) == {}
 
 
 def test_write_options_of_today_serve_the_next_claim_but_the_location_is_the_plans(store: Store) -> None:
     plan = add(store, "dt=1")
     today = replace(TRIPS, on_conflict=OnConflict.PLAN_WINS, write_options={"lock": "new"})
-    store.register(replace(today, location="/moved"), "compact")
+    store.register_table(replace(today, location="/moved"), "compact")
     assert claimed(store).plan.table == replace(
         plan.table, on_conflict=OnConflict.PLAN_WINS, write_options={"lock": "new"}
     )
@@ -120,7 +120,7 @@ def scan(minute: int, **values: object) -> ScanRecord:
 
 
 def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Store) -> None:
-    store.register(TRIPS, "observe")
+    store.register_table(TRIPS, "observe")
     assert store.last_scan(TRIPS.name) is None
     good, bad = scan(1), scan(2, outcome="error", error="no permission")
     store.record_scan(good)
@@ -136,18 +136,18 @@ def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Sto
 def test_tables_and_their_last_scans_can_be_asked_for_by_name(store: Store) -> None:
     other = replace(TRIPS, name="other")
     for table in (TRIPS, other):
-        store.register(table, "observe")
+        store.register_table(table, "observe")
     store.pause(None, "ada")
     store.record_scan(scan(1, reducible_bytes=5))
     store.record_scan(scan(2, reducible_bytes=10**15))
-    assert [table.name for table in store.tables(["other", "nope", "*"])] == ["other"]
+    assert [table.name for table in store.table_states(["other", "nope", "*"])] == ["other"]
     assert store.last_scans(["other", TRIPS.name]) == {TRIPS.name: scan(2, reducible_bytes=10**15)}
     assert store.last_scans(["other"]) == {}
 
 
 def test_old_scans_are_forgotten_but_never_the_first_and_the_last_good_one(database_url: str) -> None:
     store = Store(database_url, StoreSettings(scans_kept=3))
-    store.register(TRIPS, "observe")
+    store.register_table(TRIPS, "observe")
     store.record_scan(scan(-2))
     store.record_scan(scan(-1))
     store.record_scan(scan(0))

@@ -13,8 +13,8 @@ from alembic import command
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
 from lake.model import HISTOGRAM_EDGES_BYTES
-from lake.plan import Keeper, KeeperKind, PlanState, Staged
-from planner.objectives import Judgement, Objective
+from lake.plan import LockOwner, LockOwnerKind, PlanState, StagedWork
+from planner.objectives import Objective, ObjectiveEvaluation
 from service.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store, TableOrder
 from service.store.engine import Database
 from service.store.schema import alembic_config
@@ -44,7 +44,7 @@ def earlier(database_url: str) -> Iterator[Store]:
     add(store, "dt=3", "dt=4")
     claim = claimed(store, "its-executor")
     for token in ("20260102", "20260103"):
-        store.stage(claim, Staged(token=token, paths=("dt=3/",)))
+        store.record_staged(claim, StagedWork(token=token, paths=("dt=3/",)))
     add(store, "dt=5")
     to(database_url, BEFORE)
     yield store
@@ -57,53 +57,57 @@ def test_an_earlier_database_is_upgraded_and_its_plans_end_right(earlier: Store,
     to(database_url, "head")
     states = PlanState.COMPLETED, PlanState.FAILED, PlanState.INFLIGHT, PlanState.REQUESTED
     assert [len(earlier.plans(state=state)) for state in states] == [1, 1, 1, 1]
-    assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
-    assert earlier.leftovers(TRIPS) == [], "its executor works on it"
+    assert set(earlier.locked_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
+    assert earlier.orphaned_stagings(TRIPS) == [], "its executor works on it"
     sql(database_url, "UPDATE plan SET lease_until_ms = 0 WHERE state = 'inflight'")
-    rescued = earlier.expired("another")
+    rescued = earlier.take_over_expired("another")
     assert rescued is not None
     assert (rescued.plan.plan_id, rescued.epoch) == (inflight.id, inflight.epoch + 1)
-    assert rescued.staged == (Staged(token="20260102"), Staged(token="20260103"))
+    assert rescued.staged == (StagedWork(token="20260102"), StagedWork(token="20260103"))
     earlier.complete(rescued, commit_of(rescued.plan, "20260103"), figures_of(rescued.plan), {})
-    assert [left.staged.token for left in earlier.leftovers(TRIPS)] == ["20260102"]
+    assert [left.staged.token for left in earlier.orphaned_stagings(TRIPS)] == ["20260102"]
     assert earlier.plan(inflight.id).instants == ("20260102", "20260103")
     waiting = claimed(earlier)
     earlier.complete(waiting, commit_of(waiting.plan, "20260105"), figures_of(waiting.plan), {})
-    assert earlier.held_partitions(TRIPS.name) == {}
+    assert earlier.locked_partitions(TRIPS.name) == {}
 
 
 def test_superseded_files_of_an_earlier_database_are_known_by_path_and_size_only(
     earlier: Store, database_url: str
 ) -> None:
     to(database_url, "head")
-    due = earlier.due(TRIPS, timedelta())
-    assert [(d.version.instant, d.version.modified_at, d.deleting_at) for d in due] == [("20260101", None, None)] * 2
-    assert due[0].version.differs(due[0].version.bytes, due[0].superseded_at) is None
+    due = earlier.due_for_deletion(TRIPS, timedelta())
+    assert [(d.version.instant, d.version.modified_at, d.deletion_begun_at) for d in due] == [
+        ("20260101", None, None)
+    ] * 2
+    assert due[0].version.difference(due[0].version.bytes, due[0].superseded_at) is None
 
 
 def test_what_was_added_is_taken_back_with_live_plans_in_it(earlier: Store, database_url: str) -> None:
     to(database_url, "head")
-    earlier.begin_deleting([due.row_id for due in earlier.superseded(TRIPS)])
+    earlier.begin_deletion([due.row_id for due in earlier.awaiting_deletion(TRIPS)])
     kept = "SELECT table_name, partition_path, plan_id FROM live_partition ORDER BY partition_path"
     before = sql(database_url, kept)
-    assert earlier.keep(TRIPS, ["dt=1", "dt=3"], Keeper(kind=KeeperKind.SWEEP, name="a round")) == {"dt=1"}
+    assert earlier.lock_partitions(TRIPS, ["dt=1", "dt=3"], LockOwner(kind=LockOwnerKind.SWEEP, name="a round")) == {
+        "dt=1"
+    }
     to(database_url, BEFORE)
     assert sql(database_url, kept) == before
     assert sql(database_url, "SELECT count(*) FROM plan") == [(4,)]
     to(database_url, "head")
-    assert set(earlier.held_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
+    assert set(earlier.locked_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
 
 
 def test_objectives_are_taken_back_and_judged_anew_after_the_next_upgrade(database_url: str) -> None:
     store = Store(database_url)
-    store.register(TRIPS, "compact")
-    judged = Judgement(
+    store.register_table(TRIPS, "compact")
+    judged = ObjectiveEvaluation(
         objective=Objective.SMALL_FILE_SHARE,
         value=0.5,
         bound=0.1,
         goal=0.99,
         window=timedelta(days=28),
-        holds=timedelta(hours=1),
+        valid_for=timedelta(hours=1),
     )
     found = ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC))
     store.record_scan(found, None, [judged])
@@ -122,7 +126,7 @@ def test_objectives_are_taken_back_and_judged_anew_after_the_next_upgrade(databa
 
 def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(database_url: str) -> None:
     store = Store(database_url)
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     found = ScanRecord(
         table=TRIPS.name,
         taken_at=datetime.now(UTC).replace(microsecond=0),
@@ -156,20 +160,20 @@ def test_tokens_of_before_reach_all_tables_and_scans_lose_what_an_earlier_lakefo
 ) -> None:
     store = Store(database_url)
     store.add_token("old", digest="d" * 64, scope="write", expires_in=None, actor="test")
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     store.record_scan(ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC), overlaps=1, overlap="met"))
     to(database_url, "0010")
     (row,) = sql(database_url, "SELECT record FROM scan_history")
     assert not {"overlaps", "overlap", "not_planned"} & set(json.loads(row.record))
     to(database_url, "head")
     assert store.tokens_in_force() == {"d" * 64: Bearer(name="old", scope="write")}
-    assert (store.scans(TRIPS.name)[0].overlaps, store.audit()) == (0, [])
+    assert (store.scans(TRIPS.name)[0].overlaps, store.audit_entries()) == (0, [])
     store.close()
 
 
 def test_scans_lose_the_files_of_others_for_an_earlier_lakefold(database_url: str) -> None:
     store = Store(database_url)
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     found = ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC), foreign_files=1, foreign_file="junk.parquet")
     store.record_scan(found)
     to(database_url, "0030")
@@ -184,7 +188,7 @@ def test_what_good_scans_of_before_found_is_in_the_rows_of_their_tables(database
     store, chance, now = Store(database_url), Random(16), datetime.now(UTC)
     names = [f"{'Ab_.é'[number % 5]}{number}" for number in range(40)]
     for number, name in enumerate(names):
-        store.register(replace(TRIPS, name=name, location=f"/lake/{number}"), "compact")
+        store.register_table(replace(TRIPS, name=name, location=f"/lake/{number}"), "compact")
         counts = [chance.choice((0, 0, 0, 1, 7)) for _ in range(len(HISTOGRAM_EDGES_BYTES) + 1)]
         good = ScanRecord(
             table=name,

@@ -8,26 +8,30 @@ import pytest
 from store_plans import TRIPS, claimed, commit_of, figures_of, make_plan
 
 from lake.plan import Plan, Step
-from planner.cost import Prices, Terms, appraise, rates
+from planner.cost import CostInputs, Prices, estimate_benefit, fit_rates
 from planner.policy import SizingPolicy
-from service.documents import plan_worth, prediction_errors, worth_words
+from service.documents import describe_cost, plan_cost, prediction_errors
 from service.store import Store, StoreSettings
-from service.text import plain
+from service.text import to_jsonable
 
 pytestmark = pytest.mark.paired("database_url")
 
-STEPS = {Step.ASK.value: 500, Step.START.value: 30_000, Step.REWRITE.value: 8_000, Step.COMMIT.value: 1_500}
-EUROS = Terms(prices=Prices(cpu_hour=3.6, currency="EUR"))
+STEPS = {Step.FIND_COMMIT.value: 500, Step.START.value: 30_000, Step.REWRITE.value: 8_000, Step.COMMIT.value: 1_500}
+EUROS = CostInputs(prices=Prices(cpu_hour=3.6, currency="EUR"))
 
 
-def predicted(store: Store, plan: Plan, terms: Terms) -> None:
-    worth = appraise(plan, SizingPolicy(), terms)
+def predicted(store: Store, plan: Plan, terms: CostInputs) -> None:
+    worth = estimate_benefit(plan, SizingPolicy(), terms)
     store.add_plan(
-        plan, request_id=None, actor="test", estimate={"worth": plain(asdict(worth))}, cpu_seconds=worth.cpu_seconds
+        plan,
+        request_id=None,
+        actor="test",
+        estimate={"worth": to_jsonable(asdict(worth))},
+        cpu_seconds=worth.cpu_seconds,
     )
 
 
-def completed(store: Store, *partitions: str, terms: Terms = EUROS, files: int = 2) -> Plan:
+def completed(store: Store, *partitions: str, terms: CostInputs = EUROS, files: int = 2) -> Plan:
     plan = make_plan(*partitions, files=files)
     predicted(store, plan, terms)
     store.complete(claimed(store), commit_of(plan), figures_of(plan), STEPS)
@@ -36,20 +40,20 @@ def completed(store: Store, *partitions: str, terms: Terms = EUROS, files: int =
 
 def test_history_has_bytes_and_cpu_seconds_of_completed_plans_of_the_format_and_engine(database_url: str) -> None:
     store = Store(database_url, StoreSettings(cores_per_plan=2.5))
-    assert store.work_done("hudi", "auto") == []
+    assert store.cpu_history("hudi", "auto") == []
     plan = completed(store, "dt=1", "dt=2")
     failed = make_plan("dt=3")
     predicted(store, failed, EUROS)
     store.fail(claimed(store), "no")
-    assert store.work_done("hudi", "auto") == [(plan.bytes, 25.0)], "10 s of 2.5 cores, without starting Spark"
-    assert store.work_done("hudi", "arrow") == store.work_done("iceberg", "auto") == []
+    assert store.cpu_history("hudi", "auto") == [(plan.bytes, 25.0)], "10 s of 2.5 cores, without starting Spark"
+    assert store.cpu_history("hudi", "arrow") == store.cpu_history("iceberg", "auto") == []
     store.close()
 
 
 def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> None:
     plan = completed(store, "dt=1")
     view = store.plan(plan.plan_id)
-    worth = plan_worth(view)
+    worth = plan_cost(view)
     assert worth["predicted"]["cpu_seconds"] == pytest.approx(5.64)
     assert worth["happened"] == {
         "cpu_seconds": 10.0,
@@ -59,7 +63,7 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> N
         "cost": pytest.approx(0.01),
     }
     assert worth["errors"] == {"cpu_seconds": pytest.approx(0.436), "bytes": 0.0, "files_saved": 0.0}
-    assert dict(worth_words(worth)) == {
+    assert dict(describe_cost(worth)) == {
         "predicted": "5.64 s of CPU, 16.0 MiB rewritten, 1 file fewer; 0.00564 EUR (by the constants)",
         "saves": "24 opens, 1.5 MiB and 480 ms of CPU a day, 0.00048 EUR; pays back after 11.7 d",
         "happened": "10 s of CPU (by the time of its steps, off by 44 %), 16.0 MiB written, 1 file fewer; 0.01 EUR",
@@ -71,42 +75,42 @@ def test_what_tasks_count_of_the_rewriting_stands_for_the_time_that_it_took(data
     plan = make_plan("dt=1")
     predicted(store, plan, EUROS)
     claim = claimed(store)
-    store.step(claim, Step.REWRITE, milliseconds=5_000, cpu_milliseconds=99_000)
+    store.record_step(claim, Step.REWRITE, milliseconds=5_000, cpu_milliseconds=99_000)
     store.requeue(claim, "the lock was not free")  # what an earlier attempt used is not that of the last
     claim = claimed(store)
-    store.step(claim, Step.ASK, milliseconds=500)
-    store.step(claim, Step.REWRITE, milliseconds=8_000, cpu_milliseconds=60_000)
-    store.step(claim, Step.COMMIT, milliseconds=1_500)
+    store.record_step(claim, Step.FIND_COMMIT, milliseconds=500)
+    store.record_step(claim, Step.REWRITE, milliseconds=8_000, cpu_milliseconds=60_000)
+    store.record_step(claim, Step.COMMIT, milliseconds=1_500)
     store.complete(claim, commit_of(plan), figures_of(plan), STEPS)
     view = store.plan(plan.plan_id)
     assert (view.used_cpu_seconds, view.cpu_measured) == (65.0, True), "60 s measured, and 2 s of 2.5 cores"
-    assert store.work_done("hudi", "auto") == [(plan.bytes, 65.0)]
-    assert "1m 5s of CPU (off by" in dict(worth_words(plan_worth(view)))["happened"]
+    assert store.cpu_history("hudi", "auto") == [(plan.bytes, 65.0)]
+    assert "1m 5s of CPU (off by" in dict(describe_cost(plan_cost(view)))["happened"]
     store.close()
 
 
 def test_predictions_become_better_with_history(store: Store) -> None:
     errors = []
     for number in range(8):
-        terms = Terms(rates=rates("auto", store.work_done(TRIPS.format, "auto")))
+        terms = CostInputs(rates=fit_rates("auto", store.cpu_history(TRIPS.format, "auto")))
         plan = completed(store, f"dt={number}", terms=terms)
-        errors.append(plan_worth(store.plan(plan.plan_id))["errors"]["cpu_seconds"])
+        errors.append(plan_cost(store.plan(plan.plan_id))["errors"]["cpu_seconds"])
     assert errors == sorted(errors, reverse=True)
     assert errors[0] > 0.4
     assert errors[-1] < 0.1
     assert prediction_errors(store.plans())["cpu_seconds"] < errors[1]
-    assert "(by 7 plans before it)" in worth_words(plan_worth(store.plans()[0]))[0][1]
+    assert "(by 7 plans before it)" in describe_cost(plan_cost(store.plans()[0]))[0][1]
 
 
 def test_plans_from_before_predictions_were_made_have_none_and_spoil_none(store: Store) -> None:
     plan = make_plan("dt=1")
     store.add_plan(plan, request_id=None, actor="test", estimate={})
-    worth = plan_worth(store.plan(plan.plan_id))
-    assert (worth, worth_words(worth), prediction_errors(store.plans())) == (
+    worth = plan_cost(store.plan(plan.plan_id))
+    assert (worth, describe_cost(worth), prediction_errors(store.plans())) == (
         {"predicted": None, "happened": None, "errors": {}},
         [],
         {},
     )
     view = replace(store.plan(plan.plan_id), used_cpu_seconds=3.0, files_before=2, files_after=1, bytes_after=5)
     assert prediction_errors([view]) == {}
-    assert [label for label, _ in worth_words(plan_worth(view))] == ["happened"]
+    assert [label for label, _ in describe_cost(plan_cost(view))] == ["happened"]

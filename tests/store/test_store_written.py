@@ -17,42 +17,42 @@ NOW, LATER = timedelta(milliseconds=1), timedelta(hours=1)
 
 @pytest.fixture
 def store(store: Store) -> Store:
-    store.register(TRIPS, "compact")
+    store.register_table(TRIPS, "compact")
     return store
 
 
 def due(store: Store) -> list[str | None]:
     """The partitions of ``TRIPS`` that are due, after the shortest delay has passed."""
     time.sleep(0.01)
-    return [entry.partition for entry in store.due_written().get(TRIPS.name, ())]
+    return [entry.partition for entry in store.due_write_reports().get(TRIPS.name, ())]
 
 
 def report(store: Store, *partitions: str, delay: timedelta = NOW, by: str = "spark") -> None:
-    store.report_written(TRIPS.name, partitions, by=by, delay=delay)
+    store.report_written(TRIPS.name, partitions, reporter=by, delay=delay)
 
 
 def test_a_burst_of_reports_is_one_look_at_each_partition(store: Store) -> None:
     for _ in range(50):
         report(store, "dt=1", "dt=2", "dt=1")
     assert sorted(map(str, due(store))) == ["dt=1", "dt=2"]
-    assert len(store.written(TRIPS.name)) == 2
+    assert len(store.write_reports(TRIPS.name)) == 2
 
 
 def test_a_steady_stream_of_reports_does_not_postpone_the_look(store: Store) -> None:
     report(store, "dt=1", delay=timedelta(minutes=1))
-    first = store.written()[0].due_at
+    first = store.write_reports()[0].due_at
     report(store, "dt=1", delay=LATER)
-    assert store.written()[0].due_at == first
-    assert store.written()[0].reported_by == "spark"
+    assert store.write_reports()[0].due_at == first
+    assert store.write_reports()[0].reported_by == "spark"
 
 
 def test_a_report_brings_a_look_forward_that_waits_for_the_quiet_period(store: Store) -> None:
     report(store, "dt=1")
-    store.looked_at(store.written(), {"dt=1": LATER})
+    store.finish_write_reports(store.write_reports(), {"dt=1": LATER})
     assert due(store) == []
     report(store, "dt=1")
     assert due(store) == ["dt=1"]
-    assert len(store.written()) == 1
+    assert len(store.write_reports()) == 1
 
 
 def test_what_was_looked_at_is_gone_and_what_is_to_be_looked_at_again_keeps_its_row(
@@ -60,10 +60,10 @@ def test_what_was_looked_at_is_gone_and_what_is_to_be_looked_at_again_keeps_its_
 ) -> None:
     report(store, "dt=1", "dt=2")
     due(store)
-    looked = store.due_written()[TRIPS.name]
-    store.looked_at(looked, {"dt=2": LATER})
+    looked = store.due_write_reports()[TRIPS.name]
+    store.finish_write_reports(looked, {"dt=2": LATER})
     assert due(store) == []
-    assert [entry.partition for entry in store.written()] == ["dt=2"]
+    assert [entry.partition for entry in store.write_reports()] == ["dt=2"]
     sql(database_url, "UPDATE written_partition SET due_at_ms = due_at_ms - 3600000")
     assert due(store) == ["dt=2"]
 
@@ -71,11 +71,11 @@ def test_what_was_looked_at_is_gone_and_what_is_to_be_looked_at_again_keeps_its_
 def test_a_report_that_comes_while_somebody_looks_is_not_lost(store: Store) -> None:
     report(store, "dt=1")
     due(store)
-    looked = store.due_written()[TRIPS.name]
+    looked = store.due_write_reports()[TRIPS.name]
     report(store, "dt=1")
-    store.looked_at(looked, {"dt=1": LATER})
+    store.finish_write_reports(looked, {"dt=1": LATER})
     assert due(store) == ["dt=1"]
-    store.looked_at(looked)
+    store.finish_write_reports(looked)
     assert due(store) == ["dt=1"]
 
 
@@ -84,16 +84,16 @@ def test_reports_in_one_millisecond_and_on_a_clock_that_went_back_are_told_apart
 ) -> None:
     report(store, "dt=1")
     sql(database_url, "UPDATE written_partition SET reported_at_ms = reported_at_ms + 3600000")
-    before = store.written()[0].report
+    before = store.write_reports()[0].report_ms
     report(store, "dt=1")
-    assert store.written()[0].report == before + 1
+    assert store.write_reports()[0].report_ms == before + 1
 
 
 def test_a_whole_table_the_unpartitioned_one_and_nothing_are_told_apart(store: Store) -> None:
     report(store)
-    assert store.written() == []
+    assert store.write_reports() == []
     report(store, "")
-    store.report_written(TRIPS.name, None, by="spark", delay=NOW)
+    store.report_written(TRIPS.name, None, reporter="spark", delay=NOW)
     assert set(due(store)) == {None, ""}
 
 
@@ -136,7 +136,7 @@ def test_reports_at_the_same_time_never_stop_each_other(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
-    assert len(store.written()) == len(names)
+    assert len(store.write_reports()) == len(names)
 
 
 def completed(store: Store) -> None:
@@ -148,18 +148,18 @@ def test_a_table_is_scanned_anew_once_the_last_of_its_plans_has_completed(store:
     add(store, "dt=1")
     add(store, "dt=2")
     completed(store)
-    assert store.written() == [], "a layout that is about to change"
+    assert store.write_reports() == [], "a layout that is about to change"
     completed(store)
     assert due(store) == [None]
-    assert store.written()[0].reported_by == "lakefold"
+    assert store.write_reports()[0].reported_by == "lakefold"
 
 
 def test_scans_after_plans_take_a_tenth_of_the_time_at_most(store: Store) -> None:
     store.record_scan(ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC), seconds=90.0))
     add(store, "dt=1")
     completed(store)
-    [entry] = store.written()
-    assert round(entry.due_at.timestamp() * 1000) - entry.report == 15 * 60_000
+    [entry] = store.write_reports()
+    assert round(entry.due_at.timestamp() * 1000) - entry.report_ms == 15 * 60_000
 
 
 def test_a_plan_that_no_one_has_said_yes_to_keeps_no_scan_waiting(store: Store, database_url: str) -> None:

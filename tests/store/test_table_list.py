@@ -12,9 +12,9 @@ from sqlalchemy import update
 from store_plans import TRIPS, add
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef, median_bytes
-from planner.objectives import Judgement, Objective
-from service.store import Reach, ScanRecord, Store, TableOrder, TableState
-from service.store.errors import WrongCursor
+from planner.objectives import Objective, ObjectiveEvaluation
+from service.store import ScanRecord, Store, TableOrder, TableScope, TableState
+from service.store.errors import InvalidCursor
 from service.store.models import ObjectiveRow
 
 pytestmark = pytest.mark.paired("database_url")
@@ -38,7 +38,7 @@ def fill(store: Store) -> None:
     for number, name in enumerate(NAMES):
         format_, owner = ("hudi", "toy")[number % 2], (None, "ann", "bob")[number % 3]
         table = TableRef(name=name, format=format_, location=f"/lake/{number}")
-        store.register(table, ("compact", "observe", "off")[number // 3], owner)
+        store.register_table(table, ("compact", "observe", "off")[number // 3], owner)
         if name == "never.seen":
             continue
         counts = [0] * (len(HISTOGRAM_EDGES_BYTES) + 1)
@@ -63,7 +63,7 @@ def fill(store: Store) -> None:
     store.pause("ops.jobs_2", "ada")
     for number in (4, 0, 2):
         add(store, f"dt={number}", table=replace(TRIPS, name=NAMES[number]))
-        store.register(
+        store.register_table(
             TableRef(name=NAMES[number], format=("hudi", "toy")[number % 2], location=f"/lake/{number}"),
             ("compact", "observe", "off")[number // 3],
             (None, "ann", "bob")[number % 3],
@@ -74,13 +74,13 @@ def held(store: Store, name: str, value: float, goal: float) -> None:
     """What the last scan of a table found once more, with an objective; it was missed for an hour before that."""
     scan = store.last_scans([name])[name]
     for found in (0.9, value):
-        judged = Judgement(
+        judged = ObjectiveEvaluation(
             objective=Objective.SMALL_FILE_SHARE,
             value=found,
             bound=0.2,
             goal=goal,
             window=timedelta(days=7),
-            holds=timedelta(hours=9),
+            valid_for=timedelta(hours=9),
         )
         store.record_scan(scan, None, [judged])
         earlier = {"judged_at_ms": ObjectiveRow.judged_at_ms - 3_600_000, "changed_at_ms": 0}
@@ -133,7 +133,7 @@ def test_tables_come_in_each_order_with_equals_by_name_and_what_has_no_value_las
     store: Store, order: TableOrder, descending: bool
 ) -> None:
     fill(store)
-    of, tables = values(store)[order], store.tables()
+    of, tables = values(store)[order], store.table_states()
     tables.sort(key=lambda table: table.name)
     known = sorted((t for t in tables if of(t) is not None), key=of, reverse=descending)
     want = [table.name for table in [*known, *(t for t in tables if of(t) is None)]]
@@ -164,7 +164,7 @@ def test_a_table_that_went_up_is_not_repeated_by_one_that_did_not(store: Store) 
     of_names = '[1,"a"]', r'["\ud800","a"]', r'["a","\u0000"]'
     for order, wrongs in ((TableOrder.REWRITE, of_numbers), (TableOrder.NAME, of_names)):
         for wrong in wrongs:
-            with pytest.raises(WrongCursor, match="is not the next of a list of tables"):
+            with pytest.raises(InvalidCursor, match="is not the next of a list of tables"):
                 store.list_tables(order, limit=3, after=wrong)
 
 
@@ -190,17 +190,17 @@ def test_tables_are_found_by_part_of_the_name_database_state_format_mode_and_own
     assert named(owner="bob", name="ops") == ["ops.100%"]
     assert named(owner="nobody") == []
     assert store.table_labels() == {"format": ["hudi", "toy"], "owner": ["ann", "bob"]}
-    limited = store.within(Reach(("sales.*",)))
+    limited = store.limited_to(TableScope(("sales.*",)))
     assert limited.list_tables(TableOrder.WORST, limit=99).total == 3
-    assert [entry.database for entry in limited.databases(name="o")] == [
-        entry.database for entry in store.databases(name="o") if entry.database.startswith("sales")
+    assert [entry.database for entry in limited.database_sums(name="o")] == [
+        entry.database for entry in store.database_sums(name="o") if entry.database.startswith("sales")
     ]
 
 
 def test_databases_are_the_sums_of_their_tables(store: Store) -> None:
     fill(store)
     scans = store.last_scans(ok=True)
-    found = {entry.database: entry for entry in store.databases()}
+    found = {entry.database: entry for entry in store.database_sums()}
     assert list(found) == sorted(found, key=lambda name: (-found[name].reducible_bytes, name))
     assert set(found) == {"sales", "sales.eu", "ops", "", "never"}
     for database, entry in found.items():
@@ -213,4 +213,4 @@ def test_databases_are_the_sums_of_their_tables(store: Store) -> None:
             sum(s.reducible_files or 0 for s in inside),
             sum(s.reducible_bytes or 0 for s in inside),
         )
-    assert [entry.tables for entry in store.databases(state="paused")] == [1]
+    assert [entry.tables for entry in store.database_sums(state="paused")] == [1]

@@ -18,11 +18,11 @@ from uuid_utils import uuid7
 
 from executors.cleaner import CleanReport, clean_table
 from executors.observer import Observer
-from executors.outcome import Outcome
-from executors.rescue import rescue_one, sweep
+from executors.outcome import RunOutcome
+from executors.rescue import sweep_table, take_over_one
 from executors.run import run_plan
 from lake.model import TableRef
-from lake.optional import pending, unfinished
+from lake.optional import pending_actions, pending_instants
 from lake.plan import Claim, Plan
 from service.store import Store
 from service.store.views import StoreSettings
@@ -43,13 +43,13 @@ class Recorder(Observer):
         self.clean_failures: list[tuple[str, str]] = []
         self.rounds = 0
 
-    def plan_finished(self, claim: Claim, outcome: Outcome) -> None:
+    def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
         self.finished.append((outcome.result.value, outcome.reason))
 
     def lease_expired(self, claim: Claim) -> None:
         self.expired += 1
 
-    def deleted(self, table: str, files: int, bytes_: int) -> None:
+    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
         self.deletions.append((table, files, bytes_))
 
     def clean_failed(self, table: str, reason: str) -> None:
@@ -71,7 +71,7 @@ class Bench:
 
     def add_table(self, name: str) -> TableRef:
         table = self.case.create(self.home / "lake" / name, name=name)
-        self.store.register(table, "compact")
+        self.store.register_table(table, "compact")
         return table
 
     def request(self, table: TableRef | None = None, **options: Any) -> Plan:
@@ -81,7 +81,7 @@ class Bench:
     def adopt(self, instant: str = "7") -> Plan:
         """A requested plan over all live files that another process scheduled as ``instant``."""
         timeline_tables.schedule(self.table, instant)
-        return self.requested(replace(plan_all(self.format, self.table, str(uuid7())), adopted=instant))
+        return self.requested(replace(plan_all(self.format, self.table, str(uuid7())), adopted_instant=instant))
 
     def requested(self, plan: Plan) -> Plan:
         self.store.add_plan(plan, request_id=None, actor="test", estimate={})
@@ -89,14 +89,14 @@ class Bench:
 
     def scheduled(self) -> dict[str, bool]:
         """Instants of other processes that are pending, and whether somebody has begun them."""
-        return {u.instant: u.begun for u in unfinished(self.format, self.table) if u.plan_id is None}
+        return {u.instant: u.is_begun for u in pending_actions(self.format, self.table) if u.plan_id is None}
 
     def claim(self, executor: str = "first") -> Claim:
         claim = self.store.claim(executor)
         assert claim is not None
         return claim
 
-    def run(self, claim: Claim | None = None, **options: Any) -> Outcome:
+    def run(self, claim: Claim | None = None, **options: Any) -> RunOutcome:
         """Claim and run with a quick heartbeat."""
         settings = {
             "format": self.format,
@@ -105,23 +105,23 @@ class Bench:
             "engines": self.case.engines,
             "observer": self.recorder,
             "heartbeat": timedelta(seconds=0.05),
-            "ask_again": QUICK,
+            "retry_delays": QUICK,
         }
         return run_plan(claim or self.claim(), **{**settings, **options})
 
-    def rescue(self, executor: str = "rescuer", **options: Any) -> Outcome | None:
+    def rescue(self, executor: str = "rescuer", **options: Any) -> RunOutcome | None:
         """Take over one plan of a silent executor."""
         settings = {
             "formats": lambda _: self.format,
             "store": self.store,
             "spark": self.case.spark,
             "observer": self.recorder,
-            "ask_again": QUICK,
+            "retry_delays": QUICK,
         }
-        return rescue_one(executor, **{**settings, **options})
+        return take_over_one(executor, **{**settings, **options})
 
     def sweep(self) -> int:
-        return sweep(self.table, format=self.format, store=self.store, spark=self.case.spark)
+        return sweep_table(self.table, format=self.format, store=self.store, spark=self.case.spark)
 
     def clean(self, retention: timedelta = timedelta(), **options: Any) -> CleanReport:
         settings = {"format": self.format, "store": self.store, "spark": self.case.spark, "observer": self.recorder}
@@ -131,13 +131,13 @@ class Bench:
         return self.store.plan(plan.plan_id).state.value
 
     def pending(self) -> dict[str, str]:
-        return dict(pending(self.format, self.table))
+        return dict(pending_instants(self.format, self.table))
 
     def commits(self, plan: Plan) -> int:
         return sum(plan_id == plan.plan_id for plan_id, _ in self.case.commits(self.table))
 
     def unowned(self) -> tuple[str, ...]:
-        versions = [d.version for d in self.store.superseded(self.table)]
+        versions = [d.version for d in self.store.awaiting_deletion(self.table)]
         return self.format.verify(self.table, versions, rows=False).unowned
 
     def stored(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.model import TableRef
 from lake.ports import Capability
 from toys import expiring, locations, timeline, timeline_tables, versions
@@ -40,7 +40,7 @@ def without_first_row(data: pa.Table) -> pa.Table:
 @dataclass(kw_only=True)
 class _ToyCase:
     format: FilesFormat
-    engines: Sequence[Engine] = field(default_factory=lambda: (CopyRows(),))
+    engines: Sequence[RewriteEngine] = field(default_factory=lambda: (CopyRows(),))
     lacks: Mapping[Capability, str] = field(default_factory=dict)
     parts: Sequence[str] = PARTS
     spark = staticmethod(no_spark)
@@ -48,7 +48,7 @@ class _ToyCase:
 
     def takes_at_most(self, span: timedelta) -> None:
         """Say that commits take no longer."""
-        self.format.commit_takes = min(self.format.commit_takes, span)
+        self.format.max_commit_duration = min(self.format.max_commit_duration, span)
 
     def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
         self.add(table, partition, rows(low, high))

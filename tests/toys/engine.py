@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hdfs_paths import AnyPath, place
 
-from lake.engines import Task, Written
+from lake.engines import EngineOutput, RewriteTask
 from lake.errors import Conflict
-from lake.plan import LeftOut, Progress, RewriteOptions
+from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from toys.files import read
 
 
@@ -24,21 +24,21 @@ class CopyRows:
     def __init__(self, name: str = "arrow", refuses: Collection[str] = ()) -> None:
         self.name, self.refuses = name, refuses
 
-    def obstacle(self, task: Task, options: RewriteOptions) -> str | None:
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         return next((f"{path} is not for it" for path in task.inputs if path.endswith(tuple(self.refuses))), None)
 
     def rewrite(
         self,
-        tasks: Sequence[Task],
+        tasks: Sequence[RewriteTask],
         options: RewriteOptions,
-        report: Callable[[Progress], None],
+        report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
-    ) -> Iterator[Written]:
+    ) -> Iterator[EngineOutput]:
         for task in tasks:
             rows = pa.concat_tables([self._read(task, path) for path in task.inputs])
             self.put(rows, place(task.outputs[0]))
             size = place(task.outputs[0]).stat().st_size
-            yield Written(group=task.group, path=task.outputs[0], bytes=size, rows=rows.num_rows)
+            yield EngineOutput(group=task.group, path=task.outputs[0], bytes=size, rows=rows.num_rows)
 
     def rows_of(self, path: AnyPath) -> pa.Table:
         """The rows of a file."""
@@ -50,9 +50,9 @@ class CopyRows:
         self.write(rows, sink)
         path.write_bytes(sink.getvalue())
 
-    def _read(self, task: Task, path: str) -> pa.Table:
+    def _read(self, task: RewriteTask, path: str) -> pa.Table:
         try:
             return self.rows_of(place(path))
         except (pa.ArrowException, OSError) as error:
-            bad = LeftOut(group=task.group, reason=f"{path}: {error}", quarantine=(path,))
+            bad = SkippedGroup(group=task.group, reason=f"{path}: {error}", quarantine=(path,))
             raise Conflict(f"{path} can't be read", (bad,)) from error

@@ -7,10 +7,10 @@ keeps whatever it is asked for.
 
 from collections.abc import Collection, Sequence
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.model import TableRef
 from lake.plan import SupersededVersion
-from lake.ports import Capability, Deletion, SparkProvider
+from lake.ports import Capability, DeletionResult, SparkProvider
 from toys.files import stored
 from toys.versions import VersionsFormat, VersionsWriter, expire, newest
 
@@ -27,7 +27,7 @@ class ExpiringFormat(VersionsFormat):
     def known_files(self, table: TableRef) -> Collection[str]:
         return self.needed(table)
 
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "ExpiringWriter":
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "ExpiringWriter":
         self.hook("open")
         return ExpiringWriter(self, table, engines)
 
@@ -35,7 +35,7 @@ class ExpiringFormat(VersionsFormat):
 class ExpiringWriter(VersionsWriter):
     """Changes one such table."""
 
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         """Expire what came before the commits that replaced these; what a version that is kept lists stays."""
         self.look_before_deletion(versions)
         before = stored(self._table)
@@ -43,7 +43,7 @@ class ExpiringWriter(VersionsWriter):
         expire(self._table, min(kept_from, max(int(version.instant) for version in versions)))
         there = stored(self._table)
         reason = f"left to the table's own expiry, which keeps {KEPT} versions"
-        return Deletion(
+        return DeletionResult(
             bytes_freed=sum(before.get(version.path, 0) for version in versions if version.path not in there),
-            left={index: reason for index, version in enumerate(versions) if version.path in there},
+            retained={index: reason for index, version in enumerate(versions) if version.path in there},
         )

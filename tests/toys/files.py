@@ -11,12 +11,29 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.engines import Choice, Engine, Task, Written, choose, task_of
+from lake.engines import ChosenEngine, EngineOutput, RewriteEngine, RewriteTask, build_task, choose_engines
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
-from lake.optional import identified, made_anew
-from lake.plan import Commit, LeftOut, OutputFile, Plan, Progress, Staged, SupersededVersion, sum_if_known
-from lake.ports import Deletion, Journal, Prepared, Report, Rewrite, SessionNeeds, Verification
+from lake.optional import recreated_reason, with_identity
+from lake.plan import (
+    Commit,
+    OutputFile,
+    Plan,
+    RewriteProgress,
+    SkippedGroup,
+    StagedWork,
+    SupersededVersion,
+    sum_if_known,
+)
+from lake.ports import (
+    DeletionResult,
+    PreparedPlan,
+    ProgressCallback,
+    Rewrite,
+    SessionRequirements,
+    StagingJournal,
+    TableVerification,
+)
 
 Hook = Callable[[], None]
 Item = dict[str, Any]
@@ -31,8 +48,8 @@ class FilesFormat:
 
     name: str
     services: tuple[str, ...] = ()
-    session = SessionNeeds()
-    commit_takes = timedelta()
+    session_requirements = SessionRequirements()
+    max_commit_duration = timedelta()
 
     def __init__(self) -> None:
         self.hooks: dict[str, Hook] = {}
@@ -72,17 +89,17 @@ class FilesFormat:
         slices = pa.Table.from_pylist([{n: row.get(n) for n in SLICES_SCHEMA.names} for row in rows], SLICES_SCHEMA)
         return Snapshot(table=table, instant=self.newest(table), taken_at=datetime.now(UTC), slices=slices)
 
-    def committed(self, table: TableRef, plan_id: str) -> Commit | None:
+    def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
         self.hook("committed")
         found = [commit for commit in self.commits(table) if commit.plan_id == plan_id]
         assert len(found) <= 1, f"{len(found)} commits name plan {plan_id}"
         return found[0] if found else None
 
-    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+    def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
         self.hook("landed_late")
         return {commit.plan_id: commit for commit in self.commits(table) if commit.plan_id in plan_ids}
 
-    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         self.hook("superseded_deletable")
         live = {item["path"] for item in self.live(table)}
         kept = set(words(base(table) / "savepoint"))
@@ -91,19 +108,19 @@ class FilesFormat:
             for v in versions
         }
 
-    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+    def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         self.hook("superseded_closed")
         instants = words(base(table) / "undone")
         return {index: "undone" for index, v in enumerate(versions) if v.instant in instants}
 
-    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
         items = self.live(table)
         live = {item["path"]: item["bytes"] for item in items}
         logs = {str(Path(item["path"]).with_name(log)) for item in items for log in item.get("logs", ())}
         there = stored(table)
         known = live.keys() | logs | {v.path for v in superseded} | set(self.known_files(table))
         found = [path for path in live if path in there]
-        return Verification(
+        return TableVerification(
             files=len(items),
             bytes=sum(live.values()),
             missing=tuple(sorted(live.keys() - there.keys())),
@@ -128,7 +145,7 @@ class WithoutTimeline(FilesFormat):
         """The files that readers see, of states too that are kept."""
         return {item["path"] for item in self.live(table)} | set(words(base(table) / "savepoint"))
 
-    def left_of(self, table: TableRef, staged: Collection[Staged]) -> Collection[str]:
+    def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         done = self.done(table)
         needed = self.needed(table)  # looked at last: what is committed after that is in neither
         return {
@@ -143,11 +160,11 @@ class WithoutTimeline(FilesFormat):
 class FilesWriter:
     """A writer that rewrites with the engines that it is handed."""
 
-    def __init__(self, format_: Any, table: TableRef, engines: Sequence[Engine] = ()) -> None:
+    def __init__(self, format_: Any, table: TableRef, engines: Sequence[RewriteEngine] = ()) -> None:
         self._format, self._table, self._base, self._engines = format_, table, base(table), engines
         self._cancelled = threading.Event()
-        self.commit_takes: timedelta = format_.commit_takes
-        self.journal: Journal = lambda staged: None
+        self.max_commit_duration: timedelta = format_.max_commit_duration
+        self.journal: StagingJournal = lambda staged: None
         #: see ``lake.optional.Fenced``
         self.fence: Callable[[], None] = lambda: None
 
@@ -170,7 +187,7 @@ class FilesWriter:
     def folder_of(self, partition: str, token: str) -> Path:
         return (self._base / self.path_of(partition, token, 0)).parent
 
-    def still_there(self, plan: Plan) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:
+    def still_there(self, plan: Plan) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
         """The groups of ``plan`` whose files are live and unchanged, and the others. Conflict where none is left."""
         live = {item["path"]: item for item in self._format.live(self._table)}
         left_out = []
@@ -178,34 +195,34 @@ class FilesWriter:
             for item in group.slices:
                 now = live.get(str(item.path))
                 if now is None or now["bytes"] != item.bytes or tuple(now.get("logs", ())) != item.log_files:
-                    left_out.append(LeftOut(group=index, reason=f"{item.path} changed since the plan was made"))
+                    left_out.append(SkippedGroup(group=index, reason=f"{item.path} changed since the plan was made"))
                     break
         groups = tuple(sorted(set(range(len(plan.groups))) - {item.group for item in left_out}))
         if not groups:
             raise Conflict("no group is left: " + left_out[0].reason, tuple(left_out))
         return groups, tuple(left_out)
 
-    def choices(self, plan: Plan, groups: Sequence[int], token: str) -> dict[int, Choice]:
-        return choose(self._tasks(plan, groups, token), self._engines, plan.options, self._table.name)
+    def choices(self, plan: Plan, groups: Sequence[int], token: str) -> dict[int, ChosenEngine]:
+        return choose_engines(self._tasks(plan, groups, token), self._engines, plan.options, self._table.name)
 
-    def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[Task]:
+    def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[RewriteTask]:
         return [
-            task_of(self._table, index, group, [str(self._base / self.path_of(group.partition, token, index))])
+            build_task(self._table, index, group, [str(self._base / self.path_of(group.partition, token, index))])
             for index in groups
             for group in [plan.groups[index]]
         ]
 
-    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+    def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         plan, outputs, done = prepared.plan, [], 0
         cpu: dict[int, float | None] = {}
-        choices = self.choices(plan, prepared.groups, prepared.instant)
-        for task in self._tasks(plan, prepared.groups, prepared.instant):
+        choices = self.choices(plan, prepared.live_groups, prepared.instant)
+        for task in self._tasks(plan, prepared.live_groups, prepared.instant):
             self._format.hook("rewrite")
             if self._cancelled.is_set():
                 raise Transient("the job was cancelled")
             cpu[task.group] = None
 
-            def told(progress: Progress, group: int = task.group) -> None:
+            def told(progress: RewriteProgress, group: int = task.group) -> None:
                 cpu[group] = progress.cpu_seconds
 
             for file in self._written(choices[task.group].engine, task, plan, told):
@@ -217,11 +234,13 @@ class FilesWriter:
                 )
             done += task.bytes
             used = sum_if_known(cpu.values())
-            report(Progress(bytes_done=done, bytes_total=plan.bytes, cpu_seconds=used))
+            report(RewriteProgress(bytes_done=done, bytes_total=plan.bytes, cpu_seconds=used))
         self._format.hook("rewritten")
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
 
-    def _written(self, engine: Engine, task: Task, plan: Plan, report: Report) -> Iterator[Written]:
+    def _written(
+        self, engine: RewriteEngine, task: RewriteTask, plan: Plan, report: ProgressCallback
+    ) -> Iterator[EngineOutput]:
         """What ``engine`` writes for one group; of inputs that it can't read the table's own names are told."""
         try:
             for file in engine.rewrite([task], plan.options, report, self._cancelled):
@@ -232,7 +251,7 @@ class FilesWriter:
             named = [replace(one, quarantine=tuple(names[path] for path in one.quarantine)) for one in unreadable]
             raise Conflict(error.args[0], tuple(named)) from error
 
-    def _spoiled(self, file: Written) -> Written:
+    def _spoiled(self, file: EngineOutput) -> EngineOutput:
         if self._format.defect is None:
             return file
         path = Path(file.path)
@@ -242,7 +261,7 @@ class FilesWriter:
 
     def look_at_table(self) -> None:
         """Raise Conflict where another table is at this place by now."""
-        another = made_anew(identified(self._format, self._table), self._table.identity)
+        another = recreated_reason(with_identity(self._format, self._table), self._table.identity)
         if another is not None:
             raise Conflict(another)
 
@@ -262,21 +281,21 @@ class FilesWriter:
         if any(v.path in words(self._base / "savepoint") for v in versions):
             raise Conflict("a version is kept by a savepoint")
 
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         self.look_before_deletion(versions)
         freed, left = 0, {}
         for index, version in enumerate(versions):
             path = self._base / version.path
             if path.exists():
                 size = path.stat().st_size
-                other = version.differs(size, modified_at(path))
+                other = version.difference(size, modified_at(path))
                 if other is not None:
                     left[index] = other
                     continue
                 self._format.hook("delete_file")
                 freed += size
                 path.unlink()
-        return Deletion(bytes_freed=freed, left=left)
+        return DeletionResult(bytes_freed=freed, retained=left)
 
 
 # Files.

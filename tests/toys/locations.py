@@ -3,7 +3,7 @@
 
 As in a Hive metastore, a partition is what lies in the directory that ``catalog.json`` names for it, and a call of the
 catalog changes some of them at once, whatever they were before. So a writer looks again right before its call, and
-gives the call up unless it is made within ``commit_takes`` of that look; what another writer does in between is lost.
+gives the call up unless it is made within ``max_commit_duration`` of that look; what another writer does in between is lost.
 """
 
 import fcntl
@@ -17,12 +17,12 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from lake.engines import Engine, notes
+from lake.engines import RewriteEngine, engine_notes
 from lake.errors import Conflict, Transient
 from lake.failpoints import failpoint
 from lake.model import TableRef
-from lake.plan import Commit, Plan, Staged
-from lake.ports import Prepared, Rewrite, SparkProvider
+from lake.plan import Commit, Plan, StagedWork
+from lake.ports import PreparedPlan, Rewrite, SparkProvider
 from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, existing, item_of, superseded_by
 
 Evidence = dict[str, tuple[str | None, dict[str, tuple[int, int]]]]
@@ -34,7 +34,7 @@ class LocationsFormat(WithoutTimeline):
 
     name = "locations"
     capabilities = frozenset()
-    commit_takes = timedelta(seconds=5)
+    max_commit_duration = timedelta(seconds=5)
 
     def live(self, table: TableRef) -> list[Item]:
         return [
@@ -55,7 +55,7 @@ class LocationsFormat(WithoutTimeline):
     def done(self, table: TableRef) -> Collection[str]:
         return {one["instant"] for one in catalog(table)["commits"]}
 
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "LocationsWriter":
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "LocationsWriter":
         self.hook("open")
         return LocationsWriter(self, table, engines)
 
@@ -63,24 +63,24 @@ class LocationsFormat(WithoutTimeline):
 class LocationsWriter(FilesWriter):
     """Changes one such table."""
 
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         self._format.hook("prepare")
         seen = self.look(plan.partitions)
         groups, left_out = self.still_there(plan)
         partitions = {plan.groups[index].partition for index in groups}
         token = f"{time.time_ns()}e{epoch}"
-        chosen = notes(self.choices(plan, groups, token))
-        self.journal(Staged(token=token, paths=(f"new/{token}/",)))
+        chosen = engine_notes(self.choices(plan, groups, token))
+        self.journal(StagedWork(token=token, paths=(f"new/{token}/",)))
         for name in partitions:
             self.folder_of(name, token).mkdir(parents=True)
-        return Prepared(
+        return PreparedPlan(
             plan=plan,
             epoch=epoch,
             instant=token,
-            groups=groups,
-            left_out=left_out,
+            live_groups=groups,
+            skipped=left_out,
             notes=chosen,
-            evidence={name: seen[name] for name in sorted(partitions)},
+            preconditions={name: seen[name] for name in sorted(partitions)},
         )
 
     def path_of(self, partition: str, token: str, number: int) -> str:
@@ -93,7 +93,7 @@ class LocationsWriter(FilesWriter):
 
     def commit(self, rewrite: Rewrite) -> Commit:
         self._format.hook("commit")
-        evidence: Any = rewrite.prepared.evidence
+        evidence: Any = rewrite.prepared.preconditions
         self._carry(rewrite, evidence)
         looked = time.monotonic()
         self.fence()
@@ -106,7 +106,7 @@ class LocationsWriter(FilesWriter):
         failpoint("in_commit")
 
         def swap(now: dict[str, Any]) -> None:
-            if time.monotonic() - looked > self.commit_takes.total_seconds():
+            if time.monotonic() - looked > self.max_commit_duration.total_seconds():
                 raise Transient("the call came too late")
             now["partitions"] |= {name: f"new/{document['instant']}/{name}" for name in evidence}
             now["commits"].append(document)
@@ -118,7 +118,7 @@ class LocationsWriter(FilesWriter):
     def _carry(self, rewrite: Rewrite, evidence: Evidence) -> None:
         """Bring what is not rewritten along into the new directories."""
         plan, token = rewrite.prepared.plan, rewrite.prepared.instant
-        rewritten = {str(item.path) for index in rewrite.prepared.groups for item in plan.groups[index].slices}
+        rewritten = {str(item.path) for index in rewrite.prepared.live_groups for item in plan.groups[index].slices}
         for partition, (location, files) in evidence.items():
             for name in files:
                 if f"{location}/{name}" not in rewritten:
@@ -140,12 +140,12 @@ class LocationsWriter(FilesWriter):
             "superseded": superseded_by(self._table, old, prepared.instant),
         }
 
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         self._format.hook("discard")

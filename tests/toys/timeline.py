@@ -24,12 +24,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from contract.plans import plan_all
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.errors import Conflict, Transient
 from lake.model import FileSlice, TableRef
-from lake.optional import Unfinished
-from lake.plan import Commit, LeftOut, OutputFile, Plan, PlanKind, Progress, Staged, SupersededVersion
-from lake.ports import Capability, Prepared, Report, Rewrite, SparkProvider
+from lake.optional import PendingAction
+from lake.plan import Commit, OutputFile, Plan, PlanKind, RewriteProgress, SkippedGroup, StagedWork, SupersededVersion
+from lake.ports import Capability, PreparedPlan, ProgressCallback, Rewrite, SparkProvider
 from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing, read, superseded_by
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -64,23 +64,23 @@ class ToyFormat(FilesFormat):
         return [commit_of(m) for m in manifests(table) if m.get("plan_id")]
 
     def known_files(self, table: TableRef) -> Collection[str]:
-        pending = self.pending(table)
+        pending = self.pending_instants(table)
         there = (str(path.relative_to(base(table))) for path in base(table).rglob("*.parquet"))
         return [path for path in there if Path(path).name.startswith(tuple(pending) or "\0")]
 
-    def pending(self, table: TableRef) -> Mapping[str, str]:
+    def pending_instants(self, table: TableRef) -> Mapping[str, str]:
         self.hook("pending")
-        return {u.instant: u.plan_id for u in self.unfinished(table) if u.plan_id is not None}
+        return {u.instant: u.plan_id for u in self.pending_actions(table) if u.plan_id is not None}
 
-    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
+    def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
         return [
-            Unfinished(
+            PendingAction(
                 instant=path.stem,
                 action="rewrite",
-                begun=bool(document.get("epoch")),
+                is_begun=bool(document.get("epoch")),
                 since=FIRST,
-                last_sign=FIRST,
-                alive=False,
+                last_activity=FIRST,
+                is_alive=False,
                 plan_id=document["plan_id"],
                 kind=PlanKind.CLUSTERING if document.get("scheduled") or document["plan_id"] else None,
                 groups=plan_all(self, table, "").groups if document.get("scheduled") else (),
@@ -89,43 +89,43 @@ class ToyFormat(FilesFormat):
             for document in [json.loads(path.read_text())]
         ]
 
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "ToyWriter":
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "ToyWriter":
         self.hook("open")
         return ToyWriter(self, table, engines)
 
 
 class ToyWriter(FilesWriter):
-    """Changes one such table; implements ``MergedReads``, ``RunsServices``, ``RollsBack`` and ``TakesBack`` too.
+    """Changes one such table; implements ``ReadsMerged``, ``RunsTableServices``, ``RollsBack`` and ``AbortsAdopted`` too.
 
     Its ``fence`` is asked before it deletes only, so that tests can wake a sleeper anywhere.
     """
 
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         self._format.hook("prepare")
         with locked(self._table):
             if plan.plan_id in self._format.pending(self._table).values():
                 raise Transient("an earlier instant of this plan is still pending")
             groups, left_out = self.still_there(plan)
-            instant = plan.adopted or f"{time.time_ns()}e{epoch}"
+            instant = plan.adopted_instant or f"{time.time_ns()}e{epoch}"
             pending = self._base / "pending" / f"{instant}.json"
-            if plan.adopted is not None and not pending.exists():
+            if plan.adopted_instant is not None and not pending.exists():
                 raise Conflict(f"instant {instant} is no longer pending")
-            self.journal(Staged(token=instant))
-            document = SCHEDULED if plan.adopted is not None else {"plan_id": plan.plan_id}
+            self.journal(StagedWork(token=instant))
+            document = SCHEDULED if plan.adopted_instant is not None else {"plan_id": plan.plan_id}
             pending.write_text(json.dumps({**document, "epoch": epoch}))
-        return Prepared(
+        return PreparedPlan(
             plan=plan,
             epoch=epoch,
             instant=instant,
-            groups=groups,
-            left_out=left_out,
+            live_groups=groups,
+            skipped=left_out,
             notes=("engine: a toy",),
-            volatile=frozenset({"_file"}),
+            volatile_columns=frozenset({"_file"}),
         )
 
-    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+    def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         outputs, done = [], 0
-        for number, index in enumerate(prepared.groups):
+        for number, index in enumerate(prepared.live_groups):
             group = prepared.plan.groups[index]
             self._format.hook("rewrite")
             if self._cancelled.is_set():
@@ -135,10 +135,10 @@ class ToyWriter(FilesWriter):
                 try:
                     tables.append(self._read(item))
                 except (pa.ArrowException, OSError) as error:
-                    bad = LeftOut(group=index, reason=f"{item.path}: {error}", quarantine=(str(item.path),))
+                    bad = SkippedGroup(group=index, reason=f"{item.path}: {error}", quarantine=(str(item.path),))
                     raise Conflict(f"{item.path} can't be read", (bad,)) from error
                 done += item.total_bytes
-                report(Progress(bytes_done=done, bytes_total=prepared.plan.bytes))
+                report(RewriteProgress(bytes_done=done, bytes_total=prepared.plan.bytes))
             rows = pa.concat_tables(tables, promote_options="default")
             path = self.path_of(group.partition, prepared.instant, number)
             rows = rows.drop_columns(["_file"]).append_column("_file", pa.array([path] * rows.num_rows))
@@ -152,8 +152,8 @@ class ToyWriter(FilesWriter):
     def path_of(self, partition: str, token: str, number: int) -> str:
         return f"{partition}/{token}-{number}.parquet"
 
-    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
-        for index in prepared.groups:
+    def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
+        for index in prepared.live_groups:
             if prepared.plan.groups[index].partition == partition:
                 for item in prepared.plan.groups[index].slices:
                     yield from self._read(item).to_batches()
@@ -177,7 +177,7 @@ class ToyWriter(FilesWriter):
         prepared = rewrite.prepared
         now = manifest(self._table)
         live = {item["path"]: item for item in now["files"]}
-        replaced = [item for index in prepared.groups for item in prepared.plan.groups[index].slices]
+        replaced = [item for index in prepared.live_groups for item in prepared.plan.groups[index].slices]
         if any(s.path not in live or tuple(live[s.path]["logs"]) != s.log_files for s in replaced):
             raise Conflict("a writer changed an input before the commit")
         gone = {s.path for s in replaced}
@@ -192,12 +192,12 @@ class ToyWriter(FilesWriter):
             "superseded": superseded_by(self._table, [live[path] for path in gone], prepared.instant),
         }
 
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         self._format.hook("discard")
@@ -214,7 +214,7 @@ class ToyWriter(FilesWriter):
                 (self._base / "pending" / f"{instant}.json").unlink()
         return withdrawn
 
-    def take_back(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
+    def abort_adopted(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
         self._format.hook("discard")
         with locked(self._table):
             scheduled = self._base / "pending" / f"{instant}.json"

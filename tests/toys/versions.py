@@ -19,12 +19,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lake.engines import Engine, notes
+from lake.engines import RewriteEngine, engine_notes
 from lake.errors import Conflict, Transient
 from lake.failpoints import failpoint
 from lake.model import TableRef
-from lake.plan import Commit, Plan, Staged
-from lake.ports import Capability, Prepared, Rewrite, SparkProvider
+from lake.plan import Commit, Plan, StagedWork
+from lake.ports import Capability, PreparedPlan, Rewrite, SparkProvider
 from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, existing, item_of, superseded_by, words
 
 _TRIES = 50
@@ -55,7 +55,7 @@ class VersionsFormat(WithoutTimeline):
     def needed(self, table: TableRef) -> set[str]:
         return super().needed(table) | {item["path"] for one in versions(table) for item in one["files"]}
 
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> "VersionsWriter":
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "VersionsWriter":
         self.hook("open")
         return VersionsWriter(self, table, engines)
 
@@ -63,16 +63,22 @@ class VersionsFormat(WithoutTimeline):
 class VersionsWriter(FilesWriter):
     """Changes one such table."""
 
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         self._format.hook("prepare")
         base_version = newest(self._table)["version"]
         groups, left_out = self.still_there(plan)
         token = uuid.uuid4().hex
         paths = tuple(self.path_of(plan.groups[index].partition, token, index) for index in groups)
-        chosen = notes(self.choices(plan, groups, token))
-        self.journal(Staged(token=token, paths=paths))
-        return Prepared(
-            plan=plan, epoch=epoch, instant=token, groups=groups, left_out=left_out, notes=chosen, evidence=base_version
+        chosen = engine_notes(self.choices(plan, groups, token))
+        self.journal(StagedWork(token=token, paths=paths))
+        return PreparedPlan(
+            plan=plan,
+            epoch=epoch,
+            instant=token,
+            live_groups=groups,
+            skipped=left_out,
+            notes=chosen,
+            preconditions=base_version,
         )
 
     def path_of(self, partition: str, token: str, number: int) -> str:
@@ -81,10 +87,10 @@ class VersionsWriter(FilesWriter):
     def commit(self, rewrite: Rewrite) -> Commit:
         self._format.hook("commit")
         prepared = rewrite.prepared
-        replaced = [item for index in prepared.groups for item in prepared.plan.groups[index].slices]
+        replaced = [item for index in prepared.live_groups for item in prepared.plan.groups[index].slices]
 
         def next_version(now: Mapping[str, Any]) -> dict[str, Any]:
-            since = versions_since(self._table, prepared.evidence, now["version"])
+            since = versions_since(self._table, prepared.preconditions, now["version"])
             if any(prepared.instant in one.get("withdrawn", ()) for one in since):
                 raise Conflict(f"{prepared.instant} was withdrawn")
             self.look_at_table()
@@ -108,12 +114,12 @@ class VersionsWriter(FilesWriter):
         self._format.hook("landed")
         return commit_of(document)
 
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         self._format.hook("discard")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker in a process of its own: ``python -m toys.worker CASE DATABASE_URL LEASE once|serve SLOTS MOST``.
 
-``LEASE`` is in seconds, as is ``MOST``, what the format may say that its commits take at most.
+``LEASE`` is in seconds, as is ``MAX_IDLE_CONNECTIONS``, what the format may say that its commits take at most.
 """
 
 import logging
@@ -27,7 +27,9 @@ def main() -> None:
         spark=case.spark,
         formats=lambda _: case.format,
         engines=case.engines,
-        settings=WorkerSettings(slots=int(slots), heartbeat=span / 4, idle=timedelta(seconds=0.1), patience=4 * span),
+        settings=WorkerSettings(
+            slots=int(slots), heartbeat=span / 4, poll_interval=timedelta(seconds=0.1), drain_timeout=4 * span
+        ),
     )
     signals.install(drain=worker.drain, abort=worker.abort)
     print(dict(worker.run_once() if how == "once" else worker.run()), flush=True)

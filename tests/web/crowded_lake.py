@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from store_plans import sql
 from web_lake import MIB, add_plan, claim_of, completed, failed, layout, run_steps, scan, sizes, table
 
-from lake.plan import Plan, Progress, Step
-from planner.objectives import Judgement, Objective
-from service.planning.answer import Answer
+from lake.plan import Plan, RewriteProgress, Step
+from planner.objectives import Objective, ObjectiveEvaluation
+from service.planning.answer import PlanResponse
 from service.store import ProcessFacts, ScanRecord, Store
 
 _DATABASE = "customer_engagement_analytics_production"
@@ -53,7 +53,7 @@ def crowd(store: Store) -> dict[str, Plan]:
     minutes = [timedelta(minutes=n) for n in range(60)]
     for number in range(70):
         name = _one_of_many(number)
-        store.register(table(name), "compact", owner=f"team-{number % 5}-data-platform-and-insights")
+        store.register_table(table(name), "compact", owner=f"team-{number % 5}-data-platform-and-insights")
         store.record_scan(
             scan(
                 name,
@@ -66,7 +66,7 @@ def crowd(store: Store) -> dict[str, Plan]:
     for kind, name in NAMES.items():
         if kind != "unscanned":
             mode = {"observed": "observe", "off": "off"}.get(kind, "compact")
-            store.register(table(name), mode, owner="customer-engagement-analytics@example.org")
+            store.register_table(table(name), mode, owner="customer-engagement-analytics@example.org")
         if kind not in ("off", "unscanned"):
             days = [PARTITION.format(day) for day in range(1, 29)]
             found = scan(
@@ -98,10 +98,10 @@ def crowd(store: Store) -> dict[str, Plan]:
     cancelled = plans["long-cancelled"] = add_plan(store, LONG, partitions[7])
     store.request_cancel(cancelled.plan_id, actor="customer-engagement-analytics@example.org", reason="too early " * 9)
     running = plans["long-inflight"] = add_plan(store, SOLID, *partitions[8:10], files=500)
-    store.beat(_facts(_LONG_HOST), timedelta(days=7))
+    store.register_process(_facts(_LONG_HOST), timedelta(days=7))
     claim = claim_of(store, running, f"{_LONG_HOST}/4711/1/a.2")
-    run_steps(store, claim, {Step.ASK: 44, Step.START: 7_200, Step.PREPARE: 1_300})
-    store.heartbeat(claim, Progress(bytes_done=running.bytes // 3, bytes_total=running.bytes))
+    run_steps(store, claim, {Step.FIND_COMMIT: 44, Step.START: 7_200, Step.PREPARE: 1_300})
+    store.heartbeat(claim, RewriteProgress(bytes_done=running.bytes // 3, bytes_total=running.bytes))
     return plans
 
 
@@ -123,7 +123,7 @@ def asked(store: Store) -> dict[str, str]:
         "files": 4321,
         "bytes": 3 << 40,
     }
-    answer = Answer(
+    answer = PlanResponse(
         table=LONG,
         outcome="dry_run",
         text="Would create 1 plan: 1,920 files → 72 (72.0 GiB to rewrite)",
@@ -137,17 +137,17 @@ def asked(store: Store) -> dict[str, str]:
 
 def queue(store: Store) -> None:
     """A table without a scan, and plans by the dozen: no trend begins and nothing else is claimed from then on."""
-    store.register(table(NAMES["unscanned"]), "compact")
+    store.register_table(table(NAMES["unscanned"]), "compact")
     for number in range(60):
         add_plan(store, _one_of_many(number), "dt=1")
 
 
-def _judged() -> list[Judgement]:
+def _judged() -> list[ObjectiveEvaluation]:
     """An objective that is missed, with its error budget burning, and one that is met."""
     held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(days=9)}
     return [
-        Judgement(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held),
-        Judgement(objective=Objective.OLDEST_SMALL_FILE, value=600, bound=7200, **held),
+        ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held),
+        ObjectiveEvaluation(objective=Objective.OLDEST_SMALL_FILE, value=600, bound=7200, **held),
     ]
 
 

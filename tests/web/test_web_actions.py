@@ -12,7 +12,7 @@ from web_lake import RULES, add_plan, failed, messages, proposed, register
 from web_pages import SAME_ORIGIN
 
 from lake.plan import PlanKind, PlanState
-from service.planning.answer import Answer
+from service.planning.answer import PlanResponse
 from service.store import NotificationState
 
 TABLE = "sales.orders"
@@ -294,7 +294,7 @@ def test_a_table_is_paused_with_a_reason(fresh, signed_in, desk):
 def test_messages_that_were_given_up_are_sent_again_or_forgotten(fresh, signed_in):
     numbers = messages(fresh.store.url, *"abcd")
     for number in numbers[:3]:
-        fresh.store.notification_failed(number, "answered 410 Gone", None)
+        fresh.store.mark_notification_failed(number, "answered 410 Gone", None)
 
     def dead():
         return [message.number for message in reversed(fresh.store.notifications(NotificationState.DEAD))]
@@ -323,7 +323,7 @@ def test_settings_for_one_request_are_asked_for_and_kept_from_the_dry_run_to_the
     [request] = fresh.store.open_requests()
     assert request.overrides == {"small_file_limit": "64MiB", "max_num_groups": "3"}
     plan = {"kind": "clustering", "input_files": 4, "input_bytes": 4, "output_files": 1, "groups": []}
-    planned = Answer(table=TABLE, outcome="dry_run", text="1 plan", plans=(plan,))
+    planned = PlanResponse(table=TABLE, outcome="dry_run", text="1 plan", plans=(plan,))
     fresh.store.answer_request(request.request_id, plan_ids=[], answer=planned.document())
     page = signed_in.get(answer.headers["Location"]).text
     words = re.sub(r"<[^>]+>", "", page)
@@ -340,7 +340,9 @@ def test_the_dry_run_of_a_table_that_may_not_be_planned_offers_to_store_nothing(
     answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes")
     [request] = fresh.store.open_requests()
     plan = {"kind": "clustering", "input_files": 4, "input_bytes": 4, "output_files": 1, "groups": []}
-    planned = Answer(table=TABLE, outcome="dry_run", text="1 plan", plans=(plan,), refused="it is in mode observe")
+    planned = PlanResponse(
+        table=TABLE, outcome="dry_run", text="1 plan", plans=(plan,), refused="it is in mode observe"
+    )
     fresh.store.answer_request(request.request_id, plan_ids=[], answer=planned.document())
     page = signed_in.get(answer.headers["Location"]).text
     assert "can&#39;t be created now: it is in mode observe" in page or "can't be created now: it is in mode" in page

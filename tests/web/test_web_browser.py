@@ -17,7 +17,7 @@ from store_plans import commit_of, figures_of
 from support import SOAK
 from web_lake import HOSTILE, add_plan, claim_of, messages, register, scan, seven_day_lead, sizes
 
-from lake.plan import Progress
+from lake.plan import RewriteProgress
 from service.web.rendering import table_path
 
 MIB = 1 << 20
@@ -278,7 +278,7 @@ def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh)
         assert fresh.store.service_pause() is None
 
         [number] = messages(fresh.store.url, "disk full")
-        fresh.store.notification_failed(number, "answered 410 Gone", None)
+        fresh.store.mark_notification_failed(number, "answered 410 Gone", None)
         fresh.lake_cache.changed()
         page.goto("/")
         page.get_by_role("link", name="1 notification could not be delivered.").click()
@@ -315,7 +315,7 @@ def test_the_bytes_of_a_running_plan_come_as_they_are_written_and_its_end_shows_
         expect(page.get_by_text("0 B of 80.0 MiB")).to_be_visible()
         # The page itself can't be asked again: what comes now comes as an event.
         page.route(f"{url}/plans/*", lambda route: route.abort())
-        fresh.store.heartbeat(claim, Progress(bytes_done=30 * MIB, bytes_total=80 * MIB))
+        fresh.store.heartbeat(claim, RewriteProgress(bytes_done=30 * MIB, bytes_total=80 * MIB))
         expect(page.get_by_text("30.0 MiB of 80.0 MiB")).to_be_visible()
         assert page.locator("progress").evaluate("bar => bar.value / bar.max") == 30 / 80
         page.unroute(f"{url}/plans/*")

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from lake.model import HISTOGRAM_EDGES_BYTES, median_bytes
 from service.store import ScanRecord
-from service.text import percent
-from service.web.charts import bucket_name, columns, heat, histogram, spans, sparkline, trend
+from service.text import format_percent
+from service.web.charts import bucket_name, column_chart, heat_level, histogram_chart, spans, sparkline, trend_chart
 from service.web.tables import scan_lines
-from service.web.words import count, shell
+from service.web.words import format_count, shell_command
 
 MIB = 1 << 20
 BUCKETS = len(HISTOGRAM_EDGES_BYTES) + 1
@@ -31,13 +31,13 @@ def counts(**files: int) -> list[int]:
 
 
 def drawn(now, before=None, width=960, height=300):
-    chart = histogram(now, before, LIMITS, width=width, height=height)
+    chart = histogram_chart(now, before, LIMITS, width=width, height=height)
     assert chart is not None
     return chart
 
 
 def test_a_table_without_files_has_no_histogram():
-    assert histogram([0] * BUCKETS, None, LIMITS, width=960, height=300) is None
+    assert histogram_chart([0] * BUCKETS, None, LIMITS, width=960, height=300) is None
 
 
 def test_a_limit_on_an_edge_stands_between_the_two_buckets_it_divides():
@@ -49,9 +49,9 @@ def test_a_limit_on_an_edge_stands_between_the_two_buckets_it_divides():
 
 
 def test_a_limit_between_two_edges_stands_inside_its_bucket_at_its_logarithm():
-    chart = histogram(counts(m256=1, m512=1), None, {"small_file_limit": 300 * MIB}, width=960, height=300)
+    chart = histogram_chart(counts(m256=1, m512=1), None, {"small_file_limit": 300 * MIB}, width=960, height=300)
     inside = next(bar for bar in chart.bars if bar.name == bucket_name(HISTOGRAM_EDGES_BYTES.index(512 * MIB)))
-    assert inside.x < chart.marks[0].x < inside.x + inside.width / 3
+    assert inside.x < chart.limit_lines[0].x < inside.x + inside.width / 3
 
 
 def test_one_file_is_still_seen_beside_ten_million():
@@ -69,7 +69,7 @@ def test_numbers_of_before_and_now_that_would_touch_are_not_both_written():
 @given(now=COUNTS, before=st.none() | COUNTS, width=st.sampled_from([360.0, 960.0]))
 @pytest.mark.slow
 def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width):
-    chart = histogram(now, before, LIMITS, width=width, height=250)
+    chart = histogram_chart(now, before, LIMITS, width=width, height=250)
     if chart is None:
         assert not any(now)
         assert not before or not any(before)
@@ -78,7 +78,7 @@ def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width)
         assert chart.left <= bar.x <= bar.x + bar.width <= chart.right + 0.01
         assert 0 < bar.y <= chart.base
         assert bar.label_y is None or bar.label_y > 10
-    assert all(chart.left <= mark.x <= chart.right for mark in chart.marks)
+    assert all(chart.left <= mark.x <= chart.right for mark in chart.limit_lines)
     assert all(chart.left <= tick.at <= chart.right + 0.01 for tick in chart.x_ticks)
     assert sum(bar.files for bar in chart.bars) == sum(now)
 
@@ -86,7 +86,7 @@ def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width)
 @given(now=COUNTS)
 @pytest.mark.slow
 def test_labels_of_the_axes_never_touch(now):
-    chart = histogram(now, None, LIMITS, width=360, height=250)
+    chart = histogram_chart(now, None, LIMITS, width=360, height=250)
     if chart is None:
         return
     across, up = [tick.at for tick in chart.x_ticks], sorted(tick.at for tick in chart.y_ticks)
@@ -103,10 +103,10 @@ def test_in_a_column_of_small_histograms_every_size_has_its_place():
 
 def test_a_trend_ends_where_the_figure_is_now_and_needs_three_points():
     start = datetime(2026, 11, 1, tzinfo=UTC)
-    chart = trend([(start, 100.0), (start, 80.0), (start + timedelta(hours=1), 50.0)], width=100, height=42)
+    chart = trend_chart([(start, 100.0), (start, 80.0), (start + timedelta(hours=1), 50.0)], width=100, height=42)
     assert (chart.end_x, chart.end_y) == (94.0, 23.0)
-    assert trend([(start, 100.0), (start + timedelta(hours=1), 5.0)], width=100, height=42) is None
-    assert trend([(start, 1.0)] * 3, width=100, height=42) is None
+    assert trend_chart([(start, 100.0), (start + timedelta(hours=1), 5.0)], width=100, height=42) is None
+    assert trend_chart([(start, 1.0)] * 3, width=100, height=42) is None
 
 
 def test_steps_follow_each_other_and_the_shortest_is_seen():
@@ -117,14 +117,14 @@ def test_steps_follow_each_other_and_the_shortest_is_seen():
 
 
 def test_columns_of_days_stand_side_by_side_with_linear_heights():
-    chart = columns([0, 50, 100], width=300, height=144)
+    chart = column_chart([0, 50, 100], width=300, height=144)
     assert [round(column.height) for column in chart.columns] == [0, 50, 100]
     assert chart.columns[1].x > chart.columns[0].x + chart.columns[0].width
 
 
 @pytest.mark.parametrize(("share", "step"), [(None, 0), (0.0, 0), (0.001, 1), (0.25, 1), (0.26, 2), (0.9, 4), (1.0, 4)])
 def test_heat_rises_in_quarters_and_no_small_file_is_no_heat(share, step):
-    assert heat(share) == step
+    assert heat_level(share) == step
 
 
 @pytest.mark.parametrize(
@@ -150,14 +150,14 @@ def test_a_bucket_is_called_by_its_sizes(index, name):
     ],
 )
 def test_large_counts_keep_three_figures(number, text):
-    assert count(number) == text
+    assert format_count(number) == text
 
 
 @pytest.mark.parametrize(
     ("share", "text"), [(None, "–"), (0.0, "0 %"), (0.004, "< 1 %"), (0.07, "7 %"), (0.996, "> 99 %"), (1.0, "100 %")]
 )
 def test_a_share_that_is_neither_none_nor_all_never_looks_so(share, text):
-    assert percent(share) == text
+    assert format_percent(share) == text
 
 
 def test_the_median_of_a_histogram_lies_in_the_bucket_of_the_middle_file():
@@ -167,7 +167,7 @@ def test_the_median_of_a_histogram_lies_in_the_bucket_of_the_middle_file():
 
 
 def test_a_command_to_copy_holds_hostile_names_as_one_word():
-    assert shell("lakefold", "tables", "explain", "a; rm -rf /") == "lakefold tables explain 'a; rm -rf /'"
+    assert shell_command("lakefold", "tables", "explain", "a; rm -rf /") == "lakefold tables explain 'a; rm -rf /'"
 
 
 def test_scans_in_a_row_that_found_the_same_are_one_line():

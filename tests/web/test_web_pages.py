@@ -10,9 +10,9 @@ from api_toys import add_token, client_of, context_at
 from web_lake import HOSTILE, add_plan, claim_of, messages, register
 from web_pages import every_page, read
 
-from service.documents.lake_cache import read_lake
+from service.documents.lake_cache import read_lake_state
 from service.store import ProcessFacts
-from service.text import size
+from service.text import format_size
 
 
 def test_the_first_line_answers_how_the_lake_is(page):
@@ -29,10 +29,10 @@ def test_the_backlog_is_one_figure_in_status_metrics_and_on_the_page(page, lake)
     status = page.get("/v1/status").json()
     plans = page.get("/v1/plans?proposed=false").json()["items"]
     assert status["backlog_bytes"] == sum(p["input_bytes"] for p in plans if p["state"] in ("requested", "inflight"))
-    lake[0].metrics.stored.publish(read_lake(lake[0].store))
+    lake[0].metrics.stored.publish(read_lake_state(lake[0].store))
     families = {family.name: family.samples for family in lake[0].metrics.registry.collect()}
     assert status["backlog_bytes"] == sum(sample.value for sample in families["lakefold_plan_backlog_bytes"])
-    assert f"backlog {size(status['backlog_bytes'])} ≈ " in read(page, "/").words
+    assert f"backlog {format_size(status['backlog_bytes'])} ≈ " in read(page, "/").words
 
 
 def test_every_figure_has_its_raw_bytes_in_a_title(page):

@@ -9,9 +9,9 @@ from api_toys import client_of, context_at
 from web_lake import add_plan, claim_of, register
 from web_pages import read
 
-from lake.plan import Progress
+from lake.plan import RewriteProgress
 from service.documents.lake_cache import LakeCache
-from service.wiring import make_store
+from service.wiring import create_store
 
 MIB = 1 << 20
 
@@ -87,7 +87,7 @@ def test_a_running_plan_leads_to_the_spark_ui_of_its_executor_and_nowhere_else(p
     register(fresh.store, "a.b", "compact")
     plan = add_plan(fresh.store, "a.b", "dt=1")
     claim = claim_of(fresh.store, plan)
-    fresh.store.heartbeat(claim, Progress(bytes_done=0, bytes_total=1, spark_ui="javascript:alert(1)"))
+    fresh.store.heartbeat(claim, RewriteProgress(bytes_done=0, bytes_total=1, spark_ui="javascript:alert(1)"))
     with client_of(fresh) as client:
         assert "javascript:" not in client.get(f"/plans/{plan.plan_id}").text
 
@@ -128,7 +128,7 @@ def test_a_plan_outside_the_hours_of_its_table_says_so_on_its_page_and_on_the_fi
     rules = f'[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\nrun_windows = ["{elsewhen}"]\n'
     found = context_at(tmp_path, rules=rules)
     found.store.close()
-    store = make_store(found.config)
+    store = create_store(found.config)
     context = replace(found, store=store, lake_cache=LakeCache(store))
     register(context.store, "sales.orders", "compact")
     plan = add_plan(context.store, "sales.orders", "dt=1")

@@ -11,7 +11,7 @@ from web_lake import HOSTILE
 from web_pages import PATHS, Page, every_page, read
 
 import service.web
-from service.web.rendering import own_path
+from service.web.rendering import safe_local_path
 
 SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
 HOSTILE_QUERIES = [
@@ -71,4 +71,4 @@ def test_who_may_not_read_is_not_told_of_a_pause(tmp_path):
 
 @pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "", "/a\r\nb"])
 def test_signing_in_never_leads_elsewhere(path):
-    assert own_path(path) == "/"
+    assert safe_local_path(path) == "/"

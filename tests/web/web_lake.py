@@ -13,12 +13,12 @@ from hudi_by_hand import PROPERTIES, Written
 from store_plans import commit_of, figures_of, make_plan, sql
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
-from lake.plan import Claim, LeftOut, Plan, Progress, Staged, Step
-from planner.cost import Prices, Terms, appraise
-from planner.objectives import Judgement, Objective
+from lake.plan import Claim, Plan, RewriteProgress, SkippedGroup, StagedWork, Step
+from planner.cost import CostInputs, Prices, estimate_benefit
+from planner.objectives import Objective, ObjectiveEvaluation
 from planner.policy import SizingPolicy
 from service.store import PARTITION_SCHEMA, ProcessFacts, ScanRecord, Store, StoreSettings
-from service.text import plain
+from service.text import to_jsonable
 
 HOSTILE = "<script>alert('x')</script>&\"'"
 #: the configuration that goes with it
@@ -124,8 +124,8 @@ def _line(reason: str, text: str, knob: str, files: int) -> dict[str, object]:
 def add_plan(store: Store, name: str, *partitions: str, files: int = 40, proposed: bool = False) -> Plan:
     """A plan of a table, requested."""
     plan = make_plan(*partitions, table=table(name), files=files)
-    worth = appraise(plan, SizingPolicy(), Terms(prices=Prices(cpu_hour=0.05, currency="EUR")))
-    estimate = {"output_files": len(partitions), "worth": plain(asdict(worth))}
+    worth = estimate_benefit(plan, SizingPolicy(), CostInputs(prices=Prices(cpu_hour=0.05, currency="EUR")))
+    estimate = {"output_files": len(partitions), "worth": to_jsonable(asdict(worth))}
     store.add_plan(
         plan,
         request_id=None,
@@ -157,7 +157,7 @@ def written(store: Store, home: Path) -> Plan:
     for hour in range(96):
         files = {f"dt={hour // 24}/f-{hour}-{number}": 2 * MIB for number in range(8)}
         history.commit(now - timedelta(hours=95.5 - hour), files, "BULK_INSERT")
-    store.register(replace(table(name), location=str(history.base)), "propose")
+    store.register_table(replace(table(name), location=str(history.base)), "propose")
     store.record_scan(scan(name, sizes(768, 2 * MIB), ago=timedelta(minutes=3), reducible_files=760))
     return proposed(store, name, *(f"dt={day}" for day in range(4)), files=192)
 
@@ -166,17 +166,17 @@ def run_steps(store: Store, claim: Claim, milliseconds: Mapping[Step, int]) -> N
     """Record these steps as done."""
     for step, spent in milliseconds.items():
         if step is Step.PREPARE:
-            store.stage(claim, Staged(token="20261121223000001"))
+            store.record_staged(claim, StagedWork(token="20261121223000001"))
         used = spent if step is Step.REWRITE else None
-        store.step(claim, step, milliseconds=spent, cpu_milliseconds=used)
+        store.record_step(claim, step, milliseconds=spent, cpu_milliseconds=used)
 
 
 EVERY_STEP = {
-    Step.ASK: 41,
+    Step.FIND_COMMIT: 41,
     Step.START: 6_400,
     Step.PREPARE: 920,
     Step.REWRITE: 48_200,
-    Step.RECEIPT: 3_100,
+    Step.VERIFY: 3_100,
     Step.COMMIT: 1_450,
 }
 
@@ -194,22 +194,27 @@ def failed(store: Store, name: str, partition: str, error: str, *, halt: bool = 
     """A plan that was given up."""
     plan = add_plan(store, name, partition)
     claim = claim_of(store, plan)
-    run_steps(store, claim, {Step.ASK: 38, Step.PREPARE: 850})
+    run_steps(store, claim, {Step.FIND_COMMIT: 38, Step.PREPARE: 850})
     store.fail(claim, error, halt=halt)
     return plan
 
 
 def register(store: Store, name: str, mode: str, *scans: ScanRecord) -> None:
     """A table with these scans, oldest first."""
-    store.register(table(name), mode)
+    store.register_table(table(name), mode)
     for record in scans:
         store.record_scan(record)
 
 
 #: what one of the tables is held to, each as a scan has found it
 HELD = tuple(
-    Judgement(
-        objective=objective, value=value, bound=bound, goal=0.995, window=timedelta(days=28), holds=timedelta(hours=1)
+    ObjectiveEvaluation(
+        objective=objective,
+        value=value,
+        bound=bound,
+        goal=0.995,
+        window=timedelta(days=28),
+        valid_for=timedelta(hours=1),
     )
     for objective, value, bound in (
         (Objective.SMALL_FILE_SHARE, 0.113, 0.05),
@@ -325,7 +330,7 @@ def fill(store: Store, url: str) -> dict[str, Plan]:
 def _trends(store: Store, url: str) -> None:
     """A month in which two tables, and with them the lake, came into shape."""
     sql(url, f"UPDATE table_state SET freed_bytes = {9 << 30} WHERE name IN ('sales.orders', 'events.clicks')")
-    store.keep_trends()
+    store.record_trends()
     names = "table_name, at_ms, files, bytes, small_files, reducible_files, rewritten_bytes, freed_bytes"
     hours = [*range(29 * 24, 7 * 24, -24), *range(7 * 24, 0, -4)]
     #: files and small files a month ago and now, and bytes rewritten since
@@ -347,12 +352,14 @@ def _trends(store: Store, url: str) -> None:
 def _retried(store: Store, url: str, days: list[str]) -> Plan:
     plan = add_plan(store, "finance.ledger", *days[4:6])
     claim = claim_of(store, plan)
-    run_steps(store, claim, {Step.ASK: 30})
+    run_steps(store, claim, {Step.FIND_COMMIT: 30})
     store.requeue(claim, "the lock of the table was not free for 60 s")
     sql(url, "UPDATE plan SET not_before_ms = 0 WHERE id = :id", id=plan.plan_id)
     claim = claim_of(store, plan)
-    run_steps(store, claim, {Step.ASK: 30, Step.PREPARE: 700})
-    store.leave_out(claim, [LeftOut(group=1, reason="dt=2026-11-06/5.parquet changed since the plan was made")])
+    run_steps(store, claim, {Step.FIND_COMMIT: 30, Step.PREPARE: 700})
+    store.record_skipped_groups(
+        claim, [SkippedGroup(group=1, reason="dt=2026-11-06/5.parquet changed since the plan was made")]
+    )
     store.requeue(claim, "Connection reset by peer: /data/lake/finance/ledger")
     return plan
 
@@ -360,8 +367,8 @@ def _retried(store: Store, url: str, days: list[str]) -> Plan:
 def _inflight(store: Store, url: str, days: list[str]) -> Plan:
     plan = add_plan(store, "events.clicks", *days[4:10], files=800)
     claim = claim_of(store, plan)
-    run_steps(store, claim, {Step.ASK: 44, Step.START: 7_200, Step.PREPARE: 1_300})
-    done = Progress(
+    run_steps(store, claim, {Step.FIND_COMMIT: 44, Step.START: 7_200, Step.PREPARE: 1_300})
+    done = RewriteProgress(
         bytes_done=round(plan.bytes * 0.62),
         bytes_total=plan.bytes,
         rows_done=40_000_000,
@@ -386,9 +393,9 @@ def messages(url: str, *reasons: str) -> list[int]:
 def _messages(url: str) -> None:
     dead, hostile, delivered, _ = messages(url, "disk full", HOSTILE, "disk full", "disk full")
     outbox = Store(url)
-    outbox.notification_failed(dead, "answered 410 Gone", None)
-    outbox.notification_failed(hostile, f"answered 500 {HOSTILE}", None)
-    outbox.notification_delivered(delivered)
+    outbox.mark_notification_failed(dead, "answered 410 Gone", None)
+    outbox.mark_notification_failed(hostile, f"answered 500 {HOSTILE}", None)
+    outbox.mark_notification_delivered(delivered)
     outbox.close()
 
 
@@ -409,9 +416,11 @@ def seven_day_lead(store: Store) -> None:
         spark="running",
         spark_ui="http://host-1.example.org:4040",
     )
-    store.beat(facts, week)
-    store.beat(replace(facts, name="host-2.example.org/12/1/a.2", role="scheduler", slots=0, spark="none"), week)
+    store.register_process(facts, week)
+    store.register_process(
+        replace(facts, name="host-2.example.org/12/1/a.2", role="scheduler", slots=0, spark="none"), week
+    )
     problem = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
-    store.beat(replace(facts, name="host-3.example.org/99/1/a.2", spark="broken", problem=problem), week)
-    store.beat(replace(facts, name="host-4.example.org/7/1/a.2"), timedelta(seconds=-1))
+    store.register_process(replace(facts, name="host-3.example.org/99/1/a.2", spark="broken", problem=problem), week)
+    store.register_process(replace(facts, name="host-4.example.org/7/1/a.2"), timedelta(seconds=-1))
     assert store.acquire_leader("scan", "host-2.example.org/12/1/a.2", week)

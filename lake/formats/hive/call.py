@@ -10,24 +10,24 @@ from collections.abc import Callable, Mapping
 from lake.errors import CommitUnknown, Integrity, Transient
 from lake.failpoints import failpoint
 from lake.formats.hive import commits
-from lake.formats.hive.catalog import alter, places_of, table_of, undone
-from lake.formats.hive.evidence import Seen, identities
-from lake.formats.hive.slices import list_places
-from lake.metastore import Metastore, Partition, Table
-from lake.model import TableRef, words_of
+from lake.formats.hive.catalog import find_lost_update, list_partitions, load_table, put_partitions
+from lake.formats.hive.evidence import PartitionSnapshot, file_identities
+from lake.formats.hive.slices import list_partition_files
+from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
+from lake.model import TableRef, partition_label
 from lake.plan import Commit
 
 
-def make(
-    metastore: Metastore,
-    table: Table,
+def try_commit(
+    metastore: MetastoreClient,
+    table: MetastoreTable,
     ref: TableRef,
-    seen: Mapping[str, Seen],
-    changed: Mapping[str, Partition | Table],
+    expected: Mapping[str, PartitionSnapshot],
+    updated: Mapping[str, MetastorePartition | MetastoreTable],
     commit: Commit,
-    ready: Callable[[], None],
+    check_before_call: Callable[[], None],
     *,
-    brings_more: bool,
+    refuse_additions: bool,
 ) -> Transient | None:
     """Make the call, where the partitions are still as they were ``seen``; why it was not made or refused, or None.
 
@@ -36,33 +36,38 @@ def make(
     """
     failpoint("in_commit")
     try:
-        other = _other(metastore, ref, seen, brings_more=brings_more)
-        ready()
+        other = _find_changed_partition(metastore, ref, expected, refuse_additions=refuse_additions)
+        check_before_call()
     except BaseException:
-        commits.take_back(ref, commit.instant)
+        commits.withdraw_record(ref, commit.instant)
         raise
     if other is not None:
-        commits.take_back(ref, commit.instant)
-        return Transient(f"{words_of(other)} was changed right before its commit")
+        commits.withdraw_record(ref, commit.instant)
+        return Transient(f"{partition_label(other)} was changed right before its commit")
     try:
-        alter(metastore, table, changed.values())
+        put_partitions(metastore, table, updated.values())
     except CommitUnknown:
         raise
     except Transient as error:
         try:
-            made = commits.landed(metastore, table, ref, [commit.instant])
+            made = commits.committed_versions(metastore, table, ref, [commit.instant])
         except Transient as unknown:
             raise CommitUnknown(f"{error}; and then: {unknown}") from error
         if not made:
-            commits.take_back(ref, commit.instant)
+            commits.withdraw_record(ref, commit.instant)
             return error
     return None
 
 
-def check(metastore: Metastore, table: Table, ref: TableRef, changed: Mapping[str, Partition | Table]) -> None:
+def verify_after_commit(
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    ref: TableRef,
+    updated: Mapping[str, MetastorePartition | MetastoreTable],
+) -> None:
     """Raise Integrity where somebody else has written the same at the same time: nothing kept the two apart."""
-    now = table_of(metastore, ref)
-    difference = undone(metastore, now, changed)
+    now = load_table(metastore, ref)
+    difference = find_lost_update(metastore, now, updated)
     if difference is None and now.storage.columns != table.storage.columns:
         difference = "the columns of the table changed"
     if difference is not None:
@@ -72,21 +77,23 @@ def check(metastore: Metastore, table: Table, ref: TableRef, changed: Mapping[st
         )
 
 
-def _other(metastore: Metastore, ref: TableRef, seen: Mapping[str, Seen], *, brings_more: bool) -> str | None:
+def _find_changed_partition(
+    metastore: MetastoreClient, ref: TableRef, expected: Mapping[str, PartitionSnapshot], *, refuse_additions: bool
+) -> str | None:
     """A partition that is not in the metastore, or in storage, as it was seen; None where there is none."""
-    now = {place.name: place for place in places_of(metastore, table_of(metastore, ref), seen)}
-    moved = next((name for name, one in seen.items() if now.get(name) != one.place), None)
+    now = {place.name: place for place in list_partitions(metastore, load_table(metastore, ref), expected)}
+    moved = next((name for name, one in expected.items() if now.get(name) != one.partition), None)
     if moved is not None:
         return moved
     # After the metastore, since files come more often than anything else changes.
-    listings = list_places(ref.name, [one.place for one in seen.values()])
-    files = {listing.place.name: identities(listing) for listing in listings}
-    for name, one in seen.items():
-        finished = {path: file for path, file in files[name].items() if path not in one.unfinished}
-        if _differ(one.files, finished, brings_more):
+    listings = list_partition_files(ref.name, [one.partition for one in expected.values()])
+    files = {listing.partition.name: file_identities(listing) for listing in listings}
+    for name, one in expected.items():
+        finished = {path: file for path, file in files[name].items() if path not in one.incomplete}
+        if _has_changed(one.files, finished, refuse_additions):
             return name
     return None
 
 
-def _differ(before: Mapping[str, object], now: Mapping[str, object], brings_more: bool) -> bool:
-    return before != now if brings_more else not before.items() <= now.items()
+def _has_changed(before: Mapping[str, object], now: Mapping[str, object], refuse_additions: bool) -> bool:
+    return before != now if refuse_additions else not before.items() <= now.items()

@@ -15,81 +15,81 @@ from contextlib import suppress
 from posixpath import basename
 
 from lake.errors import Transient
-from lake.files import Entry
-from lake.filesystems import files_of
+from lake.files import FileEntry
+from lake.filesystems import file_io_of
 from lake.formats.hive import commits
-from lake.formats.hive.catalog import open_metastore, places_of, table_of
-from lake.formats.hive.commits import homes_of, token_of
+from lake.formats.hive.catalog import list_partitions, load_table, open_metastore
+from lake.formats.hive.commits import data_dirs, relocation_token
 from lake.formats.hive.slices import is_hidden
-from lake.locations import file_at, path_in
-from lake.metastore import Metastore, Table
+from lake.locations import relative_path, resolve_path
+from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
 
-PARTITIONS_AT_ONCE = 1_000
+MAX_PARTITIONS_PER_CHECK = 1_000
 """How many partitions a look reads from the metastore, in turn."""
 
-DIRECTORIES_AT_ONCE = 100_000
+MAX_DIRECTORIES_PER_CHECK = 100_000
 """After how many directories a look ends; the next one goes on there."""
 
-_SURE_AFTER_SECONDS = 60
+_MIN_RELIABLE_AGE_SECONDS = 60
 """How old a directory's time has to be to tell of all changes: two within one tick of a clock have one time."""
 
 
-class HiveChanges:
-    """See ``lake.optional.Changes``."""
+class HiveChangeDetector:
+    """See ``lake.optional.ChangeDetector``."""
 
     def __init__(self, ref: TableRef) -> None:
-        self._ref, self._files = ref, files_of(ref.location)
+        self._ref, self._files = ref, file_io_of(ref.location)
         #: by root, and what holds partitions in it: a number for each directory there and its time
-        self._marks: dict[str, dict[str, array[int]]] = {}
-        self._partitions: dict[str, int] = {}
-        self._last_name, self._last_root, self._looks = "", "", 0
-        self._has_seen_all = False
+        self._fingerprints: dict[str, dict[str, array[int]]] = {}
+        self._partition_fingerprints: dict[str, int] = {}
+        self._last_partition, self._last_root, self._check_number = "", "", 0
+        self._has_baseline = False
         #: those that changed, until a look has told of them
-        self._changed: set[str] = set()
+        self._unreported: set[str] = set()
         #: by root, the places that writers have made there again
-        self._again: dict[str, list[tuple[str, str]]] = {}
+        self._recreated: dict[str, list[tuple[str, str]]] = {}
         #: the mark of each place that was looked at by itself, and the directory above after which a look goes on
-        self._of_places: dict[str, int] = {}
-        self._last_above = ""
+        self._location_fingerprints: dict[str, int] = {}
+        self._last_parent = ""
 
-    def look(self) -> frozenset[str]:
-        """See ``Changes``."""
-        self._looks += 1
+    def find_changed_partitions(self) -> frozenset[str]:
+        """See ``ChangeDetector``."""
+        self._check_number += 1
         with open_metastore(self._ref) as metastore:
-            table = table_of(metastore, self._ref)
+            table = load_table(metastore, self._ref)
             if not table.partition_columns:
                 return frozenset({""})
-            self._changed.update(self._in_catalog(metastore, table))
-        self._changed.update(self._in_directories(len(table.partition_columns)))
-        changed, self._changed = frozenset(self._changed), set()
+            self._unreported.update(self._changed_in_catalog(metastore, table))
+        self._unreported.update(self._changed_in_directories(len(table.partition_columns)))
+        changed, self._unreported = frozenset(self._unreported), set()
         return changed
 
-    def look_at(self, places: Collection[str]) -> frozenset[str]:
-        """See ``Changes``."""
-        self._looks += 1
+    def find_changed_locations(self, locations: Collection[str]) -> frozenset[str]:
+        """See ``ChangeDetector``."""
+        self._check_number += 1
         by_directory: dict[str, dict[str, str]] = defaultdict(dict)
-        for place in places:
-            above, _, name = file_at(self._ref.location, place).rpartition("/")
+        for place in locations:
+            above, _, name = resolve_path(self._ref.location, place).rpartition("/")
             by_directory[above][name] = place
-        changed = {place for place in places if place not in self._of_places}
-        marks = {place: self._of_places.get(place, 0) for place in places}
+        changed = {place for place in locations if place not in self._location_fingerprints}
+        marks = {place: self._location_fingerprints.get(place, 0) for place in locations}
         every, seen = sorted(by_directory), 0
-        for above in every[bisect_right(every, self._last_above) :]:
-            names, entries = by_directory[above], self._listed(above)
-            now = {one.name: mark for one, mark in zip(entries, self._marked(entries), strict=True)}
+        for above in every[bisect_right(every, self._last_parent) :]:
+            names, entries = by_directory[above], self._list_directories(above)
+            now = {one.name: mark for one, mark in zip(entries, self._fingerprint_entries(entries), strict=True)}
             changed |= {place for name, place in names.items() if marks[place] != now.get(name, 0)}
             marks |= {place: now.get(name, 0) for name, place in names.items()}
             seen += len(entries)
-            self._last_above = above
-            if seen >= DIRECTORIES_AT_ONCE:
+            self._last_parent = above
+            if seen >= MAX_DIRECTORIES_PER_CHECK:
                 break
         else:
-            self._last_above = ""
-        self._of_places = marks
+            self._last_parent = ""
+        self._location_fingerprints = marks
         return frozenset(changed)
 
-    def _listed(self, directory: str) -> Sequence[Entry]:
+    def _list_directories(self, directory: str) -> Sequence[FileEntry]:
         try:
             return [one for one in self._files.list(directory) if one.is_directory]
         except FileNotFoundError:
@@ -98,70 +98,70 @@ class HiveChanges:
             raise Transient(f"{directory} can't be listed: {error.strerror}") from error
 
     @property
-    def again(self) -> Mapping[str, Collection[str]]:
-        """See ``Changes``."""
+    def recreated_locations(self) -> Mapping[str, Collection[str]]:
+        """See ``ChangeDetector``."""
         found: dict[str, set[str]] = defaultdict(set)
-        for partition, place in (one for some in self._again.values() for one in some):
+        for partition, place in (one for some in self._recreated.values() for one in some):
             found[partition].add(place)
         return found
 
-    def _in_catalog(self, metastore: Metastore, table: Table) -> Iterator[str]:
+    def _changed_in_catalog(self, metastore: MetastoreClient, table: MetastoreTable) -> Iterator[str]:
         names = sorted(metastore.partition_names(table.database, table.name))
-        for name in self._partitions.keys() - set(names):
-            del self._partitions[name]
+        for name in self._partition_fingerprints.keys() - set(names):
+            del self._partition_fingerprints[name]
             yield name
-        start = bisect_right(names, self._last_name)
-        some = names[start : start + PARTITIONS_AT_ONCE]
-        self._last_name = some[-1] if start + PARTITIONS_AT_ONCE < len(names) else ""
-        for place in places_of(metastore, table, some):
-            mark = hash((place.location, token_of(place.parameters), place.made_at))
-            if self._partitions.setdefault(place.name, mark) != mark:
-                self._partitions[place.name] = mark
+        start = bisect_right(names, self._last_partition)
+        some = names[start : start + MAX_PARTITIONS_PER_CHECK]
+        self._last_partition = some[-1] if start + MAX_PARTITIONS_PER_CHECK < len(names) else ""
+        for place in list_partitions(metastore, table, some):
+            mark = hash((place.location, relocation_token(place.parameters), place.created_at))
+            if self._partition_fingerprints.setdefault(place.name, mark) != mark:
+                self._partition_fingerprints[place.name] = mark
                 yield place.name
 
-    def _in_directories(self, depth: int) -> Iterator[str]:
+    def _changed_in_directories(self, depth: int) -> Iterator[str]:
         try:
             roots, seen = self._roots(), 0
             for root in roots[bisect_right(roots, self._last_root) :]:
-                before, self._marks[root] = self._marks.get(root), {}
-                is_ours = root == self._ref.location or commits.is_anything_ours(self._ref, basename(root))
-                again = self._again[root] = []
-                for holder, entries in self._holders(root, depth):
+                before, self._fingerprints[root] = self._fingerprints.get(root), {}
+                is_ours = root == self._ref.location or commits.has_lakefold_files(self._ref, basename(root))
+                again = self._recreated[root] = []
+                for holder, entries in self._partition_parents(root, depth):
                     seen += len(entries)
                     if not is_ours:
-                        again += self._written(root, holder, entries)
-                    marks = self._marks[root][holder] = self._marked(entries)
-                    if before is not None or self._has_seen_all:
-                        yield from _changed(root, holder, entries, marks, (before or {}).get(holder))
+                        again += self._recreated_locations(root, holder, entries)
+                    marks = self._fingerprints[root][holder] = self._fingerprint_entries(entries)
+                    if before is not None or self._has_baseline:
+                        yield from _changed_partitions(root, holder, entries, marks, (before or {}).get(holder))
                 self._last_root = root
-                if seen >= DIRECTORIES_AT_ONCE:
+                if seen >= MAX_DIRECTORIES_PER_CHECK:
                     return
-            self._last_root, self._has_seen_all = "", True
+            self._last_root, self._has_baseline = "", True
         except OSError as error:
             raise Transient(f"{self._ref.location} can't be listed: {error.strerror}") from error
 
     def _roots(self) -> Sequence[str]:
         """The table's own directory and its versions; marks of those that are gone are dropped."""
         roots = [self._ref.location]
-        for home in homes_of(self._ref):
+        for home in data_dirs(self._ref):
             with suppress(FileNotFoundError):
                 roots += [one.path for one in self._files.list(home) if one.is_directory and not is_hidden(one.name)]
-        for root in self._marks.keys() - set(roots):
-            del self._marks[root]
-        for root in self._again.keys() - set(roots):
-            del self._again[root]
+        for root in self._fingerprints.keys() - set(roots):
+            del self._fingerprints[root]
+        for root in self._recreated.keys() - set(roots):
+            del self._recreated[root]
         return sorted(roots)
 
-    def _written(self, root: str, holder: str, entries: Sequence[Entry]) -> Iterator[tuple[str, str]]:
+    def _recreated_locations(self, root: str, parent: str, entries: Sequence[FileEntry]) -> Iterator[tuple[str, str]]:
         """The partitions and places in a version of which lakefold has nothing any more, where there are files."""
-        if not commits.is_version(basename(root)):
+        if not commits.is_version_name(basename(root)):
             return
         for entry in entries:
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
                 if not all(is_hidden(one.name) for one in self._files.list(entry.path)):
-                    yield _below(root, f"{holder}/{entry.name}"), path_in(self._ref.location, entry.path)
+                    yield _partition_name(root, f"{parent}/{entry.name}"), relative_path(self._ref.location, entry.path)
 
-    def _holders(self, root: str, depth: int) -> Iterator[tuple[str, Sequence[Entry]]]:
+    def _partition_parents(self, root: str, depth: int) -> Iterator[tuple[str, Sequence[FileEntry]]]:
         """Each directory of a root that holds partitions, with these."""
         level = [root]
         for step in range(depth):
@@ -180,26 +180,29 @@ class HiveChanges:
                     below += [one.path for one in entries]
             level = below
 
-    def _marked(self, entries: Sequence[Entry]) -> "array[int]":
-        young = (time.time() - _SURE_AFTER_SECONDS) * 1e9
+    def _fingerprint_entries(self, entries: Sequence[FileEntry]) -> "array[int]":
+        young = (time.time() - _MIN_RELIABLE_AGE_SECONDS) * 1e9
         return array(
             "q",
-            (hash((one.name, one.modified_ns, self._looks if one.modified_ns > young else 0)) for one in entries),
+            (
+                hash((one.name, one.modified_ns, self._check_number if one.modified_ns > young else 0))
+                for one in entries
+            ),
         )
 
 
-def _changed(
-    root: str, holder: str, entries: Sequence[Entry], marks: "array[int]", before: "array[int] | None"
+def _changed_partitions(
+    root: str, parent: str, entries: Sequence[FileEntry], fingerprints: "array[int]", previous: "array[int] | None"
 ) -> Iterator[str]:
-    if marks == before:
+    if fingerprints == previous:
         return
-    known = frozenset(before or ())
-    for entry, mark in zip(entries, marks, strict=True):
+    known = frozenset(previous or ())
+    for entry, mark in zip(entries, fingerprints, strict=True):
         if mark not in known:
-            yield _below(root, f"{holder}/{entry.name}")
+            yield _partition_name(root, f"{parent}/{entry.name}")
 
 
-def _below(root: str, directory: str) -> str:
+def _partition_name(root: str, directory: str) -> str:
     """The partition in a directory: Spark keeps the case of columns there, which a metastore does not."""
     parts = (part.partition("=") for part in directory.removeprefix(root).lstrip("/").split("/"))
     return "/".join(f"{column.lower()}{equals}{value}" for column, equals, value in parts)

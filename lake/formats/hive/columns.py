@@ -6,36 +6,36 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lake.metastore import Table
+from lake.metastore import MetastoreTable
 
 #: where Spark notes a table's schema; a long one in several parts
-_SCHEMA = "spark.sql.sources.schema"
+_SCHEMA_KEY = "spark.sql.sources.schema"
 #: Hive's types that Spark calls something else
-_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
-_ALIKE = frozenset({"boolean", "float", "double", "string", "binary", "date", "timestamp"})
+_SPARK_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
+_SAME_NAMES = frozenset({"boolean", "float", "double", "string", "binary", "date", "timestamp"})
 _TOKEN = re.compile(r"[<>,]|[^<>,]+")
-_LENGTH = re.compile(r"(?:var)?char\(\d+\)")
-_DECIMAL = re.compile(r"decimal(?:\((\d+)(?:,(\d+))?\))?")
+_CHAR_TYPE = re.compile(r"(?:var)?char\(\d+\)")
+_DECIMAL_TYPE = re.compile(r"decimal(?:\((\d+)(?:,(\d+))?\))?")
 
 
-def schema_of(table: Table) -> str | None:
+def spark_schema_json(table: MetastoreTable) -> str | None:
     """The columns of the table's files, which those of its partitions are not among; None where a type is unknown.
 
     Spark's note has what Hive's types do not: capital letters and types of Spark's own. Of a table that Hive's writers
     may change as well it counts only while it says the same as Hive, as Spark itself has it.
     """
-    noted, of_hive = _noted(table), _of_hive(table.storage.columns)
+    noted, of_hive = _stored_spark_schema(table), _schema_from_hive_types(table.storage.columns)
     by_spark = table.parameters.get("spark.sql.sources.provider", "hive").lower() != "hive"
-    if noted is not None and (by_spark or _bare(noted) == _bare(of_hive)):
+    if noted is not None and (by_spark or _comparable(noted) == _comparable(of_hive)):
         return json.dumps(noted)
     return None if of_hive is None else json.dumps(of_hive)
 
 
-def _noted(table: Table) -> dict[str, Any] | None:
+def _stored_spark_schema(table: MetastoreTable) -> dict[str, Any] | None:
     properties = table.parameters
-    text = properties.get(_SCHEMA)
-    if text is None and (parts := properties.get(f"{_SCHEMA}.numParts", "")).isdecimal():
-        text = "".join(properties.get(f"{_SCHEMA}.part.{number}", "") for number in range(int(parts)))
+    text = properties.get(_SCHEMA_KEY)
+    if text is None and (parts := properties.get(f"{_SCHEMA_KEY}.numParts", "")).isdecimal():
+        text = "".join(properties.get(f"{_SCHEMA_KEY}.part.{number}", "") for number in range(int(parts)))
     try:
         schema = json.loads(text or "")
         apart = {name.lower() for name, _ in table.partition_columns}
@@ -44,93 +44,95 @@ def _noted(table: Table) -> dict[str, Any] | None:
         return None
 
 
-def _of_hive(columns: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
+def _schema_from_hive_types(columns: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
     try:
-        return _struct([(name, _type(kind)) for name, kind in columns])
-    except _Unknown:
+        return _struct_type([(name, _parse_type(kind)) for name, kind in columns])
+    except _UnknownType:
         return None
 
 
-class _Unknown(Exception):
+class _UnknownType(Exception):
     """A type is none that Spark reads, or is not written as Hive writes it."""
 
 
-def _type(text: str) -> Any:
-    tokens = _TOKEN.findall(_without_commas_in_brackets(text))
-    found = _next(tokens)
+def _parse_type(text: str) -> Any:
+    tokens = _TOKEN.findall(_escape_decimal_commas(text))
+    found = _parse_next(tokens)
     if tokens:
-        raise _Unknown(text)
+        raise _UnknownType(text)
     return found
 
 
-def _without_commas_in_brackets(text: str) -> str:
+def _escape_decimal_commas(text: str) -> str:
     """``decimal(10,2)`` as one token."""
     return re.sub(r"\((\d+)\s*,\s*(\d+)\)", r"(\1;\2)", text)
 
 
-def _next(tokens: list[str]) -> Any:
+def _parse_next(tokens: list[str]) -> Any:
     """The type that ``tokens`` begin with, which it takes away from them."""
-    name = _taken(tokens).strip()
+    name = _pop_token(tokens).strip()
     kind = name.lower()
     if kind in ("array", "map", "struct"):
-        _expect(tokens, "<")
-        made = {"array": _array, "map": _map, "struct": _fields}[kind](tokens)
-        _expect(tokens, ">")
+        _expect_token(tokens, "<")
+        made = {"array": _parse_array, "map": _parse_map, "struct": _parse_struct}[kind](tokens)
+        _expect_token(tokens, ">")
         return made
-    if (decimal := _DECIMAL.fullmatch(kind.replace(";", ","))) is not None:
+    if (decimal := _DECIMAL_TYPE.fullmatch(kind.replace(";", ","))) is not None:
         return f"decimal({decimal[1] or 10},{decimal[2] or 0})"
-    if _LENGTH.fullmatch(kind):
+    if _CHAR_TYPE.fullmatch(kind):
         return "string"
-    if kind in _NAMES or kind in _ALIKE:
-        return _NAMES.get(kind, kind)
-    raise _Unknown(name)
+    if kind in _SPARK_NAMES or kind in _SAME_NAMES:
+        return _SPARK_NAMES.get(kind, kind)
+    raise _UnknownType(name)
 
 
-def _array(tokens: list[str]) -> Any:
-    return {"type": "array", "elementType": _next(tokens), "containsNull": True}
+def _parse_array(tokens: list[str]) -> Any:
+    return {"type": "array", "elementType": _parse_next(tokens), "containsNull": True}
 
 
-def _map(tokens: list[str]) -> Any:
-    key = _next(tokens)
-    _expect(tokens, ",")
-    return {"type": "map", "keyType": key, "valueType": _next(tokens), "valueContainsNull": True}
+def _parse_map(tokens: list[str]) -> Any:
+    key = _parse_next(tokens)
+    _expect_token(tokens, ",")
+    return {"type": "map", "keyType": key, "valueType": _parse_next(tokens), "valueContainsNull": True}
 
 
-def _fields(tokens: list[str]) -> Any:
+def _parse_struct(tokens: list[str]) -> Any:
     found = []
     while True:
-        name, colon, rest = _taken(tokens).partition(":")
+        name, colon, rest = _pop_token(tokens).partition(":")
         if not colon:
-            raise _Unknown(name)
+            raise _UnknownType(name)
         tokens.insert(0, rest)
-        found.append((name.strip(), _next(tokens)))
+        found.append((name.strip(), _parse_next(tokens)))
         if not tokens or tokens[0] != ",":
-            return _struct(found)
+            return _struct_type(found)
         tokens.pop(0)
 
 
-def _struct(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+def _struct_type(fields: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     made = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields]
     return {"type": "struct", "fields": made}
 
 
-def _taken(tokens: list[str]) -> str:
+def _pop_token(tokens: list[str]) -> str:
     if not tokens:
-        raise _Unknown("")
+        raise _UnknownType("")
     return tokens.pop(0)
 
 
-def _expect(tokens: list[str], what: str) -> None:
-    if _taken(tokens) != what:
-        raise _Unknown(what)
+def _expect_token(tokens: list[str], token: str) -> None:
+    if _pop_token(tokens) != token:
+        raise _UnknownType(token)
 
 
-def _bare(kind: Any) -> Any:
+def _comparable(schema: Any) -> Any:
     """A type for comparing: names in lower case, and nothing of what only Spark says."""
-    if isinstance(kind, str):
-        return "string" if _LENGTH.fullmatch(kind) else kind
-    if not isinstance(kind, Mapping):
+    if isinstance(schema, str):
+        return "string" if _CHAR_TYPE.fullmatch(schema) else schema
+    if not isinstance(schema, Mapping):
         return None
-    if kind["type"] == "struct":
-        return [(one["name"].lower(), _bare(one["type"])) for one in kind["fields"]]
-    return {name: _bare(kind[name]) for name in ("type", "elementType", "keyType", "valueType") if name in kind}
+    if schema["type"] == "struct":
+        return [(one["name"].lower(), _comparable(one["type"])) for one in schema["fields"]]
+    return {
+        name: _comparable(schema[name]) for name in ("type", "elementType", "keyType", "valueType") if name in schema
+    }

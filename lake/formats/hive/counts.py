@@ -10,21 +10,23 @@ from pyarrow import orc
 
 from lake.errors import Rejected
 from lake.filesystems import filesystem_of
-from lake.formats.hive.refusals import FileKind
+from lake.formats.hive.refusals import FileFormat
 
-_FOOTERS_AT_ONCE = 8
+_MAX_CONCURRENT_FOOTERS = 8
 
 
-def rows_of(paths: Sequence[str], kind: FileKind) -> int:
+def count_rows(paths: Sequence[str], file_format: FileFormat) -> int:
     """The rows of all files together; a file without a byte has none. Raises Rejected for one that can't be read."""
 
     def count(path: str) -> int:
         try:
             filesystem, place = filesystem_of(path)
             with filesystem.open_input_file(place) as file:
-                return int(orc.ORCFile(file).nrows if kind is FileKind.ORC else pq.read_metadata(file).num_rows)
+                return int(
+                    orc.ORCFile(file).nrows if file_format is FileFormat.ORC else pq.read_metadata(file).num_rows
+                )
         except (pa.ArrowException, OSError) as error:
-            raise Rejected(f"{path} can't be read as {kind}: {error}; put it back from a backup") from error
+            raise Rejected(f"{path} can't be read as {file_format}: {error}; put it back from a backup") from error
 
-    with ThreadPoolExecutor(_FOOTERS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_CONCURRENT_FOOTERS) as pool:
         return sum(pool.map(count, paths))

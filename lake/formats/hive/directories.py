@@ -18,13 +18,13 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from lake.errors import Transient, one_line
-from lake.formats.hive.catalog import own_directory
+from lake.formats.hive.catalog import table_root
 from lake.locations import canonical_location
-from lake.metastore import Metastore, Table
+from lake.metastore import MetastoreClient, MetastoreTable
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Directory:
+class TableDirectory:
     """A directory, ended by a slash, and whose it is: a table's own, or that of a partition elsewhere."""
 
     path: str
@@ -35,23 +35,23 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Index:
+class DirectoryIndex:
     """Directories, sorted. ``unread`` are tables and databases of which they are not known, each with the reason."""
 
-    directories: Sequence[Directory] = ()
-    unread: Mapping[str, str] = field(default_factory=dict)
+    directories: Sequence[TableDirectory] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
-    def around(self, path: str) -> Iterator[Directory]:
+    def overlapping(self, path: str) -> Iterator[TableDirectory]:
         """The directories that are the one at ``path``, ended by a slash, or lie in it, or hold it."""
         parts = path.rstrip("/").split("/")
         for count in range(2, len(parts) + 1):
             above = "/".join(parts[:count]) + "/"
             if above != path:
-                yield from self._starting(above, exactly=True)
-        yield from self._starting(path, exactly=False)
+                yield from self._with_prefix(above, exactly=True)
+        yield from self._with_prefix(path, exactly=False)
 
-    def _starting(self, prefix: str, *, exactly: bool) -> Iterator[Directory]:
-        for index in range(bisect_left(self.directories, Directory(prefix, "", "")), len(self.directories)):
+    def _with_prefix(self, prefix: str, *, exactly: bool) -> Iterator[TableDirectory]:
+        for index in range(bisect_left(self.directories, TableDirectory(prefix, "", "")), len(self.directories)):
             found = self.directories[index]
             if not (found.path == prefix if exactly else found.path.startswith(prefix)):
                 return
@@ -59,108 +59,112 @@ class Index:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Known:
+class _TableEntry:
     """What was read of one table."""
 
-    made_at: int
-    own: str
+    created_at: int
+    root: str
     read_at: float
     #: a hash of each partition's name
-    names: Sequence[int] = ()
+    name_hashes: Sequence[int] = ()
     #: partitions elsewhere than in the table's own directory, by name
-    elsewhere: dict[str, str] = field(default_factory=dict)
+    external_directories: dict[str, str] = field(default_factory=dict)
 
 
-class Directories:
+class DirectoryCache:
     """What was read of one metastore. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tables: dict[tuple[str, str], _Known] = {}
-        self._index, self._looked_at = Index(), -float("inf")
+        self._tables: dict[tuple[str, str], _TableEntry] = {}
+        self._index, self._indexed_at = DirectoryIndex(), -float("inf")
 
-    def read(self, metastore: Metastore, *, age: timedelta, partition_age: timedelta) -> Index:
+    def load(self, metastore: MetastoreClient, *, max_age: timedelta, max_partition_age: timedelta) -> DirectoryIndex:
         """All directories as they were at most ``age`` ago; known names of partitions at most ``partition_age``.
 
-        Raises Transient where the connection breaks. What the metastore refuses to tell is ``Index.unread``.
+        Raises Transient where the connection breaks. What the metastore refuses to tell is ``DirectoryIndex.unreadable``.
         """
         with self._lock:
             began = time.monotonic()
-            stale = began - partition_age.total_seconds()
-            is_old = any(known.names and known.read_at < stale for known in self._tables.values())
-            if is_old or began - self._looked_at > age.total_seconds():
-                self._index, self._looked_at = self._look(metastore, began, stale), began
+            stale = began - max_partition_age.total_seconds()
+            is_old = any(known.name_hashes and known.read_at < stale for known in self._tables.values())
+            if is_old or began - self._indexed_at > max_age.total_seconds():
+                self._index, self._indexed_at = self._refresh(metastore, began, stale), began
             return self._index
 
-    def _look(self, metastore: Metastore, began: float, stale: float) -> Index:
+    def _refresh(self, metastore: MetastoreClient, started: float, stale_before: float) -> DirectoryIndex:
         unread: dict[str, str] = {}
-        now: dict[tuple[str, str], _Known] = {}
+        now: dict[tuple[str, str], _TableEntry] = {}
         for database in metastore.databases():
             try:
                 tables = list(metastore.tables(database, metastore.table_names(database)))
             except Transient as error:
-                _note(metastore, error, unread, f"database {database}")
+                _record_unreadable(metastore, error, unread, f"database {database}")
                 continue
             for table in filter(lambda one: one.storage.location, tables):
-                key, own = (database, table.name), f"{own_directory(table)}/"
+                key, own = (database, table.name), f"{table_root(table)}/"
                 before = self._tables.get(key)
-                if before is None or before.read_at < stale or (before.made_at, before.own) != (table.made_at, own):
-                    before = _Known(made_at=table.made_at, own=own, read_at=began)
+                if (
+                    before is None
+                    or before.read_at < stale_before
+                    or (before.created_at, before.root) != (table.created_at, own)
+                ):
+                    before = _TableEntry(created_at=table.created_at, root=own, read_at=started)
                 try:
-                    now[key] = _partitions_read(metastore, table, before) if table.partition_columns else before
+                    now[key] = _read_partitions(metastore, table, before) if table.partition_columns else before
                 except Transient as error:
-                    now[key] = replace(before, names=())
+                    now[key] = replace(before, name_hashes=())
                     # Tables are dropped while this goes on, and have no directory then.
-                    if metastore.is_in_step() and metastore.table(database, table.name) is None:
+                    if metastore.is_reusable() and metastore.table(database, table.name) is None:
                         del now[key]
                     else:
-                        _note(metastore, error, unread, f"table {database}.{table.name}")
+                        _record_unreadable(metastore, error, unread, f"table {database}.{table.name}")
         self._tables = now
-        return Index(directories=_sorted(now), unread=unread)
+        return DirectoryIndex(directories=_sorted_directories(now), unreadable=unread)
 
 
-def _partitions_read(metastore: Metastore, table: Table, known: _Known) -> _Known:
+def _read_partitions(metastore: MetastoreClient, table: MetastoreTable, entry: _TableEntry) -> _TableEntry:
     names = metastore.partition_names(table.database, table.name)
-    before, there = set(known.names), set(names)
+    before, there = set(entry.name_hashes), set(names)
     new = [name for name in names if hash(name) not in before]
-    elsewhere = {name: at for name, at in known.elsewhere.items() if name in there}
+    elsewhere = {name: at for name, at in entry.external_directories.items() if name in there}
     for name, partition in metastore.partitions(table.database, table.name, new):
         at = f"{canonical_location(partition.storage.location)}/"
-        if not at.startswith(known.own):
+        if not at.startswith(entry.root):
             elsewhere[name] = at
-    return replace(known, names=array("q", map(hash, names)), elsewhere=elsewhere)
+    return replace(entry, name_hashes=array("q", map(hash, names)), external_directories=elsewhere)
 
 
-def _sorted(tables: Mapping[tuple[str, str], _Known]) -> Sequence[Directory]:
-    found = [Directory(known.own, *key) for key, known in tables.items()]
+def _sorted_directories(tables: Mapping[tuple[str, str], _TableEntry]) -> Sequence[TableDirectory]:
+    found = [TableDirectory(known.root, *key) for key, known in tables.items()]
     for key, known in tables.items():
-        found += [Directory(at, *key, name) for name, at in known.elsewhere.items()]
+        found += [TableDirectory(at, *key, name) for name, at in known.external_directories.items()]
     return sorted(found)
 
 
-def _note(metastore: Metastore, error: Transient, unread: dict[str, str], what: str) -> None:
+def _record_unreadable(metastore: MetastoreClient, error: Transient, unreadable: dict[str, str], what: str) -> None:
     """Note what the metastore refused to tell; where it did not answer at all its error is raised."""
-    if not metastore.is_in_step():
+    if not metastore.is_reusable():
         raise error
-    unread[what] = one_line(error)
+    unreadable[what] = one_line(error)
 
 
-class _Remembered:
+class _DirectoryCaches:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: dict[str, Directories] = defaultdict(Directories)
+        self._by_uri: dict[str, DirectoryCache] = defaultdict(DirectoryCache)
 
-    def of(self, uri: str) -> Directories:
+    def cache_of(self, uri: str) -> DirectoryCache:
         with self._lock:
-            return self._of[uri]
+            return self._by_uri[uri]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         with self._lock:
-            self._of.clear()
+            self._by_uri.clear()
 
 
-_remembered = _Remembered()
+_caches = _DirectoryCaches()
 #: what is remembered of the metastore at a URI
-directories_of = _remembered.of
+directory_cache = _caches.cache_of
 #: has all be read again
-forget = _remembered.forget
+clear_directory_caches = _caches.clear

@@ -8,159 +8,175 @@ now, where the database was lost or set back, or where another lakefold was ther
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from posixpath import basename
 
-from lake.files import Entry
-from lake.filesystems import files_of
+from lake.files import FileEntry
+from lake.filesystems import file_io_of
 from lake.formats.hive import commits
-from lake.formats.hive.catalog import places_of
-from lake.formats.hive.commits import LOOK, Record
-from lake.formats.hive.late import carried_from, digest_of
-from lake.formats.hive.slices import is_hidden, placed
-from lake.locations import file_at
-from lake.metastore import Metastore, Table
+from lake.formats.hive.catalog import list_partitions
+from lake.formats.hive.commits import MAX_CHECK_AGE, CommitRecord
+from lake.formats.hive.late import digest_in_copy_name, source_digest
+from lake.formats.hive.slices import is_hidden, to_located_file
+from lake.locations import resolve_path
+from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
-from lake.moved import Carried, FoundMoves
-from lake.plan import Move
+from lake.moved import FoundRelocations, UnrecordedLateCopy
+from lake.plan import Relocation
 
 
-def found(metastore: Metastore, table: Table, ref: TableRef, known: Collection[str]) -> Sequence[FoundMoves]:
-    """See ``TellsMoves``. Two listings where there is nothing to be found."""
-    records = list(_unknown(ref, known))
+def find_unrecorded_relocations(
+    metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, known: Collection[str]
+) -> Sequence[FoundRelocations]:
+    """See ``RecordsRelocations``. Two listings where there is nothing to be found."""
+    records = list(_unknown_records(ref, known))
     if not records:
         return ()
-    places = list(places_of(metastore, table))
-    named = {token for place in places if (token := commits.token_of(place.parameters)) is not None}
-    these = [one for one in records if _is_of(one, table, named)]
-    made = _in_order([one for one in these if _was_made(ref, one, named, these)])
+    places = list(list_partitions(metastore, table))
+    named = {token for place in places if (token := commits.relocation_token(place.parameters)) is not None}
+    these = [one for one in records if _is_of_table(one, table, named)]
+    made = _oldest_first([one for one in these if _is_applied(ref, one, named, these)])
     if not made:
         return ()
     # A database that was set back does not know what was brought in from places that moves left which it knows.
-    before = [one for one in _unknown(ref, ()) if one.commit.instant in known and _is_of(one, table, named)]
-    every = _in_order([*before, *made])
-    names = {path for one in every for path in _names(one)}
-    listings = {move.left: _listed(ref, move.left) for one in every for move in one.commit.moves}
-    for place in {move.place for one in every for move in one.commit.moves} - listings.keys():
-        names |= {entry.path for entry in _listed(ref, place)}
-    digests = {digest: name for name in sorted(names) if (digest := carried_from(basename(name))) is not None}
-    last = {move.partition: one for one in every for move in one.commit.moves}
+    before = [
+        one for one in _unknown_records(ref, ()) if one.commit.instant in known and _is_of_table(one, table, named)
+    ]
+    every = _oldest_first([*before, *made])
+    names = {path for one in every for path in _recorded_paths(one)}
+    listings = {
+        move.previous_location: _list_files(ref, move.previous_location)
+        for one in every
+        for move in one.commit.relocations
+    }
+    for place in {move.location for one in every for move in one.commit.relocations} - listings.keys():
+        names |= {entry.path for entry in _list_files(ref, place)}
+    digests = {digest: name for name in sorted(names) if (digest := digest_in_copy_name(basename(name))) is not None}
+    last = {move.partition: one for one in every for move in one.commit.relocations}
     told = [
-        FoundMoves(commit=one.commit, is_known=True, carried=tuple(_carried(ref, one, listings, digests, {})))
+        FoundRelocations(
+            commit=one.commit, is_recorded=True, late_copies=tuple(_find_late_copies(ref, one, listings, digests, {}))
+        )
         for one in before
     ]
     return [
         *(
-            FoundMoves(
+            FoundRelocations(
                 commit=one.commit,
-                deleted=_deleted(ref, one, listings),
-                carried=tuple(_carried(ref, one, listings, digests, last)),
+                deleted_paths=_deleted_paths(ref, one, listings),
+                late_copies=tuple(_find_late_copies(ref, one, listings, digests, last)),
             )
             for one in made
         ),
-        *(one for one in told if one.carried),
+        *(one for one in told if one.late_copies),
     ]
 
 
-def _unknown(ref: TableRef, known: Collection[str]) -> Iterator[Record]:
-    versions, stems = commits.documents(ref)
-    plans = {commits.plan_of(token) for token in known if commits.made_ns(token) is not None}
+def _unknown_records(ref: TableRef, known: Collection[str]) -> Iterator[CommitRecord]:
+    versions, stems = commits.list_records(ref)
+    plans = {commits.plan_id_of(token) for token in known if commits.version_started_ns(token) is not None}
     seen = set(known)
     for token in sorted(versions - seen):
-        record = commits.read(ref, token)
+        record = commits.read_record(ref, token)
         if record is not None:
             seen.add(token)
             yield record
     for stem in sorted(stems - plans - seen):
-        record = commits.filed(ref, stem)
+        record = commits.archived_record(ref, stem)
         if record is not None and record.commit.instant not in seen:
             yield record
 
 
-def _is_of(record: Record, table: Table, named: Collection[str]) -> bool:
+def _is_of_table(record: CommitRecord, table: MetastoreTable, catalog_tokens: Collection[str]) -> bool:
     """Whether a commit was of this very table. Earlier releases did not say; then a partition has to name it."""
-    if record.table_made_at is None:
-        return record.commit.instant in named
-    return record.table_made_at == table.made_at
+    if record.table_created_at is None:
+        return record.commit.instant in catalog_tokens
+    return record.table_created_at == table.created_at
 
 
-def _was_made(ref: TableRef, record: Record, named: Collection[str], others: Sequence[Record]) -> bool:
+def _is_applied(
+    ref: TableRef, record: CommitRecord, catalog_tokens: Collection[str], others: Sequence[CommitRecord]
+) -> bool:
     token = record.commit.instant
-    if token in named:
+    if token in catalog_tokens:
         return True
-    if commits.made_ns(token) is not None:
-        return commits.is_noted(ref, token)
-    went = {(move.partition, move.place) for move in record.commit.moves}
-    return any((move.partition, move.left) in went for other in others for move in other.commit.moves)
+    if commits.version_started_ns(token) is not None:
+        return commits.is_marked_committed(ref, token)
+    went = {(move.partition, move.location) for move in record.commit.relocations}
+    return any(
+        (move.partition, move.previous_location) in went for other in others for move in other.commit.relocations
+    )
 
 
-def _in_order(records: Sequence[Record]) -> Sequence[Record]:
+def _oldest_first(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
     """From the oldest to the newest, by the storage's clock: those that name versions are executors', and differ."""
     return sorted(records, key=lambda one: one.written_ns)
 
 
-def _names(record: Record) -> Iterator[str]:
+def _recorded_paths(record: CommitRecord) -> Iterator[str]:
     yield from (one.path for one in record.commit.superseded)
-    yield from (file.path for move in record.commit.moves for file in move.files)
+    yield from (file.path for move in record.commit.relocations for file in move.files)
 
 
-def _deleted(ref: TableRef, record: Record, listings: Mapping[str, Sequence[Entry]]) -> frozenset[str]:
+def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, Sequence[FileEntry]]) -> frozenset[str]:
     """What of the replaced files lakefold has deleted, and not an overwrite."""
-    cleaned, gone = commits.cleaned(ref, record.commit.instant), set[str]()
-    for move in record.commit.moves:
-        there = {entry.path for entry in listings[move.left]}
+    cleaned, gone = commits.cleaned_partitions(ref, record.commit.instant), set[str]()
+    for move in record.commit.relocations:
+        there = {entry.path for entry in listings[move.previous_location]}
         replaced = [one.path for one in record.commit.superseded if one.partition == move.partition]
-        missing = [path for path in replaced if file_at(ref.location, path) not in there]
+        missing = [path for path in replaced if resolve_path(ref.location, path) not in there]
         # Earlier releases noted nothing: what is gone with nothing in its place is taken for deleted.
-        is_told = record.table_made_at is not None
+        is_told = record.table_created_at is not None
         if move.partition in cleaned or not (is_told or there or len(missing) < len(replaced)):
             gone.update(missing)
     return frozenset(gone)
 
 
-def _carried(
+def _find_late_copies(
     ref: TableRef,
-    record: Record,
-    listings: Mapping[str, Sequence[Entry]],
+    record: CommitRecord,
+    listings: Mapping[str, Sequence[FileEntry]],
     digests: Mapping[str, str],
-    last: Mapping[str, Record],
-) -> Iterator[Carried]:
+    last_records: Mapping[str, CommitRecord],
+) -> Iterator[UnrecordedLateCopy]:
     """Writers' files in places that the commit left which were brought in before.
 
     Their copies are named after them. And a commit was made only when nothing waited to be brought in: those that are
     ``last`` tell of files that came before them.
     """
     recorded = {one.path for one in record.commit.superseded}
-    for move in record.commit.moves:
-        final = last.get(move.partition, record)
-        for entry in listings[move.left]:
-            file = placed(ref.location, entry.path, entry.bytes, entry.modified_ns)
+    for move in record.commit.relocations:
+        final = last_records.get(move.partition, record)
+        for entry in listings[move.previous_location]:
+            file = to_located_file(ref.location, entry.path, entry.bytes, entry.modified_ns)
             if file.path in recorded:
                 continue
-            target = digests.get(digest_of(file))
-            if target is None and final is not record and _came_before(ref, entry, move, final):
-                target = f"{move.place}/{basename(file.path)}"
+            target = digests.get(source_digest(file))
+            if target is None and final is not record and _has_arrived_before(ref, entry, move, final):
+                target = f"{move.location}/{basename(file.path)}"
             if target is not None:
-                yield Carried(partition=move.partition, source=file, target=target, token=move.token)
+                yield UnrecordedLateCopy(partition=move.partition, source=file, target=target, token=move.token)
 
 
-def _came_before(ref: TableRef, entry: Entry, move: Move, final: Record) -> bool:
+def _has_arrived_before(ref: TableRef, entry: FileEntry, move: Relocation, last_record: CommitRecord) -> bool:
     """Whether a file was in a former place so long before the last commit that this had looked at it.
 
     It looked when its rewrite had ended, which the files that this made tell by the storage's clock.
     """
-    version = final.commit.instant
-    there = (file for one in final.commit.moves if one.partition == move.partition for file in one.files)
-    ended_ms = min((file.modified_ms for file in there if commits.version_of(file.name) == version), default=None)
+    version = last_record.commit.instant
+    there = (file for one in last_record.commit.relocations if one.partition == move.partition for file in one.files)
+    ended_ms = min(
+        (file.modified_ms for file in there if commits.version_of_output(file.name) == version), default=None
+    )
     if ended_ms is None:
         return False
-    came_ns = entry.came_ns
-    files = files_of(ref.location)
-    if not files.tells_arrivals:
-        came_ns = files.status(file_at(ref.location, move.left)).modified_ns
-    return came_ns / 1e6 < ended_ms - LOOK.total_seconds() * 1000
+    came_ns = entry.arrived_ns
+    files = file_io_of(ref.location)
+    if not files.has_arrival_times:
+        came_ns = files.status(resolve_path(ref.location, move.previous_location)).modified_ns
+    return came_ns / 1e6 < ended_ms - MAX_CHECK_AGE.total_seconds() * 1000
 
 
-def _listed(ref: TableRef, place: str) -> Sequence[Entry]:
+def _list_files(ref: TableRef, location: str) -> Sequence[FileEntry]:
     try:
-        entries = list(files_of(ref.location).list(file_at(ref.location, place)))
+        entries = list(file_io_of(ref.location).list(resolve_path(ref.location, location)))
     except FileNotFoundError:
         return ()
     return [entry for entry in entries if not (entry.is_directory or is_hidden(entry.name))]

@@ -9,19 +9,19 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from lake.errors import Rejected, Transient
-from lake.filesystems import files_of
-from lake.formats.hive.catalog import Place
+from lake.filesystems import file_io_of
+from lake.formats.hive.catalog import CatalogPartition
 from lake.formats.hive.refusals import check_location
-from lake.locations import path_in
-from lake.model import SLICES_SCHEMA, words_of
-from lake.plan import PlacedFile, milliseconds_of
+from lake.locations import relative_path
+from lake.model import SLICES_SCHEMA, partition_label
+from lake.plan import LocatedFile, milliseconds_of
 
 #: listing a directory over a network is waiting for it
-_LISTINGS_AT_ONCE = 8
+_MAX_CONCURRENT_LISTINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class ListedFile:
     """A data file: its full path, bytes, and when it was written in nanoseconds since 1970."""
 
     path: str
@@ -34,41 +34,43 @@ def is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
-def placed(location: str, path: str, size: int, modified_ns: int) -> PlacedFile:
+def to_located_file(table_location: str, path: str, size: int, modified_ns: int) -> LocatedFile:
     """A file as moves of a table at ``location`` and superseded versions know it."""
     at = datetime.fromtimestamp(modified_ns / 1e9, UTC)
-    return PlacedFile(path=path_in(location, path), bytes=size, modified_ms=milliseconds_of(at))
+    return LocatedFile(path=relative_path(table_location, path), bytes=size, modified_ms=milliseconds_of(at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class PartitionListing:
     """What is in a partition's directory. ``directories`` are those that readers may or may not look into."""
 
-    place: Place
-    files: tuple[File, ...] = ()
+    partition: CatalogPartition
+    files: tuple[ListedFile, ...] = ()
     directories: tuple[str, ...] = ()
 
 
-def list_places(name: str, places: Sequence[Place]) -> list[Listing]:
+def list_partition_files(table_name: str, partitions: Sequence[CatalogPartition]) -> list[PartitionListing]:
     """What is in each of the directories now. Raises Rejected for one that may not be listed, Transient on errors."""
-    for place in places:
-        check_location(f"{name}, {words_of(place.name)}" if place.name else name, place.storage.location)
-    with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as pool:
-        return list(pool.map(_listing, places, chunksize=64))
+    for place in partitions:
+        check_location(
+            f"{table_name}, {partition_label(place.name)}" if place.name else table_name, place.storage.location
+        )
+    with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
+        return list(pool.map(_list_partition, partitions, chunksize=64))
 
 
-def slices_of(location: str, listings: Sequence[Listing], left_alone: Mapping[str, str]) -> pa.Table:
+def slices_table(table_location: str, listings: Sequence[PartitionListing], excluded: Mapping[str, str]) -> pa.Table:
     """Every data file of the table at ``location`` as a row of ``SLICES_SCHEMA``."""
     partitions: list[str] = []
     paths: list[str] = []
     sizes: list[int] = []
     times: list[int] = []
     reasons: list[str | None] = []
-    below = f"{location}/"
+    below = f"{table_location}/"
     for listing in listings:
-        reason = left_alone.get(listing.place.name) or _nested(listing)
+        reason = excluded.get(listing.partition.name) or _nested_directory_reason(listing)
         for file in listing.files:
-            partitions.append(listing.place.name)
+            partitions.append(listing.partition.name)
             paths.append(file.path.removeprefix(below))
             sizes.append(file.bytes)
             times.append(file.modified_ns // 1000)
@@ -94,31 +96,33 @@ def slices_of(location: str, listings: Sequence[Listing], left_alone: Mapping[st
     )
 
 
-def _listing(place: Place) -> Listing:
-    files: list[File] = []
+def _list_partition(partition: CatalogPartition) -> PartitionListing:
+    files: list[ListedFile] = []
     directories: list[str] = []
-    storage = files_of(place.location)
+    storage = file_io_of(partition.location)
     try:
-        for entry in storage.list(place.location):
+        for entry in storage.list(partition.location):
             if is_hidden(entry.name):
                 continue
             if entry.is_directory:
                 directories.append(entry.name)
                 continue
-            files.append(File(entry.path, entry.bytes, entry.modified_ns))
+            files.append(ListedFile(entry.path, entry.bytes, entry.modified_ns))
     except FileNotFoundError:
-        if storage.exists(place.location):
-            raise Transient(f"{place.location} changed while it was listed") from None
-        return Listing(place=place)  # readers take it for empty
+        if storage.exists(partition.location):
+            raise Transient(f"{partition.location} changed while it was listed") from None
+        return PartitionListing(partition=partition)  # readers take it for empty
     except PermissionError as error:
-        raise Rejected(f"{place.location} can't be listed: {error.strerror}; let lakefold's user read it") from error
+        raise Rejected(
+            f"{partition.location} can't be listed: {error.strerror}; let lakefold's user read it"
+        ) from error
     except OSError as error:
-        raise Transient(f"{place.location} can't be listed: {error.strerror}") from error
+        raise Transient(f"{partition.location} can't be listed: {error.strerror}") from error
     files.sort(key=lambda file: file.path)
-    return Listing(place=place, files=tuple(files), directories=tuple(sorted(directories)))
+    return PartitionListing(partition=partition, files=tuple(files), directories=tuple(sorted(directories)))
 
 
-def _nested(listing: Listing) -> str | None:
+def _nested_directory_reason(listing: PartitionListing) -> str | None:
     """Why the files of a partition with directories in it are left alone; None where there are none."""
     if not listing.directories:
         return None

@@ -5,52 +5,54 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from lake.engines import Task, task_of
+from lake.engines import RewriteTask, build_task
 from lake.errors import Conflict
-from lake.filesystems import files_of
+from lake.filesystems import file_io_of
 from lake.formats.hive import commits, refusals
-from lake.formats.hive.columns import schema_of
-from lake.formats.hive.commits import ATTEMPTS, home_of, output_name
-from lake.formats.hive.evidence import Seen
-from lake.locations import file_at
-from lake.metastore import Table
+from lake.formats.hive.columns import spark_schema_json
+from lake.formats.hive.commits import ATTEMPTS_DIR, data_dir, output_file_name
+from lake.formats.hive.evidence import PartitionSnapshot
+from lake.locations import resolve_path
+from lake.metastore import MetastoreTable
 from lake.model import TableRef
 from lake.plan import Plan
 
 
-def tasks_of(ref: TableRef, plan: Plan, groups: Sequence[int], version: str, table: Table) -> list[Task]:
+def rewrite_tasks(
+    ref: TableRef, plan: Plan, groups: Sequence[int], version: str, table: MetastoreTable
+) -> list[RewriteTask]:
     """The rewrite of each of these groups of a plan: its files, and those to be made in ``version``."""
-    attempts, schema = f"{home_of(ref)}/{version}/{ATTEMPTS}", schema_of(table)
-    suffix = str(refusals.kind_of(table)).lower()
+    attempts, schema = f"{data_dir(ref)}/{version}/{ATTEMPTS_DIR}", spark_schema_json(table)
+    suffix = str(refusals.file_format_of(table)).lower()
 
     def outputs(index: int) -> list[str]:
         count = plan.groups[index].output_files
-        return [f"{attempts}/{output_name(version, index, number, suffix)}" for number in range(count)]
+        return [f"{attempts}/{output_file_name(version, index, number, suffix)}" for number in range(count)]
 
-    return [task_of(ref, index, plan.groups[index], outputs(index), schema=schema) for index in groups]
+    return [build_task(ref, index, plan.groups[index], outputs(index), schema=schema) for index in groups]
 
 
-def make_version(ref: TableRef, version: str, seen: Mapping[str, Seen]) -> None:
+def create_version(ref: TableRef, version: str, partitions: Mapping[str, PartitionSnapshot]) -> None:
     """Make the directories of a version; they belong to whom the partitions' own belong to."""
-    files, home = files_of(ref.location), home_of(ref)
+    files, home = file_io_of(ref.location), data_dir(ref)
     with suppress(FileExistsError):
         files.make_directory(home)
-    files.take_after(home, ref.location)
-    commits.leave_former_home(ref)
-    for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS}"):
+    files.copy_permissions(home, ref.location)
+    commits.migrate_legacy_data_dir(ref)
+    for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS_DIR}"):
         files.make_directory(directory)
-        files.take_after(directory, ref.location)
-    for name, one in seen.items():
+        files.copy_permissions(directory, ref.location)
+    for name, one in partitions.items():
         directory = f"{home}/{version}"
-        for part in commits.place_in(version, name).split("/")[2:]:
+        for part in commits.location_in_version(version, name).split("/")[2:]:
             directory = f"{directory}/{part}"
             with suppress(FileExistsError):
                 files.make_directory(directory)
-                files.take_after(directory, one.place.location)
+                files.copy_permissions(directory, one.partition.location)
 
 
 @contextmanager
-def named_by_slices(ref: TableRef, plan: Plan, tasks: Sequence[Task]) -> Iterator[None]:
+def slice_paths_in_conflicts(ref: TableRef, plan: Plan, tasks: Sequence[RewriteTask]) -> Iterator[None]:
     """Have a Conflict of the block name files that are to be left alone as the plan's slices name them."""
     try:
         yield
@@ -58,7 +60,7 @@ def named_by_slices(ref: TableRef, plan: Plan, tasks: Sequence[Task]) -> Iterato
         if len(error.args) < 2:
             raise
         names = {
-            file_at(ref.location, str(item.path)): str(item.path)
+            resolve_path(ref.location, str(item.path)): str(item.path)
             for task in tasks
             for item in plan.groups[task.group].slices
         }

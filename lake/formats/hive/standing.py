@@ -6,105 +6,126 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from lake.errors import Transient
-from lake.files import Files
-from lake.filesystems import files_of
-from lake.formats.hive.catalog import Place, is_in_home
-from lake.formats.hive.commits import document_of, is_cleaned, token_of
-from lake.formats.hive.slices import is_hidden, placed
-from lake.formats.hive.unfinished import unready
-from lake.locations import file_at, path_in
+from lake.files import FileIO
+from lake.filesystems import file_io_of
+from lake.formats.hive.catalog import CatalogPartition, is_in_data_dir
+from lake.formats.hive.commits import is_cleaned, record_path_beside, relocation_token
+from lake.formats.hive.slices import is_hidden, to_located_file
+from lake.formats.hive.unfinished import unready_reason
+from lake.locations import relative_path, resolve_path
 from lake.model import TableRef
-from lake.moved import Moved, PartitionSeen, PlaceSeen, Unready
-from lake.plan import PlacedFile
+from lake.moved import LocationState, PartitionState, RelocatedPartition, UnreadyReason
+from lake.plan import LocatedFile
 
-_LISTINGS_AT_ONCE = 8
+_MAX_CONCURRENT_LISTINGS = 8
 
 
-Readers = Callable[[Collection[str]], Mapping[str, str]]
+ReaderLookup = Callable[[Collection[str]], Mapping[str, str]]
 """Those of some directories that other partitions or tables are read from, each with which one, in words."""
 
 
-def standing(
-    ref: TableRef, moved: Sequence[Moved], places: Sequence[Place], readers: Readers, now: float
-) -> Mapping[str, PartitionSeen]:
+def list_locations(
+    ref: TableRef,
+    relocated: Sequence[RelocatedPartition],
+    partitions: Sequence[CatalogPartition],
+    find_readers: ReaderLookup,
+    now: float,
+) -> Mapping[str, PartitionState]:
     """What the metastore says of these partitions, and what is in their places at ``now``. Raises Transient.
 
     ``readers`` are asked for of dropped partitions with replaced files in their own directory, and only for these.
     """
-    by_name = {place.name: place for place in places}
-    current = {path_in(ref.location, place.location) for place in places}
-    listed = sorted({(ref.location, place) for one in moved for place in one.places})
-    recorded = frozenset(file for one in moved for file in one.files)
-    with ThreadPoolExecutor(_LISTINGS_AT_ONCE) as pool:
-        found = list(pool.map(lambda item: _seen(item[0], item[1], recorded, now, item[1] not in current), listed))
+    by_name = {place.name: place for place in partitions}
+    current = {relative_path(ref.location, place.location) for place in partitions}
+    listed = sorted({(ref.location, place) for one in relocated for place in one.locations})
+    recorded = frozenset(file for one in relocated for file in one.recorded_files)
+    with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
+        found = list(
+            pool.map(lambda item: _list_location(item[0], item[1], recorded, now, item[1] not in current), listed)
+        )
     seen = {place: there for (_, place), there in zip(listed, found, strict=True)}
-    dropped = {one.home for one in moved if one.partition not in by_name}
-    homes = {file_at(ref.location, place): place for place in dropped if seen[place].files.keys() & recorded}
-    for directory, who in (readers(homes.keys()) if homes else {}).items():
+    dropped = {one.original_location for one in relocated if one.partition not in by_name}
+    homes = {resolve_path(ref.location, place): place for place in dropped if seen[place].files.keys() & recorded}
+    for directory, who in (find_readers(homes.keys()) if homes else {}).items():
         seen[homes[directory]] = replace(seen[homes[directory]], read_by=who)
     return {
-        one.partition: PartitionSeen(
-            place=None if (at := by_name.get(one.partition)) is None else path_in(ref.location, at.location),
-            token=None if at is None else token_of(at.parameters),
-            made_at=0 if at is None else at.made_at,
-            places={**{place: seen[place] for place in one.places}, **_cleaned(ref, one, seen)},
+        one.partition: PartitionState(
+            location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
+            token=None if at is None else relocation_token(at.parameters),
+            created_at=0 if at is None else at.created_at,
+            locations={**{place: seen[place] for place in one.locations}, **_cleaned_locations(ref, one, seen)},
         )
-        for one in moved
+        for one in relocated
     }
 
 
-def _cleaned(ref: TableRef, one: Moved, seen: Mapping[str, PlaceSeen]) -> Mapping[str, PlaceSeen]:
+def _cleaned_locations(
+    ref: TableRef, relocated: RelocatedPartition, states: Mapping[str, LocationState]
+) -> Mapping[str, LocationState]:
     """Former places with files missing that lakefold has deleted, of which the database says nothing.
 
     It was set back to before that. Else what a late writer adds there would be all there is: an overwrite.
     """
     missing = [
         former
-        for former in one.former
-        if not former.cleaning and any(file not in seen[former.place].files for file in former.inputs)
+        for former in relocated.previous_locations
+        if not former.is_cleaning_begun
+        and any(file not in states[former.location].files for file in former.expected_files)
     ]
     try:
-        noted = [former for former in missing if is_cleaned(ref, former.token, one.partition)]
+        noted = [former for former in missing if is_cleaned(ref, former.token, relocated.partition)]
     except OSError as error:
         raise Transient(f"what was deleted of {ref.name} can't be read: {error.strerror}") from error
-    return {former.place: replace(seen[former.place], is_cleaned=True) for former in noted}
+    return {former.location: replace(states[former.location], is_cleaning_begun=True) for former in noted}
 
 
-def _seen(location: str, place: str, recorded: Set[PlacedFile], now: float, is_former: bool) -> PlaceSeen:
-    files: dict[PlacedFile, int] = {}
-    waits: dict[str, Unready] = {}
-    storage, directory, changed_ms, is_gone = files_of(location), file_at(location, place), None, False
+def _list_location(
+    table_location: str, location: str, recorded: Set[LocatedFile], now: float, is_previous: bool
+) -> LocationState:
+    files: dict[LocatedFile, int] = {}
+    waits: dict[str, UnreadyReason] = {}
+    storage, directory, changed_ms, is_gone = (
+        file_io_of(table_location),
+        resolve_path(table_location, location),
+        None,
+        False,
+    )
     try:
         for entry in storage.list(directory):
             if is_hidden(entry.name):
                 continue
-            file = placed(location, entry.path, entry.bytes, entry.modified_ns)
+            file = to_located_file(table_location, entry.path, entry.bytes, entry.modified_ns)
             # A file that is renamed into a directory keeps the time at which it was written, but not this one.
-            files[file] = max(file.modified_ms, entry.came_ns // 1_000_000)
-            if file not in recorded and (why := unready(storage, entry, now, is_former=is_former)) is not None:
+            files[file] = max(file.modified_ms, entry.arrived_ns // 1_000_000)
+            if (
+                file not in recorded
+                and (why := unready_reason(storage, entry, now, is_previous=is_previous)) is not None
+            ):
                 waits[file.path] = why
-        if not storage.tells_arrivals:
+        if not storage.has_arrival_times:
             # After the listing: no file in it came later.
             changed_ms = storage.status(directory).modified_ns // 1_000_000
     except FileNotFoundError:
         # The directory is gone, or a file while it was looked at: then the next look tells.
         if files:
-            raise Transient(f"{place} changed while it was listed") from None
+            raise Transient(f"{location} changed while it was listed") from None
         is_gone = True
     except OSError as error:
-        raise Transient(f"{place} can't be listed: {error.strerror}") from error
-    is_uprooted = not files.keys() & recorded and _is_uprooted(storage, location, place)
-    return PlaceSeen(
+        raise Transient(f"{location} can't be listed: {error.strerror}") from error
+    is_uprooted = not files.keys() & recorded and _is_record_missing(storage, table_location, location)
+    return LocationState(
         files=files,
         unready=waits,
-        changed_ms=changed_ms,
-        is_gone=is_gone,
-        is_uprooted=is_uprooted,
+        directory_changed_ms=changed_ms,
+        is_missing=is_gone,
+        is_tree_removed=is_uprooted,
     )
 
 
-def _is_uprooted(storage: Files, location: str, place: str) -> bool:
+def _is_record_missing(storage: FileIO, table_location: str, location: str) -> bool:
     try:
-        return is_in_home(place) and not storage.exists(file_at(location, document_of(place)))
+        return is_in_data_dir(location) and not storage.exists(
+            resolve_path(table_location, record_path_beside(location))
+        )
     except OSError as error:
-        raise Transient(f"what is beside {place} can't be looked at: {error.strerror}") from error
+        raise Transient(f"what is beside {location} can't be looked at: {error.strerror}") from error

@@ -12,58 +12,58 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from lake.errors import Transient
-from lake.files import Entry, Files
+from lake.files import FileEntry, FileIO
 from lake.filesystems import filesystem_of
-from lake.moved import Unready
+from lake.moved import UnreadyReason
 from lake.places import WRITER_GRACE
 
-SETTLED_AFTER = timedelta(seconds=5)
+STABLE_AFTER = timedelta(seconds=5)
 """How old the last change of a file in a former place has to be before the file is carried.
 
 A copy that is made in several parts at once may have its end before it has all of its middle.
 """
 
 #: what a Parquet file ends with, encrypted or not
-_PARQUET = (b"PAR1", b"PARE")
-_ORC = b"ORC"
+_PARQUET_MAGICS = (b"PAR1", b"PARE")
+_ORC_MAGIC = b"ORC"
 
 
-def is_unfinished(storage: Files, path: str, modified_ns: int, now: float) -> bool:
+def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> bool:
     """Whether a file has no end and was changed within the last hour. An older one is what its writer left of it.
 
     Raises what ``storage`` raises.
     """
-    return now - modified_ns / 1e9 <= WRITER_GRACE.total_seconds() and not _has_end(storage, path)
+    return now - modified_ns / 1e9 <= WRITER_GRACE.total_seconds() and not _has_end_magic(storage, path)
 
 
-def unready(storage: Files, entry: Entry, now: float, *, is_former: bool) -> Unready | None:
+def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous: bool) -> UnreadyReason | None:
     """Why a file that is not recorded is not to be taken yet; None for one that is whole.
 
     Old files are looked into only in a former place: where the partition is, readers read them as they are.
     """
     if entry.is_directory:
-        return Unready.NESTED
+        return UnreadyReason.DIRECTORY
     age = now - entry.modified_ns / 1e9
     is_young = age <= WRITER_GRACE.total_seconds()
-    if not is_young and not (is_former and entry.bytes):
+    if not is_young and not (is_previous and entry.bytes):
         return None
     try:
-        if not _has_end(storage, entry.path):
+        if not _has_end_magic(storage, entry.path):
             if is_young:
-                return Unready.WRITING
-            return None if _opens(entry.path) else Unready.STALLED
+                return UnreadyReason.WRITING
+            return None if _is_readable(entry.path) else UnreadyReason.STALLED
     except FileNotFoundError:
-        return Unready.WRITING
+        return UnreadyReason.WRITING
     # A clock that is far behind the storage's would find each file young for as long as it is behind.
-    return Unready.SETTLING if abs(age) < SETTLED_AFTER.total_seconds() else None
+    return UnreadyReason.RECENT if abs(age) < STABLE_AFTER.total_seconds() else None
 
 
-def _has_end(storage: Files, path: str) -> bool:
-    end = storage.end(path, 4)
-    return end in _PARQUET or end[:3] == _ORC
+def _has_end_magic(storage: FileIO, path: str) -> bool:
+    end = storage.read_tail(path, 4)
+    return end in _PARQUET_MAGICS or end[:3] == _ORC_MAGIC
 
 
-def _opens(path: str) -> bool:
+def _is_readable(path: str) -> bool:
     """Whether a reader opens it: ORC files of the first releases have no such end. Raises Transient."""
     try:
         filesystem, place = filesystem_of(path)

@@ -13,51 +13,58 @@ from posixpath import basename
 from types import TracebackType
 from typing import cast
 
-from lake.elapsed import Since
-from lake.engines import Engine, Task, choose, notes
+from lake.elapsed import Stopwatch
+from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
 from lake.errors import Conflict, Integrity, Transient
-from lake.filesystems import files_of
+from lake.filesystems import file_io_of
 from lake.formats.hive import call, commits, deletion, late, refusals, staging
-from lake.formats.hive.catalog import HOME, open_metastore, table_of
-from lake.formats.hive.commits import LOOK, VERSION, Record, new_version
-from lake.formats.hive.evidence import Evidence, Finished, Seen, check_identity, look, still_there
-from lake.formats.hive.publication import Publication
-from lake.formats.hive.slices import File, placed
-from lake.locations import file_at, path_in, uri_of
-from lake.metastore import TIMEOUT, Metastore, Partition, Table
-from lake.model import TableRef, words_of
+from lake.formats.hive.catalog import DATA_DIR, load_table, open_metastore
+from lake.formats.hive.commits import MAX_CHECK_AGE, VERSION_KEY, CommitRecord, new_version_name
+from lake.formats.hive.evidence import (
+    CompleteFiles,
+    PartitionSnapshot,
+    PreparedInputs,
+    check_identity,
+    read_partitions,
+    unchanged_groups,
+)
+from lake.formats.hive.publication import VersionFiles
+from lake.formats.hive.slices import ListedFile, to_located_file
+from lake.locations import hadoop_uri, relative_path, resolve_path
+from lake.metastore import TIMEOUT, MetastoreClient, MetastorePartition, MetastoreTable
+from lake.model import TableRef, partition_label
 from lake.plan import (
     Commit,
-    LeftOut,
-    Move,
+    LocatedFile,
     OutputFile,
-    PlacedFile,
     Plan,
-    Progress,
-    Staged,
+    Relocation,
+    RewriteProgress,
+    SkippedGroup,
+    StagedWork,
     SupersededVersion,
     sum_if_known,
 )
-from lake.ports import Deletion, Journal, Prepared, Report, Rewrite
+from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, StagingJournal
 
-_LOOKS = 5
+_MAX_CHECKS = 5
 """How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
 
-_LANDED_WITHIN = LOOK + TIMEOUT
+_COMMIT_TIMEOUT = MAX_CHECK_AGE + TIMEOUT
 """How long after the look before it the call that commits may still change anything."""
 
 
 class HiveWriter:
-    """See ``lake.ports.TableWriter``, ``Fenced``, ``Clocked``, ``Retains`` and ``lake.optional.CarriesLateFiles``."""
+    """See ``lake.ports.TableWriter``, ``Fenced``, ``UsesDatabaseClock``, ``UsesRetention`` and ``lake.optional.CopiesLateFiles``."""
 
-    commit_takes = _LANDED_WITHIN
+    max_commit_duration = _COMMIT_TIMEOUT
 
-    def __init__(self, table: TableRef, engines: Sequence[Engine]) -> None:
+    def __init__(self, table: TableRef, engines: Sequence[RewriteEngine]) -> None:
         self._ref, self._engines = table, engines
-        self._files = files_of(table.location)
+        self._files = file_io_of(table.location)
         self._cancelled = threading.Event()
-        self._finished = Finished()
-        self.journal: Journal = lambda staged: None
+        self._complete_files = CompleteFiles()
+        self.journal: StagingJournal = lambda staged: None
         self.fence: Callable[[], None] = lambda: None
         self.clock: Callable[[], float] = time.monotonic
         self.retention = timedelta()
@@ -77,44 +84,44 @@ class HiveWriter:
 
     # Staging.
 
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """See ``TableWriter``."""
         with open_metastore(self._ref) as metastore:
-            table, seen = look(metastore, self._ref, plan.partitions, self._finished)
+            table, seen = read_partitions(metastore, self._ref, plan.partitions, self._complete_files)
         check_identity(self._ref, table)
-        refusals.check(self._ref.name, table)
-        groups, left_out = still_there(plan, seen)
+        refusals.check_table(self._ref.name, table)
+        groups, left_out = unchanged_groups(plan, seen)
         if not groups:
             changed = f"every group of the plan was changed after planning; the first: {left_out[0].reason}"
             raise Conflict(f"{self._ref.name}: {changed}", left_out)
         partitions = sorted({plan.groups[index].partition for index in groups})
         self._files.check_owner(self._ref.name, self._ref.location)
         for name in partitions:
-            self._files.check_owner(f"{self._ref.name}, {words_of(name)}", seen[name].place.location)
-        version = new_version(plan.plan_id, epoch, time.time_ns())
-        tasks = staging.tasks_of(self._ref, plan, groups, version, table)
-        with staging.named_by_slices(self._ref, plan, tasks):
-            choices = choose(tasks, self._engines, plan.options, self._ref.name)
-        evidence = Evidence(seen={name: seen[name] for name in partitions}, tasks=tasks, choices=choices)
+            self._files.check_owner(f"{self._ref.name}, {partition_label(name)}", seen[name].partition.location)
+        version = new_version_name(plan.plan_id, epoch, time.time_ns())
+        tasks = staging.rewrite_tasks(self._ref, plan, groups, version, table)
+        with staging.slice_paths_in_conflicts(self._ref, plan, tasks):
+            choices = choose_engines(tasks, self._engines, plan.options, self._ref.name)
+        evidence = PreparedInputs(partitions={name: seen[name] for name in partitions}, tasks=tasks, choices=choices)
         self.fence()
-        self.journal(Staged(token=version, paths=(f"{HOME}/{version}/",)))
-        with self._storage():
-            staging.make_version(self._ref, version, evidence.seen)
-        return Prepared(
+        self.journal(StagedWork(token=version, paths=(f"{DATA_DIR}/{version}/",)))
+        with self._transient_storage_errors():
+            staging.create_version(self._ref, version, evidence.partitions)
+        return PreparedPlan(
             plan=plan,
             epoch=epoch,
             instant=version,
-            groups=groups,
-            left_out=left_out,
-            notes=notes(choices),
-            evidence=evidence,
+            live_groups=groups,
+            skipped=left_out,
+            notes=engine_notes(choices),
+            preconditions=evidence,
         )
 
-    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+    def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See ``TableWriter``."""
-        plan, evidence = prepared.plan, cast(Evidence, prepared.evidence)
+        plan, evidence = prepared.plan, cast(PreparedInputs, prepared.preconditions)
         choices = evidence.choices
-        by_engine: dict[str, list[Task]] = defaultdict(list)
+        by_engine: dict[str, list[RewriteTask]] = defaultdict(list)
         for task in evidence.tasks:
             by_engine[choices[task.group].engine.name].append(task)
         outputs, done = [], 0
@@ -123,7 +130,7 @@ class HiveWriter:
             engine = choices[one[0].group].engine
             cpu[engine.name] = None
 
-            def told(progress: Progress, before: int = done, name: str = engine.name) -> None:
+            def told(progress: RewriteProgress, before: int = done, name: str = engine.name) -> None:
                 cpu[name] = progress.cpu_seconds
                 report(
                     replace(
@@ -134,9 +141,9 @@ class HiveWriter:
                     )
                 )
 
-            with staging.named_by_slices(self._ref, plan, one):
+            with staging.slice_paths_in_conflicts(self._ref, plan, one):
                 for file in engine.rewrite(one, plan.options, told, self._cancelled):
-                    path = path_in(self._ref.location, file.path)
+                    path = relative_path(self._ref.location, file.path)
                     partition = plan.groups[file.group].partition
                     outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
             done += sum(task.bytes for task in one)
@@ -148,194 +155,227 @@ class HiveWriter:
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``."""
-        publication = Publication(rewrite, cast(Evidence, rewrite.prepared.evidence).seen)
-        with self._storage():
+        publication = VersionFiles(rewrite, cast(PreparedInputs, rewrite.prepared.preconditions).partitions)
+        with self._transient_storage_errors():
             publication.fill()
         refused: Transient | None = None
-        now: Mapping[str, Seen] = {}
+        now: Mapping[str, PartitionSnapshot] = {}
         with open_metastore(self._ref) as metastore:
-            for turn in range(2 * _LOOKS):
-                looked, before = Since(), now
-                table, now = self._last_look(metastore, publication)
+            for turn in range(2 * _MAX_CHECKS):
+                looked, before = Stopwatch(), now
+                table, now = self._final_check(metastore, publication)
                 if refused is not None and before == now:
                     break
-                with self._storage():
-                    files = publication.files()
+                with self._transient_storage_errors():
+                    files = publication.verified_files()
                     for version in {
-                        seen.place.parameters[VERSION] for seen in now.values() if VERSION in seen.place.parameters
+                        seen.partition.parameters[VERSION_KEY]
+                        for seen in now.values()
+                        if VERSION_KEY in seen.partition.parameters
                     }:
-                        commits.file_away(self._ref, version)
-                    commit = self._commit_of(rewrite, now, files, publication.left_out)
-                    commits.write(self._ref, Record(commit=commit, partitions=tuple(now), table_made_at=table.made_at))
-                changed = {name: self._moved(seen, rewrite.prepared, files[name]) for name, seen in now.items()}
-                refused = call.make(
+                        commits.archive_record(self._ref, version)
+                    commit = self._build_commit(rewrite, now, files, publication.left_out)
+                    commits.write_record(
+                        self._ref, CommitRecord(commit=commit, partitions=tuple(now), table_created_at=table.created_at)
+                    )
+                changed = {
+                    name: self._relocated_partition(seen, rewrite.prepared, files[name]) for name, seen in now.items()
+                }
+                refused = call.try_commit(
                     metastore,
                     table,
                     self._ref,
                     now,
                     changed,
                     commit,
-                    partial(self._in_time, looked),
-                    brings_more=turn < _LOOKS,
+                    partial(self._check_in_time, looked),
+                    refuse_additions=turn < _MAX_CHECKS,
                 )
                 if refused is None:
-                    commits.note_made(self._ref, commit.instant)
-                    call.check(metastore, table, self._ref, changed)
-                    self._refuse_late(looked)
+                    commits.mark_committed(self._ref, commit.instant)
+                    call.verify_after_commit(metastore, table, self._ref, changed)
+                    self._verify_call_in_time(looked)
                     return commit
         raise Conflict(f"the metastore refused the commit: {refused}") from refused
 
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         """See ``TableWriter``."""
         wanted = {one.token for one in staged if instants is None or one.token in instants}
         with open_metastore(self._ref) as metastore:
-            left = commits.withdrawable(metastore, self._ref, wanted, time.time())
+            left = commits.withdrawable_versions(metastore, self._ref, wanted, time.time())
         for version in left:
-            commits.discard(self._ref, version)
+            commits.remove_version(self._ref, version)
         return len(left)
 
     # What late writers left.
 
-    def target_of(self, source: PlacedFile, place: str, nonce: str) -> str:
-        """See ``CarriesLateFiles``."""
-        return late.target_of(source, place, nonce)
+    def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
+        """See ``CopiesLateFiles``."""
+        return late.target_path(source, location, nonce)
 
-    def copy(self, pairs: Sequence[tuple[PlacedFile, str]]) -> Collection[PlacedFile]:
-        """See ``CarriesLateFiles``."""
-        return late.copy(self._ref, pairs)
+    def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
+        """See ``CopiesLateFiles``."""
+        return late.copy_hidden(self._ref, pairs)
 
-    def show(self, pairs: Sequence[tuple[PlacedFile, str]]) -> None:
-        """See ``CarriesLateFiles``."""
-        late.show(self._ref, pairs, self.fence)
+    def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
+        """See ``CopiesLateFiles``."""
+        late.publish_copies(self._ref, pairs, self.fence)
 
-    def replace(self, source: PlacedFile, copy: str, old: PlacedFile) -> PlacedFile:
-        """See ``CarriesLateFiles``."""
-        return late.replace(self._ref, source, copy, old, self.fence)
+    def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
+        """See ``CopiesLateFiles``."""
+        return late.replace_copy(self._ref, source, copy_path, previous, self.fence)
 
-    def take_back(self, targets: Collection[str], shown: Collection[str]) -> None:
-        """See ``CarriesLateFiles``."""
-        late.take_back(self._ref, targets, shown, self.fence)
+    def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
+        """See ``CopiesLateFiles``."""
+        late.remove_copies(self._ref, targets, published, self.fence)
 
-    def tell(self, last: Move, move: Move | None = None, *, before: tuple[str, str | None] | None = None) -> None:
-        """See ``CarriesLateFiles``."""
+    def update_catalog(
+        self,
+        latest: Relocation,
+        relocation: Relocation | None = None,
+        *,
+        reverted_to: tuple[str, str | None] | None = None,
+    ) -> None:
+        """See ``CopiesLateFiles``."""
         with open_metastore(self._ref) as metastore:
-            table = table_of(metastore, self._ref)
+            table = load_table(metastore, self._ref)
             check_identity(self._ref, table)
-            late.tell(metastore, table, self._ref, last, move, before or (last.place, last.token), self.fence)
+            late.update_catalog(
+                metastore,
+                table,
+                self._ref,
+                latest,
+                relocation,
+                reverted_to or (latest.location, latest.token),
+                self.fence,
+            )
 
-    def move_aside(self, files: Sequence[PlacedFile]) -> Mapping[PlacedFile, str]:
-        """See ``CarriesLateFiles``."""
-        return late.move_aside(self._ref, files, self.fence)
+    def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
+        """See ``CopiesLateFiles``."""
+        return late.archive_files(self._ref, files, self.fence)
 
     # Deleting.
 
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         """See ``TableWriter``."""
         return deletion.delete(self._ref, versions, self.retention, self.fence, self.clock)
 
     # Its parts.
 
     @contextmanager
-    def _storage(self) -> Iterator[None]:
+    def _transient_storage_errors(self) -> Iterator[None]:
         """What storage fails at in the block, before the metastore is called, can be tried again."""
         try:
             yield
         except OSError as error:
             raise Transient(f"{self._ref.name}: {error.strerror or error}") from error
 
-    def _last_look(self, metastore: Metastore, publication: Publication) -> tuple[Table, Mapping[str, Seen]]:
+    def _final_check(
+        self, metastore: MetastoreClient, version_files: VersionFiles
+    ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
         """The table and its partitions right before the commit, but for those that have to be left out.
 
         What writers have added meanwhile comes along.
         """
-        for _ in range(_LOOKS):
+        for _ in range(_MAX_CHECKS):
             self.fence()
-            table, now = look(metastore, self._ref, publication.seen.keys(), self._finished)
+            table, now = read_partitions(metastore, self._ref, version_files.partitions.keys(), self._complete_files)
             check_identity(self._ref, table)
-            with self._storage():
-                is_still = publication.follows(now)
+            with self._transient_storage_errors():
+                is_still = version_files.rebase_on(now)
             if is_still:
-                return table, {name: now[name] for name in publication.seen}
+                return table, {name: now[name] for name in version_files.partitions}
         raise Transient("files are added to the partitions faster than they can be brought along")
 
-    def _in_time(self, looked: Since) -> None:
+    def _check_in_time(self, checked: Stopwatch) -> None:
         """Raise where a call that follows a look of then could come too late, or the plan is somebody else's."""
-        if looked.seconds > LOOK.total_seconds():
+        if checked.elapsed_seconds > MAX_CHECK_AGE.total_seconds():
             raise Transient("looking at the partitions took too long for a safe commit")
         self.fence()
 
-    def _refuse_late(self, looked: Since) -> None:
+    def _verify_call_in_time(self, checked: Stopwatch) -> None:
         """Raise Integrity where the call was made so late after its look that anybody may have been there meanwhile.
 
         Nothing stops a process between the two for good. What an owner has done to a partition then is undone, and
         nothing in the table tells.
         """
-        if looked.seconds > _LANDED_WITHIN.total_seconds():
+        if checked.elapsed_seconds > _COMMIT_TIMEOUT.total_seconds():
             raise Integrity(
-                f"the call that changed {self._ref.name} in the metastore ended {looked.seconds:.0f} s after the last "
+                f"the call that changed {self._ref.name} in the metastore ended {checked.elapsed_seconds:.0f} s after the last "
                 "look at its partitions, since its process had stood still: where somebody gave one of them another "
                 "place or other properties meanwhile, that is undone; do it again, then lakefold resume "
                 f"{self._ref.name}"
             )
 
-    def _commit_of(
+    def _build_commit(
         self,
         rewrite: Rewrite,
-        now: Mapping[str, Seen],
-        published: Mapping[str, Sequence[File]],
+        current: Mapping[str, PartitionSnapshot],
+        new_files: Mapping[str, Sequence[ListedFile]],
         left_out: Mapping[str, str],
     ) -> Commit:
         prepared = rewrite.prepared
-        partitions = {index: prepared.plan.groups[index].partition for index in prepared.groups}
+        partitions = {index: prepared.plan.groups[index].partition for index in prepared.live_groups}
         return Commit(
             plan_id=prepared.plan.plan_id,
             instant=prepared.instant,
             epoch=prepared.epoch,
             outputs=tuple(
-                replace(one, path=_final(one, prepared.instant)) for one in rewrite.outputs if one.partition in now
+                replace(one, path=_final_path(one, prepared.instant))
+                for one in rewrite.outputs
+                if one.partition in current
             ),
             superseded=tuple(
                 SupersededVersion(
                     partition=name,
-                    path=path_in(self._ref.location, path),
+                    path=relative_path(self._ref.location, path),
                     bytes=size,
                     instant=prepared.instant,
                     modified_at=datetime.fromtimestamp(nanoseconds / 1e9, UTC),
                 )
-                for name, seen in now.items()
+                for name, seen in current.items()
                 for path, (size, nanoseconds) in sorted(seen.files.items())
             ),
-            moves=tuple(
-                Move(
+            relocations=tuple(
+                Relocation(
                     partition=name,
                     token=prepared.instant,
-                    left=path_in(self._ref.location, seen.place.location),
-                    place=commits.place_in(prepared.instant, name),
-                    made_at=seen.place.made_at,
+                    previous_location=relative_path(self._ref.location, seen.partition.location),
+                    location=commits.location_in_version(prepared.instant, name),
+                    partition_created_at=seen.partition.created_at,
                     files=tuple(
-                        placed(self._ref.location, file.path, file.bytes, file.modified_ns) for file in published[name]
+                        to_located_file(self._ref.location, file.path, file.bytes, file.modified_ns)
+                        for file in new_files[name]
                     ),
                 )
-                for name, seen in now.items()
+                for name, seen in current.items()
             ),
-            left_out=tuple(
-                LeftOut(group=index, reason=left_out[name]) for index, name in partitions.items() if name in left_out
+            skipped=tuple(
+                SkippedGroup(group=index, reason=left_out[name])
+                for index, name in partitions.items()
+                if name in left_out
             ),
         )
 
-    def _moved(self, seen: Seen, prepared: Prepared, files: Sequence[File]) -> Partition | Table:
+    def _relocated_partition(
+        self, snapshot: PartitionSnapshot, prepared: PreparedPlan, files: Sequence[ListedFile]
+    ) -> MetastorePartition | MetastoreTable:
         """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
-        place = seen.place
-        location = uri_of(file_at(self._ref.location, commits.place_in(prepared.instant, place.name)))
-        return place.moved(location).changed(commits.counted(place.parameters, prepared.instant, files))
+        place = snapshot.partition
+        location = hadoop_uri(
+            resolve_path(self._ref.location, commits.location_in_version(prepared.instant, place.name))
+        )
+        return place.with_location(location).updated_object(
+            commits.relocated_parameters(place.parameters, prepared.instant, files)
+        )
 
 
-def _final(output: OutputFile, version: str) -> str:
-    return f"{commits.place_in(version, output.partition)}/{basename(output.path)}"
+def _final_path(output: OutputFile, version: str) -> str:
+    return f"{commits.location_in_version(version, output.partition)}/{basename(output.path)}"

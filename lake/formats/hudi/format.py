@@ -8,29 +8,35 @@ from typing import TypeVar
 
 from pyarrow import fs as pafs
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.audit.damage import first_of_each_group, look
+from lake.formats.hudi.audit.damage import first_damage_of_each_group, observe_table
 from lake.formats.hudi.audit.verify import verify_table
-from lake.formats.hudi.files.storage import PROPERTIES, Storage, table_properties
-from lake.formats.hudi.pending.late_files import find_late
-from lake.formats.hudi.pending.unfinished import unfinished
-from lake.formats.hudi.read.commits import find_commit, landed, pending_plan_ids, reasons_to_close, reasons_to_keep
+from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table_properties
+from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.pending.unfinished import list_pending_actions
+from lake.formats.hudi.read.commits import (
+    find_commit,
+    find_deletion_blockers,
+    find_obsolete_deletions,
+    find_recent_commits,
+    pending_plan_ids,
+)
 from lake.formats.hudi.read.describe import describe_table
-from lake.formats.hudi.read.live_writes import holds_nothing
+from lake.formats.hudi.read.live_writes import is_abandoned_write
 from lake.formats.hudi.read.lost_writes import refuse_lost_writes
-from lake.formats.hudi.read.overlaps import overlaps
-from lake.formats.hudi.read.past import past
+from lake.formats.hudi.read.overlaps import find_overlaps
+from lake.formats.hudi.read.past import read_history
 from lake.formats.hudi.read.refusals import check_table
-from lake.formats.hudi.read.slices import busy_groups, delta_commits, slices_table
+from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, slices_table
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.history import Check, History, go_on
+from lake.history import CancellationCheck, TableHistory, no_check
 from lake.locations import canonical_location
-from lake.model import Snapshot, TableRef, Unsearched
-from lake.optional import Resurrected, Unfinished
+from lake.model import SearchFailure, Snapshot, TableRef
+from lake.optional import PendingAction, Resurrected
 from lake.plan import Commit, SupersededVersion
-from lake.ports import Capability, SparkProvider, TableWriter, Verification
+from lake.ports import Capability, SparkProvider, TableVerification, TableWriter
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -45,118 +51,118 @@ SEARCH_DEPTH = 4
 class HudiFormat:
     """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3.
 
-    Implements ``lake.ports.TableFormat``, ``FindsResurrected``, ``FindsLateFiles`` and ``KeepsHistory``.
+    Implements ``lake.ports.TableFormat``, ``FindsResurrected``, ``FindsStragglers`` and ``KeepsHistory``.
     """
 
     name = "hudi"
     # A clean plan of ours names each file, and only a lock keeps writers apart.
     capabilities = frozenset(Capability) - {Capability.OWN_EXPIRY, Capability.OPTIMISTIC_COMMITS}
     services = ("clean", "archive", "rollback")
-    session = SESSION
+    session_requirements = SESSION
 
-    def discover(self, location: str) -> Iterator[TableRef | Unsearched]:
+    def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
         """See ``TableFormat``. Searches four levels, never inside a table.
 
-        ``Unsearched`` are directories that can't be read, or that have lost their ``hoodie.properties``.
+        ``SearchFailure`` are directories that can't be read, or that have lost their ``hoodie.properties``.
         """
-        top = Storage(location)
+        top = TableStorage(location)
         if top.info("").type != pafs.FileType.Directory:
             raise Rejected(f"{location}: no such directory; give a Hudi table or a directory that holds some")
         location = location.rstrip("/") if location.startswith("file:") else canonical_location(location)
-        seen = [_look_at(location)]
+        seen = [_discover_at(location)]
         everything = [found for found, _ in seen]
         for _ in range(SEARCH_DEPTH):
-            seen = top.each(_look_below, [child for _, children in seen for child in children])
+            seen = top.map_parallel(_discover_below, [child for _, children in seen for child in children])
             everything += [found for found, _ in seen]
         yield from sorted((found for found in everything if found is not None), key=lambda found: found.location)
 
     def check(self, table: TableRef) -> None:
         """See ``TableFormat``."""
-        _twice(table, lambda: check_table(table))
+        _retry_once(table, lambda: check_table(table))
 
     def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
         """See ``TableFormat``."""
-        return _twice(table, lambda: _snapshot(table, partitions))
+        return _retry_once(table, lambda: _snapshot(table, partitions))
 
-    def committed(self, table: TableRef, plan_id: str) -> Commit | None:
+    def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
         """See ``TableFormat``."""
 
-        def look_up() -> Commit | None:
-            storage = Storage(table.location)
+        def read_commit() -> Commit | None:
+            storage = TableStorage(table.location)
             timeline = Timeline(storage)
             found = find_commit(storage, timeline, plan_id)
             if found is not None:
                 refuse_lost_writes(table.name, timeline, found.instant)
             return found
 
-        return _twice(table, look_up)
+        return _retry_once(table, read_commit)
 
-    def landed(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+    def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
         """See ``TableFormat``."""
 
-        def look_up() -> Mapping[str, Commit]:
-            storage = Storage(table.location)
+        def read_commits() -> Mapping[str, Commit]:
+            storage = TableStorage(table.location)
             timeline = Timeline(storage)
-            found = landed(storage, timeline, plan_ids)
+            found = find_recent_commits(storage, timeline, plan_ids)
             for commit in found.values():
                 refuse_lost_writes(table.name, timeline, commit.instant)
             return found
 
-        return _twice(table, look_up)
+        return _retry_once(table, read_commits)
 
-    def pending(self, table: TableRef) -> Mapping[str, str]:
+    def pending_instants(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""
-        return _twice(table, lambda: pending_plan_ids(Timeline(Storage(table.location))))
+        return _retry_once(table, lambda: pending_plan_ids(Timeline(TableStorage(table.location))))
 
-    def unfinished(self, table: TableRef) -> Sequence[Unfinished]:
-        """See ``TableFormat``."""
-
-        def look() -> Sequence[Unfinished]:
-            storage = Storage(table.location)
-            return unfinished(table, storage, Timeline(storage))
-
-        return _twice(table, look)
-
-    def superseded_deletable(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
         """See ``TableFormat``."""
 
-        def ask() -> Mapping[str, str | None]:
-            storage = Storage(table.location)
-            return reasons_to_keep(storage, Timeline(storage), versions, table.write_options)
+        def read_actions() -> Sequence[PendingAction]:
+            storage = TableStorage(table.location)
+            return list_pending_actions(table, storage, Timeline(storage))
 
-        return _twice(table, ask)
+        return _retry_once(table, read_actions)
 
-    def superseded_closed(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
 
-        def ask() -> Mapping[int, str]:
-            storage = Storage(table.location)
-            return reasons_to_close(storage, Timeline(storage), versions)
+        def find_blockers() -> Mapping[str, str | None]:
+            storage = TableStorage(table.location)
+            return find_deletion_blockers(storage, Timeline(storage), versions, table.write_options)
 
-        return _twice(table, ask)
+        return _retry_once(table, find_blockers)
 
-    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+    def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        """See ``TableFormat``."""
+
+        def find_obsolete() -> Mapping[int, str]:
+            storage = TableStorage(table.location)
+            return find_obsolete_deletions(storage, Timeline(storage), versions)
+
+        return _retry_once(table, find_obsolete)
+
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
         """See ``TableFormat``. Rejected when ``rows`` is asked of a table with slices of logs only."""
-        return _twice(table, lambda: verify_table(Storage(table.location), superseded, rows=rows))
+        return _retry_once(table, lambda: verify_table(TableStorage(table.location), superseded, rows=rows))
 
-    def resurrected(self, table: TableRef) -> Sequence[Resurrected]:
+    def find_resurrected(self, table: TableRef) -> Sequence[Resurrected]:
         """See ``FindsResurrected``."""
         from lake.formats.hudi.audit.resurrected import find_resurrected
 
-        def look() -> Sequence[Resurrected]:
-            storage = Storage(table.location)
+        def read_resurrected() -> Sequence[Resurrected]:
+            storage = TableStorage(table.location)
             return find_resurrected(storage, Timeline(storage))
 
-        return _twice(table, look)
+        return _retry_once(table, read_resurrected)
 
-    def late_files(self, table: TableRef) -> Collection[str]:
-        """See ``FindsLateFiles``."""
+    def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
+        """See ``FindsStragglers``."""
 
-        def look() -> Collection[str]:
-            storage = Storage(table.location)
-            return find_late(storage, Timeline(storage))
+        def read_late_files() -> Collection[str]:
+            storage = TableStorage(table.location)
+            return find_instants_with_late_files(storage, Timeline(storage))
 
-        return _twice(table, look)
+        return _retry_once(table, read_late_files)
 
     def history(
         self,
@@ -164,45 +170,45 @@ class HudiFormat:
         since: datetime,
         until: datetime,
         superseded: Sequence[SupersededVersion],
-        check: Check = go_on,
-    ) -> History:
+        check: CancellationCheck = no_check,
+    ) -> TableHistory:
         """See ``KeepsHistory``."""
 
-        def look() -> History:
-            storage = Storage(table.location)
-            return past(Timeline(storage), since, until, check)
+        def read_commits() -> TableHistory:
+            storage = TableStorage(table.location)
+            return read_history(Timeline(storage), since, until, check)
 
-        return _twice(table, look)
+        return _retry_once(table, read_commits)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""
-        return _twice(table, lambda: describe_table(table))
+        return _retry_once(table, lambda: describe_table(table))
 
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[Engine] = ()) -> TableWriter:
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> TableWriter:
         """See ``TableFormat``. Hudi's own client rewrites, so that keys, meta columns and indexes stay Hudi's."""
         from lake.formats.hudi.writer import HudiWriter
 
         return HudiWriter(table, spark)
 
 
-def _look_below(location: str) -> tuple[TableRef | Unsearched | None, list[str]]:
+def _discover_below(location: str) -> tuple[TableRef | SearchFailure | None, list[str]]:
     """``_look_at``, with an error as what was found there."""
     try:
-        return _look_at(location)
+        return _discover_at(location)
     except (Rejected, Transient) as error:
-        return Unsearched(location=location, reason=str(error)), []
+        return SearchFailure(location=location, reason=str(error)), []
     except FileNotFoundError:  # removed meanwhile
         return None, []
 
 
-def _look_at(location: str) -> tuple[TableRef | Unsearched | None, list[str]]:
+def _discover_at(location: str) -> tuple[TableRef | SearchFailure | None, list[str]]:
     """The table at ``location``, or without one the directories there that may hold some."""
-    storage = Storage(location)
+    storage = TableStorage(location)
     if storage.is_file(PROPERTIES):
-        return _table_at(storage, location), []
+        return _table_ref_at(storage, location), []
     names = sorted(info.base_name for info in storage.children("") if info.type == pafs.FileType.Directory)
     if ".hoodie" in names and storage.is_file(PROPERTIES + ".backup"):
-        return _table_at(storage, location), []
+        return _table_ref_at(storage, location), []
     if ".hoodie" in names:
         raise Rejected(
             f"{location} has a directory .hoodie and no {PROPERTIES}, so that nobody can read it as a Hudi table; put "
@@ -211,37 +217,37 @@ def _look_at(location: str) -> tuple[TableRef | Unsearched | None, list[str]]:
     return None, [f"{location}/{name}" for name in names if not name.startswith((".", "_")) and name != _LOST_FILES]
 
 
-def _table_at(storage: Storage, location: str) -> TableRef:
-    properties = table_properties(storage)
+def _table_ref_at(storage: TableStorage, location: str) -> TableRef:
+    properties = read_table_properties(storage)
     name = properties.get("hoodie.table.name") or location.rpartition("/")[2]
     database = properties.get("hoodie.database.name")
     return TableRef(name=f"{database}.{name}" if database else name, format="hudi", location=location)
 
 
 def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
-    storage = Storage(table.location)
-    found = look(storage, partitions)
+    storage = TableStorage(table.location)
+    found = observe_table(storage, partitions)
     timeline = found.timeline
-    busy = busy_groups(timeline, lambda instant: holds_nothing(table, storage, timeline, instant))
+    busy = find_busy_groups(timeline, lambda instant: is_abandoned_write(table, storage, timeline, instant))
     return Snapshot(
         table=table,
-        instant=timeline.newest,
+        instant=timeline.newest_commit_time,
         taken_at=found.taken_at,
-        slices=slices_table([*found.slices, *found.unseen], timeline, busy),
-        uncompacted_commits=delta_commits(timeline),
-        damaged=first_of_each_group(found.damage),
-        overlaps=overlaps(timeline),
-        foreign_files=found.on_disk.foreign,
+        slices=slices_table([*found.slices, *found.unlisted], timeline, busy),
+        uncompacted_commits=count_delta_commits(timeline),
+        damaged=first_damage_of_each_group(found.damage),
+        overlaps=find_overlaps(timeline),
+        foreign_files=found.listing.foreign_files,
     )
 
 
-def _twice(table: TableRef, look: Callable[[], _Result]) -> _Result:
+def _retry_once(table: TableRef, read: Callable[[], _Result]) -> _Result:
     """``look``, once more when a file vanished under it: writers, cleaners and archivers go on meanwhile."""
     try:
-        return look()
+        return read()
     except (FileNotFoundError, Transient) as error:
         log.debug("%s: looking again after %s", table.name, error)
     try:
-        return look()
+        return read()
     except FileNotFoundError as error:
         raise Transient(f"{table.name}: a file vanished twice while the table was read ({error.filename})") from error

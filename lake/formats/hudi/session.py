@@ -3,11 +3,11 @@
 
 from types import MappingProxyType
 
-from lake.ports import SessionNeeds
+from lake.ports import SessionRequirements
 
 BUNDLE = "org.apache.hudi:hudi-spark3.5-bundle_2.12:1.2.0"
 
-SESSION = SessionNeeds(
+SESSION = SessionRequirements(
     packages=(BUNDLE,),
     settings=MappingProxyType(
         {

@@ -14,24 +14,24 @@ import pyarrow as pa
 
 from lake.errors import Rejected
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import join
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.jvm.outcomes import outcomes
-from lake.formats.hudi.pending.attempts import OpenAttempt
+from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.jvm.outcomes import translated_errors
+from lake.formats.hudi.pending.attempts import RunningAttempt
 from lake.formats.hudi.plans import adoption, clustering, compaction, publication, withdrawal
-from lake.formats.hudi.read.hudi_rs import HudiRsReader, NotMerged
-from lake.formats.hudi.read.refusals import contents
+from lake.formats.hudi.read.hudi_rs import HudiRsReader, MergeUnsupported
+from lake.formats.hudi.read.refusals import unsafe_state_refusals
 from lake.formats.hudi.rewrite import execute
-from lake.formats.hudi.rewrite.merged_rows import read_by_hudi, slices_of
-from lake.formats.hudi.timeline.metadata_table import is_there
+from lake.formats.hudi.rewrite.merged_rows import read_merged_rows, slices_in_partition
+from lake.formats.hudi.timeline.metadata_table import metadata_table_exists
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.formats.hudi.upkeep import deletion, services
-from lake.formats.hudi.upkeep.repair import take_out
+from lake.formats.hudi.upkeep.repair import remove_resurrected
 from lake.identity import Process
 from lake.model import TableRef
 from lake.optional import Resurrected
-from lake.plan import Commit, Plan, PlanKind, Staged, SupersededVersion
-from lake.ports import Deletion, Journal, Prepared, Report, Rewrite, SparkProvider
+from lake.plan import Commit, Plan, PlanKind, StagedWork, SupersededVersion
+from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,31 +43,31 @@ _VOLATILE = frozenset({"_hoodie_file_name"})
 
 
 class HudiWriter:
-    """Changes one Hudi table through Hudi's own write client; is a ``TableWriter``, ``MergedReads`` and ``TakesOut``.
+    """Changes one Hudi table through Hudi's own write client; is a ``TableWriter``, ``ReadsMerged`` and ``RepairsResurrected``.
 
     Opened at the first step that needs it. One thread uses it from the first call to the last, since Hudi's locks
     belong to threads; only ``cancel`` may come from another.
     """
 
     #: the table's lock is held until the commit has ended, or nobody can tell
-    commit_takes = timedelta()
+    max_commit_duration = timedelta()
 
     def __init__(self, table: TableRef, spark: SparkProvider) -> None:
         self.table = table
-        self._provider = spark
+        self._spark_provider = spark
         self._client: HudiClient | None = None
-        self._written: execute.Written | None = None
+        self._written: execute.WrittenRewrite | None = None
         #: Hudi's write of an adopted plan, which ``prepare`` began
-        self._begun: Any = None
-        self._running: tuple[SparkSession, str] | None = None
+        self._adopted_write: Any = None
+        self._running_job: tuple[SparkSession, str] | None = None
         self._cancelled = threading.Event()
-        self._attempt: OpenAttempt | None = None
+        self._attempt: RunningAttempt | None = None
         #: see ``lake.optional.Fenced``
         self.fence: Callable[[], None] = lambda: None
-        #: see ``lake.optional.Retains``
+        #: see ``lake.optional.UsesRetention``
         self.retention = timedelta()
         #: see ``TableWriter``
-        self.journal: Journal = lambda staged: None
+        self.journal: StagingJournal = lambda staged: None
 
     def __enter__(self) -> "HudiWriter":
         return self
@@ -81,64 +81,68 @@ class HudiWriter:
     def _close(self) -> None:
         if self._client is not None:
             self._client.close()
-        self._client = self._written = self._begun = None
+        self._client = self._written = self._adopted_write = None
 
     def _open(self, plan: Plan | None = None) -> HudiClient:
         """The open client; opened anew where ``plan`` is another one than the client has the settings of."""
         if self._client is None or (plan is not None and self._client.plan != plan):
             self._close()
-            self._client = HudiClient(self.table, self._provider(), plan)
+            self._client = HudiClient(self.table, self._spark_provider(), plan)
         return self._client
 
-    def _open_as_it_is(self) -> HudiClient:
+    def _open_for_withdrawal(self) -> HudiClient:
         """The open client; opened anew where the table has lost its metadata table, which would be in the way."""
-        if self._client is not None and self._client.has_metadata_table and not is_there(self._client.storage):
+        if (
+            self._client is not None
+            and self._client.has_metadata_table
+            and not metadata_table_exists(self._client.storage)
+        ):
             self._close()
         return self._open()
 
-    def _check_contents(self) -> None:
+    def _refuse_unsafe_state(self) -> None:
         """Raise Rejected where the table has come into a state in which it is not changed."""
-        storage = Storage(self.table.location)
-        for refusal in contents(storage, Timeline(storage)):
+        storage = TableStorage(self.table.location)
+        for refusal in unsafe_state_refusals(storage, Timeline(storage)):
             raise Rejected(f"{self.table.name}: {refusal}")
 
     def start(self) -> None:
         """See ``TableWriter``."""
-        with outcomes(self.table, "starting Spark"):
-            self._provider()
+        with translated_errors(self.table, "starting Spark"):
+            self._spark_provider()
 
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """See ``TableWriter``. Rejected where engine, layout or sort columns can't be had."""
         self._end_attempt()
-        with outcomes(self.table, "publishing a plan"):
-            self._check_contents()
+        with translated_errors(self.table, "publishing a plan"):
+            self._refuse_unsafe_state()
             client = self._open(plan)
-            if plan.adopted is None:
-                prepared = publication.publish(client, plan, epoch, self._make_known, self.fence)
+            if plan.adopted_instant is None:
+                prepared = publication.publish_plan(client, plan, epoch, self._publish, self.fence)
             else:
-                adopted = plan.adopted
+                adopted = plan.adopted_instant
 
                 def begin() -> None:
                     self.fence()
-                    self.journal(Staged(token=adopted))
-                    self._sign(client, client.timeline(), adopted, plan, epoch)
+                    self.journal(StagedWork(token=adopted))
+                    self._open_attempt(client, client.read_timeline(), adopted, plan, epoch)
 
-                prepared, self._begun = adoption.begin(client, plan, epoch, begin)
-            return replace(prepared, notes=(str(client.engine),), volatile=_VOLATILE)
+                prepared, self._adopted_write = adoption.begin_adopted(client, plan, epoch, begin)
+            return replace(prepared, notes=(str(client.engine),), volatile_columns=_VOLATILE)
 
-    def _make_known(self, client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> Prepared:
+    def _publish(self, client: HudiClient, timeline: Timeline, plan: Plan, epoch: int) -> PreparedPlan:
         def stage(instant: str) -> None:
-            self.journal(Staged(token=instant))
+            self.journal(StagedWork(token=instant))
 
-        chosen = compaction.make_known if plan.kind is PlanKind.COMPACTION else clustering.make_known
+        chosen = compaction.publish_compaction if plan.kind is PlanKind.COMPACTION else clustering.publish_clustering
         prepared = chosen(client, timeline, plan, epoch, stage)
-        self._sign(client, timeline, prepared.instant, plan, epoch)
+        self._open_attempt(client, timeline, prepared.instant, plan, epoch)
         return prepared
 
-    def _sign(self, client: HudiClient, timeline: Timeline, instant: str, plan: Plan, epoch: int) -> None:
+    def _open_attempt(self, client: HudiClient, timeline: Timeline, instant: str, plan: Plan, epoch: int) -> None:
         """Tell every lakefold that this process works on ``instant``; under the lock."""
         java = Process.of(client.jvm.java.lang.ProcessHandle.current().pid())
-        self._attempt = OpenAttempt(client.storage, timeline, instant, plan.plan_id, epoch, java)
+        self._attempt = RunningAttempt(client.storage, timeline, instant, plan.plan_id, epoch, java)
 
     def _end_attempt(self) -> None:
         attempt, self._attempt = self._attempt, None
@@ -147,37 +151,37 @@ class HudiWriter:
         if self._client is None:
             attempt.end()
         else:
-            self._client.when_idle(attempt.end)
+            self._client.run_when_idle(attempt.end)
 
-    def rewrite(self, prepared: Prepared, report: Report) -> Rewrite:
+    def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See ``TableWriter``; CancelRequested after ``cancel``."""
-        with outcomes(self.table, "rewriting"):
+        with translated_errors(self.table, "rewriting"):
             client = self._open(prepared.plan)
         # With the instant, since the jobs of an earlier attempt are not this one's progress.
         tag = f"lakefold-{prepared.plan.plan_id}-{prepared.instant}"
-        self._running = (client.spark, tag)
+        self._running_job = (client.spark, tag)
         try:
-            begun, self._begun = self._begun, None
-            self._written = execute.write(client, prepared, tag, report, self._cancelled, begun=begun)
+            begun, self._adopted_write = self._adopted_write, None
+            self._written = execute.write_files(client, prepared, tag, report, self._cancelled, adopted_write=begun)
         finally:
-            self._running = None
+            self._running_job = None
         return self._written.rewrite
 
-    def read_inputs(self, prepared: Prepared, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
-        """See ``MergedReads``: hudi-rs reads what it can merge, Hudi itself the rest and all ``evolved`` files."""
-        reader = HudiRsReader(Storage(self.table.location))
+    def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
+        """See ``ReadsMerged``: hudi-rs reads what it can merge, Hudi itself the rest and all ``evolved`` files."""
+        reader = HudiRsReader(TableStorage(self.table.location))
         by_hudi = []
-        for slice_ in slices_of(prepared, partition):
+        for slice_ in slices_in_partition(prepared, partition):
             if evolved or slice_.path is None:
                 by_hudi.append(slice_)
                 continue
             try:
-                yield from reader.rows(slice_.path, [join(partition, name) for name in slice_.log_files])
-            except NotMerged as complaint:
+                yield from reader.read_rows(slice_.path, [relative_path(partition, name) for name in slice_.log_files])
+            except MergeUnsupported as complaint:
                 log.info("%s: %s is read by Hudi for its receipt: %s", self.table.name, slice_.path, complaint)
                 by_hudi.append(slice_)
         if by_hudi:
-            yield from read_by_hudi(self._open(prepared.plan), prepared.instant, by_hudi)
+            yield from read_merged_rows(self._open(prepared.plan), prepared.instant, by_hudi)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """See ``TableWriter``. Only what this writer itself has written can be committed.
@@ -188,63 +192,63 @@ class HudiWriter:
             raise Rejected(
                 f"{self.table.name}: instant {rewrite.prepared.instant} was not written by this process; discard it"
             )
-        commit = execute.complete(self._client, self._written, self.fence)
+        commit = execute.commit_rewrite(self._client, self._written, self.fence)
         self._written = None
         return commit
 
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         """See ``TableWriter``: what is pending, and whose plan it is, the timeline tells."""
-        with outcomes(self.table, "withdrawing a plan"):
-            return withdrawal.discard(self._open_as_it_is(), plan_id, instants, self._attempt, epoch)
+        with translated_errors(self.table, "withdrawing a plan"):
+            return withdrawal.withdraw_plan(self._open_for_withdrawal(), plan_id, instants, self._attempt, epoch)
 
-    def take_back(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
-        """See ``TakesBack``."""
-        with outcomes(self.table, "withdrawing a plan"):
-            return bool(adoption.take_back(self._open_as_it_is(), instant, plan_id, self._attempt, epoch))
+    def abort_adopted(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
+        """See ``AbortsAdopted``."""
+        with translated_errors(self.table, "withdrawing a plan"):
+            return bool(adoption.abort_adopted(self._open_for_withdrawal(), instant, plan_id, self._attempt, epoch))
 
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         """See ``TableWriter``."""
-        with outcomes(self.table, "cleaning"):
-            self._check_contents()
-            return deletion.delete(self._open(), versions, self.fence, self.retention)
+        with translated_errors(self.table, "cleaning"):
+            self._refuse_unsafe_state()
+            return deletion.delete_versions(self._open(), versions, self.fence, self.retention)
 
-    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
-        """See ``RemovesLateFiles``."""
-        with outcomes(self.table, "opening the table"):
+    def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
+        """See ``RemovesStragglers``."""
+        with translated_errors(self.table, "opening the table"):
             client = self._open()
-        return withdrawal.remove_late(client, instants)
+        return withdrawal.remove_late_files(client, instants)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """See ``TableWriter``."""
-        with outcomes(self.table, "opening the table"):
-            self._check_contents()
+        with translated_errors(self.table, "opening the table"):
+            self._refuse_unsafe_state()
             client = self._open()
-        return services.maintain(client, wanted, retained, self.retention)
+        return services.run_services(client, wanted, retained, self.retention)
 
     def roll_back(self, instant: str) -> str:
         """See ``TableWriter``."""
-        with outcomes(self.table, "opening the table"):
+        with translated_errors(self.table, "opening the table"):
             client = self._open()
-        return services.roll_back(client, instant)
+        return services.roll_back_instant(client, instant)
 
-    def take_out(self) -> Sequence[Resurrected]:
-        """See ``TakesOut``."""
-        with outcomes(self.table, "opening the table"):
-            self._check_contents()
+    def remove_resurrected(self) -> Sequence[Resurrected]:
+        """See ``RepairsResurrected``."""
+        with translated_errors(self.table, "opening the table"):
+            self._refuse_unsafe_state()
             client = self._open()
-        return take_out(client)
+        return remove_resurrected(client)
 
     def cancel(self) -> None:
         """See ``TableWriter``; the rewrite then raises CancelRequested. Stays in force for this writer."""
         self._cancelled.set()
-        running = self._running
+        running = self._running_job
         if running is not None:
             session, tag = running
             with suppress(Exception):

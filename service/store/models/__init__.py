@@ -9,7 +9,7 @@ from service.store.models.charges import ChargeRow
 from service.store.models.columns import Base
 from service.store.models.people import (
     AuditRow,
-    BulkRow,
+    BulkActionRow,
     LeaderRow,
     NotificationRow,
     ProcessRow,
@@ -17,7 +17,7 @@ from service.store.models.people import (
     SourceProblemRow,
     TokenRow,
 )
-from service.store.models.places import CarryRow, PlaceMoveRow
+from service.store.models.places import LateCopyRow, RelocationRow
 from service.store.models.plans import (
     EventRow,
     GroupRow,
@@ -43,20 +43,20 @@ __all__ = [
     "ALL_TABLES",
     "AuditRow",
     "Base",
-    "BulkRow",
-    "CarryRow",
+    "BulkActionRow",
     "ChargeRow",
     "EventRow",
     "GroupRow",
+    "LateCopyRow",
     "LeaderRow",
     "LivePartitionRow",
     "NotificationRow",
     "ObjectiveRow",
     "PartitionLayoutRow",
-    "PlaceMoveRow",
     "PlanRow",
     "PlanTotalRow",
     "ProcessRow",
+    "RelocationRow",
     "RequestRow",
     "ScanRow",
     "SourceProblemRow",

@@ -28,7 +28,7 @@ class Json(TypeDecorator[Any]):
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 
-def one_of(column: str, values: Any) -> str:
+def in_clause(column: str, values: Any) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import BigInteger, CheckConstraint, Index, String, Text, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.store.models.columns import Base, Json, RowId, one_of
+from service.store.models.columns import Base, Json, RowId, in_clause
 
 
 class RequestRow(Base):
@@ -40,12 +40,12 @@ class RequestRow(Base):
     answer: Mapped[Any] = mapped_column(Json, nullable=True)
 
 
-class BulkRow(Base):
+class BulkActionRow(Base):
     """Something that somebody did to many plans at once: to which, why, and how that ended."""
 
     __tablename__ = "bulk_action"
     __table_args__ = (
-        CheckConstraint(one_of("action", ("cancel", "retry", "approve", "decline")), name="action_known"),
+        CheckConstraint(in_clause("action", ("cancel", "retry", "approve", "decline")), name="action_known"),
         UniqueConstraint("idempotency_key"),
     )
 
@@ -77,8 +77,8 @@ class ProcessRow(Base):
 
     __tablename__ = "process"
     __table_args__ = (
-        CheckConstraint(one_of("role", ("all", "scheduler", "executor", "api")), name="role_known"),
-        CheckConstraint(one_of("spark", ("none", "starting", "running", "broken")), name="spark_known"),
+        CheckConstraint(in_clause("role", ("all", "scheduler", "executor", "api")), name="role_known"),
+        CheckConstraint(in_clause("spark", ("none", "starting", "running", "broken")), name="spark_known"),
         CheckConstraint("(spark = 'broken') = (problem IS NOT NULL)", name="broken_with_reason"),
     )
 
@@ -111,7 +111,7 @@ class TokenRow(Base):
 
     __tablename__ = "api_token"
     __table_args__ = (
-        CheckConstraint(one_of("scope", ("read", "write")), name="scope_known"),
+        CheckConstraint(in_clause("scope", ("read", "write")), name="scope_known"),
         UniqueConstraint("digest"),
     )
 
@@ -135,7 +135,7 @@ class AuditRow(Base):
 
     __tablename__ = "audit"
     __table_args__ = (
-        CheckConstraint(one_of("door", ("cli", "http", "page")), name="door_known"),
+        CheckConstraint(in_clause("door", ("cli", "http", "page")), name="door_known"),
         Index(None, "at_ms"),
         Index(None, "table_name", "id"),
     )

@@ -11,11 +11,11 @@ from service.store.models.columns import Base, Json, RowId
 _IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 
 
-class PlaceMoveRow(Base):
+class RelocationRow(Base):
     """A partition's move; the last one that was made says where it is expected to be.
 
     It outlives its plan, whose row is pruned: a former place is looked at for as long as it is there. Where a writer
-    makes one again that was forgotten a row stands for that place and for no move (``service.store.places.AGAIN``).
+    makes one again that was forgotten a row stands for that place and for no move (``service.store.places.RECREATED_PREFIX``).
     ``made_at_ms`` is None while nobody knows whether the catalog was told. ``files`` are those of the new place, kept
     for the last move only.
     """
@@ -51,7 +51,7 @@ class PlaceMoveRow(Base):
     unsettled_since_ms: Mapped[int | None] = mapped_column(BigInteger)
 
 
-class CarryRow(Base):
+class LateCopyRow(Base):
     """A file of a late writer that is copied to where its partition is: written before the copy, and never twice."""
 
     __tablename__ = "carry"

@@ -17,12 +17,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from lake.plan import LIVE_STATES, Decision, KeeperKind, PlanKind, PlanState
-from service.store.models.columns import Base, Json, RowId, one_of
+from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, ProposalDecision
+from service.store.models.columns import Base, Json, RowId, in_clause
 
-_IS_LIVE = one_of("state", sorted(LIVE_STATES))
-_BY_PLAN = "holder_kind = 'plan'"
-_PROPOSED = "proposed_at_ms IS NOT NULL AND decision IS NULL AND state = 'requested'"
+_IS_LIVE = in_clause("state", sorted(LIVE_STATES))
+_IS_LOCKED_BY_PLAN = "holder_kind = 'plan'"
+_IS_PROPOSED = "proposed_at_ms IS NOT NULL AND decision IS NULL AND state = 'requested'"
 
 
 class PlanRow(Base):
@@ -30,8 +30,8 @@ class PlanRow(Base):
 
     __tablename__ = "plan"
     __table_args__ = (
-        CheckConstraint(one_of("state", PlanState), name="state_known"),
-        CheckConstraint(one_of("kind", PlanKind), name="kind_known"),
+        CheckConstraint(in_clause("state", PlanState), name="state_known"),
+        CheckConstraint(in_clause("kind", PlanKind), name="kind_known"),
         CheckConstraint(f"(finalized_at_ms IS NULL) = ({_IS_LIVE})", name="finalized_iff_not_live"),
         CheckConstraint("(lease_until_ms IS NOT NULL) = (state = 'inflight')", name="leased_iff_inflight"),
         CheckConstraint("state <> 'inflight' OR executor IS NOT NULL", name="inflight_has_executor"),
@@ -40,7 +40,7 @@ class PlanRow(Base):
         CheckConstraint(
             "(cancel_requested_at_ms IS NULL) = (cancel_requested_by IS NULL)", name="cancel_asked_by_somebody"
         ),
-        CheckConstraint(one_of("decision", Decision), name="decision_known"),
+        CheckConstraint(in_clause("decision", ProposalDecision), name="decision_known"),
         CheckConstraint("(decision IS NULL) = (decided_by IS NULL)", name="decided_by_somebody"),
         CheckConstraint("(decision IS NULL) = (decided_at_ms IS NULL)", name="decided_at_some_time"),
         CheckConstraint("decision IS NULL OR proposed_at_ms IS NOT NULL", name="decided_of_proposals"),
@@ -84,7 +84,7 @@ class PlanRow(Base):
             sqlite_where=text("state = 'requested'"),
             postgresql_where=text("state = 'requested'"),
         ),
-        Index("ix_plan_proposed", "table_name", sqlite_where=text(_PROPOSED), postgresql_where=text(_PROPOSED)),
+        Index("ix_plan_proposed", "table_name", sqlite_where=text(_IS_PROPOSED), postgresql_where=text(_IS_PROPOSED)),
         Index(
             "ix_plan_declined",
             "table_name",
@@ -235,7 +235,7 @@ class GroupRow(Base):
 
 
 class LivePartitionRow(Base):
-    """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.Keeper``.
+    """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.LockOwner``.
 
     ``guest`` is who may change something there beside the plan that holds it: a round of the sweep, or of the cleaner
     where nobody runs the plan yet, for some minutes, or the plan itself, by its id, from its commit on.
@@ -243,10 +243,10 @@ class LivePartitionRow(Base):
 
     __tablename__ = "live_partition"
     __table_args__ = (
-        CheckConstraint(one_of("holder_kind", ("plan", *KeeperKind)), name="holder_known"),
-        CheckConstraint(f"({_BY_PLAN}) = (plan_id IS NOT NULL)", name="plan_held_by_it"),
-        CheckConstraint(f"({_BY_PLAN}) = (keeper IS NULL)", name="keeper_named"),
-        CheckConstraint(f"({_BY_PLAN}) = (expires_at_ms IS NULL)", name="keeper_expires"),
+        CheckConstraint(in_clause("holder_kind", ("plan", *LockOwnerKind)), name="holder_known"),
+        CheckConstraint(f"({_IS_LOCKED_BY_PLAN}) = (plan_id IS NOT NULL)", name="plan_held_by_it"),
+        CheckConstraint(f"({_IS_LOCKED_BY_PLAN}) = (keeper IS NULL)", name="keeper_named"),
+        CheckConstraint(f"({_IS_LOCKED_BY_PLAN}) = (expires_at_ms IS NULL)", name="keeper_expires"),
         Index(None, "plan_id"),
     )
 
@@ -290,8 +290,8 @@ class EventRow(Base):
 
     __tablename__ = "plan_event"
     __table_args__ = (
-        CheckConstraint(one_of("to_state", PlanState), name="to_state_known"),
-        CheckConstraint(f"from_state IS NULL OR {one_of('from_state', PlanState)}", name="from_state_known"),
+        CheckConstraint(in_clause("to_state", PlanState), name="to_state_known"),
+        CheckConstraint(f"from_state IS NULL OR {in_clause('from_state', PlanState)}", name="from_state_known"),
         Index(None, "plan_id", "id"),
     )
 

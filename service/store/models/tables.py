@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Boolean, CheckConstraint, Float, ForeignKey, 
 from sqlalchemy.orm import Mapped, mapped_column
 
 from service.modes import MODES
-from service.store.models.columns import Base, Json, RowId, one_of
+from service.store.models.columns import Base, Json, RowId, in_clause
 
 #: the row of ``table_state`` whose pause holds every table
 ALL_TABLES = "*"
@@ -20,7 +20,7 @@ class TableRow(Base):
 
     __tablename__ = "table_state"
     __table_args__ = (
-        CheckConstraint(one_of("mode", MODES), name="mode_known"),
+        CheckConstraint(in_clause("mode", MODES), name="mode_known"),
         CheckConstraint("(halted_at_ms IS NULL) = (halted_reason IS NULL)", name="halted_with_reason"),
         CheckConstraint("(paused_at_ms IS NULL) = (paused_by IS NULL)", name="paused_by_somebody"),
     )
@@ -70,7 +70,7 @@ class ScanRow(Base):
 
     __tablename__ = "scan_history"
     __table_args__ = (
-        CheckConstraint(one_of("outcome", ("ok", "error")), name="outcome_known"),
+        CheckConstraint(in_clause("outcome", ("ok", "error")), name="outcome_known"),
         CheckConstraint("(outcome = 'error') = (error IS NOT NULL)", name="error_told"),
         Index(None, "table_name", "id"),
     )

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from operator import attrgetter
 
 from lake.plan import PlanKind, PlanState
-from service.store.reach import Reach
+from service.store.reach import TableScope
 from service.store.views.tables import Pause, TableState
 
 
@@ -77,21 +77,21 @@ class Figures:
     _sums: Mapping[PlanState, Mapping[str, int]] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_sums", _added_up(self.plans))
+        object.__setattr__(self, "_sums", _sums_by_state(self.plans))
 
     @property
     def paused(self) -> bool:
         """Whether the whole service is paused."""
         return self.pause is not None
 
-    def within(self, reach: Reach) -> "Figures":
+    def limited_to(self, table_scope: TableScope) -> "Figures":
         """The figures of the tables within ``reach``, and of nothing that is of no table."""
         return replace(
             self,
-            plans=tuple(entry for entry in self.plans if reach.sees(entry.table)),
-            superseded=tuple(entry for entry in self.superseded if reach.sees(entry.table)),
-            proposals=tuple(entry for entry in self.proposals if reach.sees(entry.table)),
-            tables=tuple(table for table in self.tables if reach.sees(table.name)),
+            plans=tuple(entry for entry in self.plans if table_scope.has_table(entry.table)),
+            superseded=tuple(entry for entry in self.superseded if table_scope.has_table(entry.table)),
+            proposals=tuple(entry for entry in self.proposals if table_scope.has_table(entry.table)),
+            tables=tuple(table for table in self.tables if table_scope.has_table(table.name)),
             notifications_waiting=0,
             notifications_dead=0,
         )
@@ -110,7 +110,7 @@ class Figures:
         return self._sum("input_bytes", PlanState.REQUESTED, PlanState.INFLIGHT) - proposed
 
     @property
-    def proposed(self) -> int:
+    def proposal_count(self) -> int:
         """Plans that wait for approval."""
         return sum(entry.plans for entry in self.proposals)
 
@@ -128,7 +128,7 @@ class Figures:
         return min((f.oldest_created_at for f in runnable), default=None)
 
     @property
-    def halted(self) -> tuple[str, ...]:
+    def halted_tables(self) -> tuple[str, ...]:
         """Names of the halted tables."""
         return tuple(table.name for table in self.tables if table.halted)
 
@@ -146,7 +146,7 @@ class Figures:
 _SUMMED = ("plans", "input_bytes", "files_before", "files_after", "bytes_after")
 
 
-def _added_up(plans: Iterable[PlanFigures]) -> dict[PlanState, dict[str, int]]:
+def _sums_by_state(plans: Iterable[PlanFigures]) -> dict[PlanState, dict[str, int]]:
     by_state: dict[PlanState, list[tuple[int, ...]]] = {state: [(0,) * len(_SUMMED)] for state in PlanState}
     values = attrgetter(*_SUMMED)
     for figures in plans:

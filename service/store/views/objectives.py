@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from planner.error_budget import Pace, pace
-from planner.objectives import Objective, sentence
+from planner.error_budget import BurnPace, burn_pace
+from planner.objectives import Objective, describe_objective
 
-_LATE = timedelta(minutes=1)
+_RECORDING_DELAY = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class TableObjective:
     window: timedelta
     judged_at: datetime
     since: datetime
-    holds: timedelta
+    valid_for: timedelta
     met_seconds: float
     missed_seconds: float
     share_met: float | None
@@ -39,29 +39,29 @@ class TableObjective:
     burn: Mapping[str, float]
 
     @property
-    def pace(self) -> Pace | None:
+    def pace(self) -> BurnPace | None:
         """How its budget burns; None where it lasts."""
-        return pace(self.burn)
+        return burn_pace(self.burn)
 
     @property
     def exhausted(self) -> bool:
         """Whether nothing is left of its budget."""
         return self.budget_left <= 0
 
-    def is_known(self, now: datetime) -> bool:
+    def is_valid(self, now: datetime) -> bool:
         """Whether it still stands ``now``; not of a table that nobody scans any more."""
-        return now - self.judged_at <= self.holds
+        return now - self.judged_at <= self.valid_for
 
     @property
     def text(self) -> str:
         """Its value and its bound in words."""
-        return sentence(self.objective, self.value, self.bound)
+        return describe_objective(self.objective, self.value, self.bound)
 
-    def seconds(self, now: datetime) -> tuple[float, float]:
+    def met_and_missed_seconds(self, now: datetime) -> tuple[float, float]:
         """The totals as they were a minute before ``now``, be it that no scan has counted the time until then.
 
         A scan that is being recorded at ``now`` has looked at the clock already; so late, it never counts less than was
         told before.
         """
-        more = min(max(now - _LATE - self.judged_at, timedelta()), self.holds).total_seconds()
+        more = min(max(now - _RECORDING_DELAY - self.judged_at, timedelta()), self.valid_for).total_seconds()
         return self.met_seconds + (more if self.met else 0), self.missed_seconds + (0 if self.met else more)

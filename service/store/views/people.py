@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from lake.plan import PlanKind
-from service.store.reach import EVERYTHING, Reach
+from service.store.reach import UNRESTRICTED, TableScope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class ProcessView(ProcessFacts):
     live: bool
 
     @property
-    def executes(self) -> bool:
+    def can_execute(self) -> bool:
         """Whether it lives and runs plans."""
         return self.live and self.role in ("all", "executor")
 
@@ -127,11 +127,11 @@ class Bearer:
 
     name: str
     scope: str
-    reach: Reach = EVERYTHING
+    table_scope: TableScope = UNRESTRICTED
     person: str | None = None
 
 
-class Door(StrEnum):
+class AccessChannel(StrEnum):
     """Where somebody came in who asked for something."""
 
     CLI = "cli"
@@ -146,7 +146,7 @@ class AuditEntry:
     number: int
     at: datetime
     actor: str
-    door: Door
+    door: AccessChannel
     action: str
     table: str | None
     subject: str

@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import Any, TypedDict
 
 from lake.model import FileSlice
-from lake.plan import Decision, PartitionFigures, PlanKind, PlanState
+from lake.plan import PartitionFigures, PlanKind, PlanState, ProposalDecision
 
 
-class Failure(StrEnum):
+class FailureKind(StrEnum):
     """How a plan failed that is not to be made again as it was."""
 
     REJECTED = "rejected"  #: it can't be served, or what was written differed
@@ -28,7 +28,7 @@ class ErrorClass(StrEnum):
     INTEGRITY = "integrity"  #: what was written differed from what was read
 
 
-class PlanTerms(TypedDict, total=False):
+class PlanFilter(TypedDict, total=False):
     """Which plans are meant; all of them where nothing is said.
 
     ``name`` is a part of the table's name in any case, ``since`` and ``until`` are when plans were made, ``proposed``
@@ -114,7 +114,7 @@ class PlanView:
     error: str | None
     error_class: ErrorClass | None
     proposed_at: datetime | None
-    decision: Decision | None
+    decision: ProposalDecision | None
     decided_by: str | None
     decided_at: datetime | None
     created_at: datetime
@@ -158,10 +158,10 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contest:
+class ConflictCount:
     """Of the newest plans of a table that have ``ended``, those ``lost`` to its writers."""
 
-    lost: int
+    conflicts: int
     ended: int
 
 

@@ -4,7 +4,7 @@
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from service.store.views.work import Limits, NoLimits
+from service.store.views.work import NoLimits, WorkLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +16,7 @@ class StoreSettings:
     backoff: timedelta = timedelta(seconds=30)
     backoff_max: timedelta = timedelta(minutes=30)
     max_inflight_per_table: int = 1
-    limits: Limits = field(default_factory=NoLimits)
+    limits: WorkLimits = field(default_factory=NoLimits)
     #: how many cores a plan keeps busy
     cores_per_plan: float = 1.0
     #: scans remembered for each table; a day of them at the default interval

@@ -15,7 +15,7 @@ TABLE_STATES = ("halted", "paused", "compact", "propose", "observe", "off")
 
 
 #: what else tables are looked for by in place of their state
-MORE_STATES = ("unreadable", "missed")
+EXTRA_STATE_FILTERS = ("unreadable", "missed")
 
 
 class TableOrder(StrEnum):
@@ -37,7 +37,7 @@ class TableOrder(StrEnum):
     BUDGET = "budget"  #: least left of an error budget, of the tables that are held to anything
 
 
-class TableTerms(TypedDict, total=False):
+class TableFilter(TypedDict, total=False):
     """Which tables are meant; all of them where nothing is said.
 
     ``name`` is a part of the name in any case, ``database`` what it has before its last dot. A ``state`` is one of
@@ -54,7 +54,7 @@ class TableTerms(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TablePage:
+class TableNamesPage:
     """Names on the page with this ``number`` of a list of so many in ``total``; ``next`` continues it."""
 
     names: tuple[str, ...]
@@ -198,12 +198,12 @@ class ScanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PointedScans:
+class ReferenceScans:
     """The newest scan of each table, the newest and the oldest that succeeded, by the table's name."""
 
-    last: Mapping[str, ScanRecord]
-    good: Mapping[str, ScanRecord]
-    first: Mapping[str, ScanRecord]
+    latest: Mapping[str, ScanRecord]
+    latest_ok: Mapping[str, ScanRecord]
+    first_ok: Mapping[str, ScanRecord]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +216,7 @@ class PartitionLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenPartition:
+class WriteReport:
     """A partition that a writer reports as written; ``partition`` is None where it named none.
 
     ``report`` tells the newest report from those before it.
@@ -226,4 +226,4 @@ class WrittenPartition:
     partition: str | None
     reported_by: str
     due_at: datetime
-    report: int
+    report_ms: int

@@ -5,22 +5,22 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal, Protocol
 
-from planner.budgets import Budget, TableLimits, Used
-from service.store.reach import Reach
+from planner.budgets import Budget, BudgetUsage, TableLimits
+from service.store.reach import TableScope
 
 
-class Limits(Protocol):
+class WorkLimits(Protocol):
     """What claims are held to."""
 
     @property
-    def any(self) -> bool:
+    def is_limited(self) -> bool:
         """Whether anything is limited at all."""
 
     @property
     def budget(self) -> Budget:
         """The budget of all tables together."""
 
-    def of(self, table: str) -> TableLimits:
+    def for_table(self, table: str) -> TableLimits:
         """The limits of the table of this name."""
 
 
@@ -28,16 +28,16 @@ class Limits(Protocol):
 class NoLimits:
     """Limits where none are set."""
 
-    any: bool = False
+    is_limited: bool = False
     budget: Budget = field(default_factory=Budget)
 
-    def of(self, table: str) -> TableLimits:
+    def for_table(self, table: str) -> TableLimits:
         """None either."""
         return TableLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldPlan:
+class BlockedPlan:
     """A plan that an executor could take but for a budget, its table's ``own`` or that of all, or its table's hours.
 
     One that is larger than a whole budget ``never`` starts. ``until`` is when that may be over, or when the next charge
@@ -48,9 +48,9 @@ class HeldPlan:
     plan_id: str
     table: str
     kind: Literal["budget", "window", "never"]
-    own: bool
+    is_table_budget: bool
     until: datetime | None
-    behind: tuple[str, str] | None = None
+    blocker: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,16 +58,16 @@ class WorkBudget:
     """The budget of all tables, what was used of it, and the plans that are held."""
 
     budget: Budget = field(default_factory=Budget)
-    used: Used = field(default_factory=Used)
-    held: tuple[HeldPlan, ...] = ()
+    usage: BudgetUsage = field(default_factory=BudgetUsage)
+    blocked_plans: tuple[BlockedPlan, ...] = ()
 
-    def within(self, reach: Reach) -> "WorkBudget":
+    def limited_to(self, table_scope: TableScope) -> "WorkBudget":
         """The part of it for somebody who sees only the tables within ``reach``: without the sums over all tables."""
-        if reach.everything:
+        if table_scope.is_unrestricted:
             return self
         held = tuple(
-            replace(plan, behind=plan.behind if plan.behind and reach.sees(plan.behind[1]) else None)
-            for plan in self.held
-            if reach.sees(plan.table)
+            replace(plan, blocker=plan.blocker if plan.blocker and table_scope.has_table(plan.blocker[1]) else None)
+            for plan in self.blocked_plans
+            if table_scope.has_table(plan.table)
         )
-        return replace(self, budget=Budget(), used=Used(), held=held)
+        return replace(self, budget=Budget(), usage=BudgetUsage(), blocked_plans=held)

@@ -9,7 +9,7 @@ from hive_case import HiveCase
 from hive_metastore import MetastoreServer
 from toys.bench import Bench, bench_at
 
-from executors.outcome import Result
+from executors.outcome import RunResult
 
 
 @pytest.fixture
@@ -28,5 +28,5 @@ def unmoved(case: HiveCase, tmp_path: Path) -> Iterator[Bench]:
 def bench(unmoved: Bench) -> Bench:
     """A table that a completed plan has moved."""
     unmoved.request()
-    assert unmoved.run().result is Result.COMPLETED
+    assert unmoved.run().result is RunResult.COMPLETED
     return unmoved

@@ -19,10 +19,10 @@ from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late import bring_home, resolve_places, sweep_places
-from executors.late_round import LateReport
-from lake.metastore import Metastore
-from lake.places import Take
+from executors.late import resolve_partitions, restore_original_locations, sweep_partitions
+from executors.late_round import SweepReport
+from lake.metastore import MetastoreClient
+from lake.places import LocationChoice
 from lake.plan import Plan
 
 PARTITION = "dt=0"
@@ -66,18 +66,18 @@ def in_partition(bench: Bench) -> list[str]:
     return rows_in(here(bench))
 
 
-def swept(bench: Bench, **options: timedelta) -> LateReport:
-    return sweep_places(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, **options)
+def swept(bench: Bench, **options: timedelta) -> SweepReport:
+    return sweep_partitions(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, **options)
 
 
-def brought_home(bench: Bench) -> LateReport:
-    return bring_home(
+def brought_home(bench: Bench) -> SweepReport:
+    return restore_original_locations(
         bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
     )
 
 
-def resolved(bench: Bench, take: Take) -> LateReport:
-    return resolve_places(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
+def resolved(bench: Bench, take: LocationChoice) -> SweepReport:
+    return resolve_partitions(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
 
 
 def halted(bench: Bench) -> str | None:
@@ -110,7 +110,7 @@ def point_at(bench: Bench, location: Path) -> None:
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     moved = partition.changed(partition.storage.moved(f"file:{location}"), partition.parameters)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
 
 
 def after_its_hold(bench: Bench) -> None:

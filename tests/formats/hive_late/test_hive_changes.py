@@ -13,14 +13,14 @@ from late_writing import PARTITION, dropped, here, home, in_partition, wait_a_ti
 from toys.bench import Bench
 
 from executors import watch
-from executors.outcome import Result
-from executors.rescue import sweep
-from executors.watch import Watch
+from executors.outcome import RunResult
+from executors.rescue import sweep_table
+from executors.watch import PartitionWatch
 from lake.errors import Transient
 from lake.formats.hive import changes
-from lake.formats.hive.changes import HiveChanges
+from lake.formats.hive.changes import HiveChangeDetector
 from lake.formats.hive.format import HiveFormat
-from lake.local_files import LocalFiles
+from lake.local_files import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -30,9 +30,9 @@ Swept = Callable[[], Collection[str]]
 @pytest.fixture
 def swept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Swept:
     """A sweep of one daemon, of no partition in turn: the partitions that it looked at. It has seen the table twice."""
-    monkeypatch.setattr(watch, "_IN_TURN", 0)
-    monkeypatch.setattr(changes, "_SURE_AFTER_SECONDS", -60)
-    remembered, standing = Watch(), HiveFormat.standing
+    monkeypatch.setattr(watch, "_MIN_ROTATION_SIZE", 0)
+    monkeypatch.setattr(changes, "_MIN_RELIABLE_AGE_SECONDS", -60)
+    remembered, standing = PartitionWatch(), HiveFormat.inspect_locations
 
     def swept() -> Collection[str]:
         looked = set[str]()
@@ -41,13 +41,13 @@ def swept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Swept:
             looked.update(one.partition for one in moved)
             return standing(format_, table, moved)
 
-        with mock.patch.object(HiveFormat, "standing", stands):
-            sweep(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=remembered)
+        with mock.patch.object(HiveFormat, "inspect_locations", stands):
+            sweep_table(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=remembered)
         return looked
 
     for _ in range(3):
         bench.request()
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
     wait_a_tick(home(bench))
     swept()
     return swept
@@ -55,13 +55,13 @@ def swept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Swept:
 
 def test_a_sweep_of_a_table_in_which_nothing_changed_looks_at_no_partition(bench: Bench, swept: Swept):
     assert [swept() for _ in range(3)] == [set()] * 3
-    assert len(bench.store.moved(bench.table)) == 2
+    assert len(bench.store.relocated_partitions(bench.table)) == 2
 
 
 def test_a_late_append_to_any_former_place_is_found_and_carried_by_the_next_sweep(bench: Bench, swept: Swept):
     before, expected = in_partition(bench), list[str]()
-    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
-    places = [bench.home / "lake" / "toy" / former.place for former in record.former]
+    record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
+    places = [bench.home / "lake" / "toy" / former.location for former in record.previous_locations]
     assert len(places) == 4
     for number, place in enumerate(places):
         expected += write(place, 900 + number, 901 + number, f"late-{number}.parquet")
@@ -74,8 +74,10 @@ def test_a_late_append_to_any_former_place_is_found_and_carried_by_the_next_swee
 def test_a_late_append_to_a_former_place_that_was_removed_is_found_when_it_is_there_again(bench: Bench, swept: Swept):
     before, last = in_partition(bench), here(bench)
     bench.clean()
-    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
-    removed = [path for one in record.former if not (path := bench.home / "lake" / "toy" / one.place).exists()]
+    record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
+    removed = [
+        path for one in record.previous_locations if not (path := bench.home / "lake" / "toy" / one.location).exists()
+    ]
     assert removed
     swept()
     removed[0].mkdir(parents=True)
@@ -101,51 +103,51 @@ def test_what_an_owner_does_to_a_partition_in_the_metastore_is_seen_by_the_next_
 def test_every_partition_has_its_turn_where_nothing_tells_of_a_change(
     bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(watch, "_IN_TURN", 1)
+    monkeypatch.setattr(watch, "_MIN_ROTATION_SIZE", 1)
     assert [swept() for _ in range(4)] == [{"dt=0"}, {"dt=1"}, set(), {"dt=0"}]
 
 
 def test_a_look_that_reads_a_part_goes_on_there(bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(changes, "DIRECTORIES_AT_ONCE", 1)
-    monkeypatch.setattr(changes, "PARTITIONS_AT_ONCE", 1)
-    one, found = HiveChanges(bench.table), set[str]()
+    monkeypatch.setattr(changes, "MAX_DIRECTORIES_PER_CHECK", 1)
+    monkeypatch.setattr(changes, "MAX_PARTITIONS_PER_CHECK", 1)
+    one, found = HiveChangeDetector(bench.table), set[str]()
     for _ in range(10):
-        assert one.look() == set()
+        assert one.find_changed_partitions() == set()
     write(home(bench), 900, 910)
     dropped(bench)
     for _ in range(10):
-        found |= one.look()
+        found |= one.find_changed_partitions()
     assert found == {PARTITION}
 
 
 def test_what_a_look_found_before_it_failed_is_told_by_the_next_one(bench: Bench, swept: Swept):
-    one = HiveChanges(bench.table)
+    one = HiveChangeDetector(bench.table)
     for _ in range(3):
-        one.look()
+        one.find_changed_partitions()
     dropped(bench)
-    with mock.patch.object(HiveChanges, "_roots", side_effect=OSError(5, "no answer")), pytest.raises(Transient):
-        one.look()
-    assert one.look() == {PARTITION}
-    assert one.look() == set()
+    with mock.patch.object(HiveChangeDetector, "_roots", side_effect=OSError(5, "no answer")), pytest.raises(Transient):
+        one.find_changed_partitions()
+    assert one.find_changed_partitions() == {PARTITION}
+    assert one.find_changed_partitions() == set()
 
 
 def test_a_directory_that_lakefold_may_not_list_hides_no_change_in_the_others(bench: Bench, swept: Swept):
     """Such as ``lost+found``, or one that a user made for himself, in a table of two partition columns."""
-    one, root = HiveChanges(bench.table), bench.home / "lake" / "toy"
+    one, root = HiveChangeDetector(bench.table), bench.home / "lake" / "toy"
     for name in ("a=1/b=1", "a=2/b=2", "lost+found/b=1"):
         (root / name).mkdir(parents=True)
-    listed = LocalFiles.list
+    listed = LocalFileIO.list
 
-    def list_all_but_one(files: LocalFiles, directory: str) -> Any:
+    def list_all_but_one(files: LocalFileIO, directory: str) -> Any:
         if directory.endswith("lost+found"):
             raise PermissionError(13, "Permission denied", directory)
         return listed(files, directory)
 
-    with mock.patch.object(LocalFiles, "list", list_all_but_one):
-        list(one._in_directories(2))
+    with mock.patch.object(LocalFileIO, "list", list_all_but_one):
+        list(one._changed_in_directories(2))
         wait_a_tick(root / "a=1")
         write(root / "a=1/b=1", 900, 910)
-        assert set(one._in_directories(2)) == {"a=1/b=1"}
+        assert set(one._changed_in_directories(2)) == {"a=1/b=1"}
 
 
 def test_a_file_that_is_filled_for_long_is_looked_at_until_it_was_carried(
@@ -158,7 +160,7 @@ def test_a_file_that_is_filled_for_long_is_looked_at_until_it_was_carried(
     (place / "part-late.parquet").write_bytes(whole[:-4])
     assert (swept(), swept()) == ({PARTITION}, {PARTITION})
     with monkeypatch.context() as patched:
-        patched.setattr("lake.formats.hive.unfinished.SETTLED_AFTER", timedelta(minutes=1))
+        patched.setattr("lake.formats.hive.unfinished.STABLE_AFTER", timedelta(minutes=1))
         (place / "part-late.parquet").write_bytes(whole)
         assert (swept(), swept()) == ({PARTITION}, {PARTITION})
         assert in_partition(bench) == before
@@ -168,9 +170,9 @@ def test_a_file_that_is_filled_for_long_is_looked_at_until_it_was_carried(
 
 
 def test_a_partition_is_found_by_its_directory_whose_name_has_the_case_that_spark_keeps(bench: Bench, swept: Swept):
-    one, root = HiveChanges(bench.table), bench.home / "lake" / "toy"
+    one, root = HiveChangeDetector(bench.table), bench.home / "lake" / "toy"
     (root / "Dt=A/Hour=1").mkdir(parents=True)
-    list(one._in_directories(2))
+    list(one._changed_in_directories(2))
     wait_a_tick(root / "Dt=A")
     write(root / "Dt=A/Hour=1", 900, 910)
-    assert set(one._in_directories(2)) == {"dt=A/hour=1"}
+    assert set(one._changed_in_directories(2)) == {"dt=A/hour=1"}

@@ -25,15 +25,15 @@ from late_writing import (
 from test_hive_found_moves import lose_database, renamed
 from toys.bench import Bench
 
-from executors.forgetting import FORGOTTEN_AFTER, forget_places
-from executors.late_round import LateReport
-from executors.outcome import Result
-from executors.rescue import sweep
-from executors.watch import Watch
+from executors.forgetting import PRUNE_AFTER, prune_relocations
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
+from executors.rescue import sweep_table
+from executors.watch import PartitionWatch
 from lake.formats.hive import commits
 from lake.formats.hive.format import HiveFormat
-from lake.optional import identified
-from lake.places import Take
+from lake.optional import with_identity
+from lake.places import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -41,7 +41,7 @@ ROUNDS = 5
 
 
 def forgotten(bench: Bench) -> int:
-    done, last = forget_places(bench.table, format=bench.format, store=bench.store)
+    done, last = prune_relocations(bench.table, format=bench.format, store=bench.store)
     assert last == ""
     return done
 
@@ -50,20 +50,20 @@ def rounds(bench: Bench, count: int) -> None:
     """Rewrites of all partitions, each followed by a cleaner's round."""
     for _ in range(count):
         bench.request()
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         bench.clean()
 
 
-def age(bench: Bench, by: timedelta = FORGOTTEN_AFTER + timedelta(days=1)) -> None:
+def age(bench: Bench, by: timedelta = PRUNE_AFTER + timedelta(days=1)) -> None:
     ms = int(by.total_seconds() * 1000)
     bench.execute(f"UPDATE place_move SET begun_at_ms = begun_at_ms - {ms}, made_at_ms = made_at_ms - {ms}")
     bench.execute(f"UPDATE superseded_version SET deleted_at_ms = deleted_at_ms - {ms}")
 
 
 def formers(bench: Bench) -> list[str]:
-    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
-    assert record.home == PARTITION
-    return [former.place for former in record.former]
+    record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
+    assert record.original_location == PARTITION
+    return [former.location for former in record.previous_locations]
 
 
 def documents(bench: Bench) -> set[str]:
@@ -72,11 +72,11 @@ def documents(bench: Bench) -> set[str]:
 
 def daemon_sweeps(bench: Bench) -> Callable[[], object]:
     """The sweeps of one daemon, which knows of no change but what directories and the metastore tell."""
-    watch = Watch()
+    watch = PartitionWatch()
 
     def sweeps() -> object:
-        with mock.patch("executors.watch._IN_TURN", 0):
-            return sweep(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=watch)
+        with mock.patch("executors.watch._MIN_ROTATION_SIZE", 0):
+            return sweep_table(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=watch)
 
     return sweeps
 
@@ -84,8 +84,8 @@ def daemon_sweeps(bench: Bench) -> Callable[[], object]:
 @pytest.fixture
 def known(unmoved: Bench) -> Bench:
     """A table that was scanned."""
-    unmoved.table = identified(unmoved.format, unmoved.table)
-    unmoved.store.register(unmoved.table, "compact")
+    unmoved.table = with_identity(unmoved.format, unmoved.table)
+    unmoved.store.register_table(unmoved.table, "compact")
     return unmoved
 
 
@@ -105,13 +105,15 @@ def test_what_is_kept_of_a_partition_and_in_its_table_has_a_bound(known: Bench):
         rounds(bench, count)
         age(bench)
         forgotten(bench)
-        sizes.append((len(bench.store.known_moves(bench.table)), len(documents(bench)), len(formers(bench))))
+        sizes.append(
+            (len(bench.store.known_relocation_tokens(bench.table)), len(documents(bench)), len(formers(bench)))
+        )
     assert sizes[0] == sizes[1] == sizes[2] == (4, sizes[0][1], 4)
     assert sizes[0][1] <= 9, "a document of each commit, a note of what was deleted, and one of what is forgotten"
     assert (forgotten(bench), sorted(bench.rows()), swept(bench), halted(bench)) == (
         0,
         sorted(rows),
-        LateReport(),
+        SweepReport(),
         None,
     )
 
@@ -125,8 +127,8 @@ def test_a_table_goes_on_as_before_after_it_was_forgotten_where_it_had_been(worn
     bench.store.resume(bench.table.name, "a test")
     bench.sweep()
     rounds(bench, 1)
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
-    assert brought_home(bench).moved_back == 2
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
+    assert brought_home(bench).relocated_back == 2
     assert (here(bench), sorted(bench.rows())) == (home(bench), sorted(rows))
 
 
@@ -135,7 +137,7 @@ def test_a_table_goes_on_as_before_after_it_was_forgotten_where_it_had_been(worn
 def test_nothing_is_forgotten_that_may_be_needed(known: Bench, why: str):
     bench = known
     rounds(bench, ROUNDS)
-    age(bench, timedelta(days=29) if why == "young" else FORGOTTEN_AFTER + timedelta(days=1))
+    age(bench, timedelta(days=29) if why == "young" else PRUNE_AFTER + timedelta(days=1))
     versions = {former for former in formers(bench) if former != PARTITION}
     if why == "waits":
         bench.execute("UPDATE superseded_version SET deleted_at_ms = NULL")
@@ -191,7 +193,7 @@ def test_a_writer_that_makes_a_forgotten_place_again_is_noticed_by_any_daemon(
     assert (in_partition(bench), len(data_files(place))) == (rows, 1)
     before = documents(bench)
     assert (forgotten(bench), documents(bench)) == (0, before)
-    resolved(bench, Take.NEW)
+    resolved(bench, LocationChoice.CURRENT)
     bench.store.resume(bench.table.name, "a test")
     sweeps()
     assert (halted(bench), in_partition(bench), lost[0] in formers(bench)) == (None, rows, True)
@@ -205,11 +207,11 @@ def test_a_database_that_is_lost_afterwards_is_told_what_is_still_known(worn: Be
         before,
         sorted(rows),
         None,
-        LateReport(),
+        SweepReport(),
     )
     bench.clean()
     rounds(bench, 1)
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
 
 
 def test_a_partition_that_went_home_in_between_keeps_its_home_for_a_database_that_is_lost(known: Bench):
@@ -217,7 +219,7 @@ def test_a_partition_that_went_home_in_between_keeps_its_home_for_a_database_tha
     for _ in range(3):
         rounds(bench, 2)
         age(bench)
-        assert brought_home(bench).moved_back == 2
+        assert brought_home(bench).relocated_back == 2
         bench.clean()
     rounds(bench, 1)
     age(bench)
@@ -228,14 +230,14 @@ def test_a_partition_that_went_home_in_between_keeps_its_home_for_a_database_tha
     assert (formers(bench), sorted(bench.rows()), halted(bench)) == (before, sorted(rows), None)
     age(bench)
     bench.clean()
-    assert brought_home(bench).moved_back == 2
-    assert (here(bench), sorted(bench.rows()), swept(bench)) == (home(bench), sorted(rows), LateReport())
+    assert brought_home(bench).relocated_back == 2
+    assert (here(bench), sorted(bench.rows()), swept(bench)) == (home(bench), sorted(rows), SweepReport())
 
 
 def test_a_partition_that_is_dropped_and_added_again_has_its_new_rows_only(worn: Bench):
     bench = worn
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     dropped(bench)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.add(table_name(bench.table), "0", home(bench))
@@ -245,7 +247,7 @@ def test_a_partition_that_is_dropped_and_added_again_has_its_new_rows_only(worn:
     age(bench)
     forgotten(bench)
     bench.sweep()
-    assert (in_partition(bench), halted(bench), swept(bench)) == (sorted(rows), None, LateReport())
+    assert (in_partition(bench), halted(bench), swept(bench)) == (sorted(rows), None, SweepReport())
 
 
 def test_a_table_that_is_renamed_afterwards_goes_on_under_its_new_name(worn: Bench):
@@ -256,7 +258,7 @@ def test_a_table_that_is_renamed_afterwards_goes_on_under_its_new_name(worn: Ben
         before,
         sorted(rows),
         None,
-        LateReport(),
+        SweepReport(),
     )
     rounds(bench, 1)
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
@@ -277,11 +279,11 @@ def test_a_backup_of_the_database_from_before_is_told_what_followed(known: Bench
     shutil.copy(bench.home / "backup", database)
     bench.store = type(bench.store)(bench.url)
     bench.sweep()
-    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
-    assert Path(bench.table.location) / record.last.place == here(bench)
-    assert (record.home, sorted(bench.rows()), halted(bench)) == (PARTITION, sorted(rows), None)
+    record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
+    assert Path(bench.table.location) / record.latest.location == here(bench)
+    assert (record.original_location, sorted(bench.rows()), halted(bench)) == (PARTITION, sorted(rows), None)
     rounds(bench, 1)
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
 
 
 class Killed(BaseException):
@@ -293,17 +295,17 @@ def test_a_process_that_dies_between_documents_and_rows_has_forgotten_nothing_of
     rounds(bench, ROUNDS)
     age(bench)
     before = formers(bench)
-    with mock.patch.object(type(bench.store), "forget_places", side_effect=Killed), pytest.raises(Killed):
+    with mock.patch.object(type(bench.store), "prune_relocations", side_effect=Killed), pytest.raises(Killed):
         forgotten(bench)
     assert formers(bench) == before
     bench.sweep()
-    assert (formers(bench), swept(bench), halted(bench)) == (before, LateReport(), None)
+    assert (formers(bench), swept(bench), halted(bench)) == (before, SweepReport(), None)
     assert forgotten(bench) == 2 * (ROUNDS - 4)
     bench.sweep()
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
     lose_database(bench)
     bench.sweep()
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
 
 
 def test_a_document_that_can_t_be_removed_keeps_its_moves(known: Bench):
@@ -311,7 +313,7 @@ def test_a_document_that_can_t_be_removed_keeps_its_moves(known: Bench):
     rounds(bench, ROUNDS)
     age(bench)
     before, count = formers(bench), len(documents(bench))
-    with mock.patch.object(HiveFormat, "forget_moves", return_value=()):
+    with mock.patch.object(HiveFormat, "prune_relocations", return_value=()):
         assert forgotten(bench) == 0
     assert (formers(bench), len(documents(bench))) == (before, count)
 
@@ -321,13 +323,13 @@ def test_a_commit_that_another_partition_names_as_its_last_keeps_its_document(kn
     rounds(bench, 3)
     for _ in range(4):
         bench.request(partitions=[PARTITION])
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         bench.clean()
     age(bench)
-    (last,) = [one.last.token for one in bench.store.moved(bench.table) if one.partition != PARTITION]
+    (last,) = [one.latest.token for one in bench.store.relocated_partitions(bench.table) if one.partition != PARTITION]
     assert forgotten(bench)
-    assert commits.filed_of(bench.table, last) is not None
-    assert last in bench.store.known_moves(bench.table)
+    assert commits.archived_record_of_token(bench.table, last) is not None
+    assert last in bench.store.known_relocation_tokens(bench.table)
     lose_database(bench)
     bench.sweep()
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), LateReport(), None)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)

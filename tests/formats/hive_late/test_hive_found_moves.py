@@ -29,14 +29,14 @@ from late_writing import (
 from toys.bench import Bench, bench_at
 from toys.cases import no_spark
 
-from executors.late_round import LateReport
+from executors.late_round import SweepReport
 from executors.observer import Observer
-from executors.outcome import Result
-from lake.metastore import Metastore, Table
+from executors.outcome import RunResult
+from lake.metastore import MetastoreClient, MetastoreTable
 from lake.metastore.thrift import STRING
-from lake.optional import identified
-from service.config.loader import load
-from service.daemon.upkeep import Upkeep
+from lake.optional import with_identity
+from service.config.loader import load_config
+from service.daemon.upkeep import Maintenance
 from service.store import Store
 from service.store.views import StoreSettings
 
@@ -52,10 +52,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 def known(unmoved: Bench) -> Bench:
     """A table that was scanned, with what tells it from others, and that a completed plan has moved."""
     bench = unmoved
-    bench.table = identified(bench.format, bench.table)
-    bench.store.register(bench.table, "compact")
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     return bench
 
 
@@ -66,7 +66,9 @@ def renamed(bench: Bench, name: str | None = None, *, database: str = DATABASE) 
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         table = owner.table(DATABASE, old)
         assert table is not None
-        Metastore.alter_table(owner, DATABASE, old, Table(table.raw | {1: (STRING, new), 2: (STRING, database)}))
+        MetastoreClient.alter_table(
+            owner, DATABASE, old, MetastoreTable(table.raw | {1: (STRING, new), 2: (STRING, database)})
+        )
     now(bench, name=f"{database}.{new}")
     return old
 
@@ -79,10 +81,10 @@ def now(bench: Bench, *, name: str) -> None:
         found = owner.table(*name.split("."))
     assert found is not None
     location = found.storage.location.removeprefix("file:")
-    bench.table = identified(
+    bench.table = with_identity(
         bench.format, replace(bench.table, name=name, catalog=catalog, location=location, identity=None)
     )
-    bench.store.register(bench.table, "compact")
+    bench.store.register_table(bench.table, "compact")
 
 
 def lose_database(bench: Bench) -> None:
@@ -91,14 +93,14 @@ def lose_database(bench: Bench) -> None:
     (bench.home / "other").mkdir()
     bench.url = sqlite_at(bench.home / "other")
     bench.store = Store(bench.url, StoreSettings(max_attempts=3))
-    bench.table = identified(bench.format, replace(bench.table, identity=None))
-    bench.store.register(bench.table, "compact")
+    bench.table = with_identity(bench.format, replace(bench.table, identity=None))
+    bench.store.register_table(bench.table, "compact")
 
 
 def prefixed(bench: Bench) -> None:
     """What a new ``prefix`` of its source does."""
     bench.table = replace(bench.table, name=f"lake.{bench.table.name}")
-    bench.store.register(bench.table, "compact")
+    bench.store.register_table(bench.table, "compact")
 
 
 CHANGES = {"renamed": renamed, "another prefix": prefixed, "database lost": lose_database}
@@ -125,7 +127,7 @@ def test_rule_6_a_partition_that_is_dropped_after_the_change_and_written_again_h
     assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
     bench.clean()
     bench.sweep()
-    assert (in_partition(bench), swept(bench)) == (sorted(rows), LateReport())
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
 
 
 def test_rule_2_what_late_writers_leave_after_the_change_is_brought_in_and_replaced_files_are_deleted(changed: Bench):
@@ -133,12 +135,12 @@ def test_rule_2_what_late_writers_leave_after_the_change_is_brought_in_and_repla
     late = write(home(bench), 900, 910)
     bench.sweep()
     assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
-    replaced = {one.version.partition for one in bench.store.superseded(bench.table)}
+    replaced = {one.version.partition for one in bench.store.awaiting_deletion(bench.table)}
     assert replaced == {"dt=0", "dt=1"}
     bench.clean()
     assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     bench.sweep()
     assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
 
@@ -150,12 +152,12 @@ def test_rule_5_what_was_brought_in_before_the_change_is_not_brought_in_again(kn
     assert sorted(bench.rows()) == rows
     lose_database(bench)
     bench.sweep()
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (rows, LateReport(), None)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (rows, SweepReport(), None)
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     lose_again(bench)
     bench.sweep()
-    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (rows, LateReport(), None)
+    assert (sorted(bench.rows()), swept(bench), halted(bench)) == (rows, SweepReport(), None)
     bench.clean()
     bench.sweep()
     assert (sorted(bench.rows()), len(data_files(home(bench))), halted(bench)) == (rows, 0, None)
@@ -173,7 +175,7 @@ def test_rule_2_what_lakefold_had_deleted_before_the_database_was_lost_is_not_ta
     bench.sweep()
     bench.sweep()
     rows, place = in_partition(bench), here(bench)
-    assert (swept(bench), halted(bench), bench.store.superseded(bench.table)) == (LateReport(), None, [])
+    assert (swept(bench), halted(bench), bench.store.awaiting_deletion(bench.table)) == (SweepReport(), None, [])
     write(home(bench), 900, 910)
     bench.sweep()
     assert "after lakefold began to delete there" in why_halted(bench)
@@ -193,7 +195,7 @@ def test_rule_2_an_overwrite_that_ended_before_the_database_was_lost_takes_the_p
     assert (here(bench), in_partition(bench), swept(bench), halted(bench)) == (
         home(bench),
         sorted(anew),
-        LateReport(),
+        SweepReport(),
         None,
     )
     bench.clean()
@@ -209,8 +211,8 @@ def test_rule_7_a_new_table_of_the_name_before_gets_nothing_of_the_renamed_one(k
         (tmp_path / "new" / PARTITION).mkdir(parents=True)
         owner.add(old, "0", tmp_path / "new" / PARTITION)
     mine, theirs = bench.table, replace(before, location=str(tmp_path / "new"), identity=None)
-    theirs = identified(bench.format, theirs)
-    bench.store.register(theirs, "compact")
+    theirs = with_identity(bench.format, theirs)
+    bench.store.register_table(theirs, "compact")
     late = write(home(bench), 900, 910)
     rows_of_theirs = write(tmp_path / "new" / PARTITION, 0, 10)
     for table in (theirs, mine, theirs):
@@ -232,19 +234,19 @@ def test_rule_7_a_table_that_was_dropped_and_made_again_in_its_directory_is_anot
     lose_database(bench)
     bench.sweep()
     bench.clean()
-    assert (in_partition(bench), here(bench), bench.store.superseded(bench.table)) == (before, home(bench), [])
+    assert (in_partition(bench), here(bench), bench.store.awaiting_deletion(bench.table)) == (before, home(bench), [])
 
 
 def test_rule_3_a_commit_whose_executor_died_before_it_told_of_it_is_recorded_under_the_new_name(unmoved: Bench):
     bench, rows = unmoved, unmoved.rows()
-    bench.table = identified(bench.format, bench.table)
-    bench.store.register(bench.table, "compact")
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
     plan, before = killed_before_it_records(bench), bench.table
     renamed(bench)
     late = write(home(bench), 900, 910)
     bench.sweep()
     assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("inflight", sorted([*rows, *late]), None)
-    assert bench.store.superseded(before) == []
+    assert bench.store.awaiting_deletion(before) == []
     bench.clean()
     assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
 
@@ -254,8 +256,8 @@ def test_rule_7_a_table_that_is_renamed_while_a_plan_runs_is_not_moved_by_it(
     unmoved: Bench, point: str, monkeypatch: pytest.MonkeyPatch
 ):
     bench, rows = unmoved, unmoved.rows()
-    bench.table = identified(bench.format, bench.table)
-    bench.store.register(bench.table, "compact")
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
     plan, places = bench.request(), bench.case.places(bench.table)  # type: ignore[attr-defined]
 
     once = iter([point])
@@ -271,7 +273,7 @@ def test_rule_7_a_table_that_is_renamed_while_a_plan_runs_is_not_moved_by_it(
     assert bench.state(plan) != "completed"
     bench.sweep()
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
 
 
@@ -279,7 +281,7 @@ def test_rule_6_a_partition_goes_home_after_the_change(changed: Bench):
     bench, rows = changed, changed.rows()
     bench.sweep()
     bench.clean()
-    assert brought_home(bench).moved_back == 2
+    assert brought_home(bench).relocated_back == 2
     assert (here(bench), sorted(bench.rows()), halted(bench)) == (home(bench), sorted(rows), None)
 
 
@@ -294,15 +296,15 @@ def test_rule_6_what_several_plans_have_moved_is_found_whole(of_kind: Bench):
     rows = bench.rows()
     for _ in range(3):
         bench.request()
-        assert bench.run().result is Result.COMPLETED
-    waiting = sorted((one.version.path, one.plan_id) for one in bench.store.superseded(bench.table))
+        assert bench.run().result is RunResult.COMPLETED
+    waiting = sorted((one.version.path, one.plan_id) for one in bench.store.awaiting_deletion(bench.table))
     lose_database(bench)
     bench.sweep()
-    assert sorted((one.version.path, one.plan_id) for one in bench.store.superseded(bench.table)) == waiting
+    assert sorted((one.version.path, one.plan_id) for one in bench.store.awaiting_deletion(bench.table)) == waiting
     bench.clean()
     assert sorted(bench.rows()) == sorted(rows)
-    (record,) = bench.store.moved(bench.table, [PARTITION])
-    assert (record.home, len(record.former)) == (PARTITION, 3)
+    (record,) = bench.store.relocated_partitions(bench.table, [PARTITION])
+    assert (record.original_location, len(record.previous_locations)) == (PARTITION, 3)
 
 
 def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(
@@ -313,12 +315,12 @@ def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(
     with Owner(metastore.uri) as owner:
         table = owner.table(DATABASE, table_name(bench.table))
         assert table is not None
-        managed = Table(table.raw | {12: (STRING, "MANAGED_TABLE")})
-        Metastore.alter_table(owner, DATABASE, table_name(bench.table), managed)
-    bench.table = identified(bench.format, bench.table)
-    bench.store.register(bench.table, "compact")
+        managed = MetastoreTable(table.raw | {12: (STRING, "MANAGED_TABLE")})
+        MetastoreClient.alter_table(owner, DATABASE, table_name(bench.table), managed)
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     rows, identity = bench.rows(), bench.table.identity
     to = Path(bench.table.location).with_name("renamed")
     Path(bench.table.location).rename(to)
@@ -338,14 +340,14 @@ def moved_to(bench: Bench, to: Path) -> None:
         table = owner.table(DATABASE, old)
         assert table is not None
         partitions = dict(owner.partitions(DATABASE, old, owner.partition_names(DATABASE, old)))
-        moved = table.storage.moved(f"file:{to}")
-        there = Table(table.raw | {1: (STRING, new)}).changed(moved, table.parameters)
-        Metastore.alter_table(owner, DATABASE, old, there)
+        moved = table.storage.with_location(f"file:{to}")
+        there = MetastoreTable(table.raw | {1: (STRING, new)}).with_changes(moved, table.parameters)
+        MetastoreClient.alter_table(owner, DATABASE, old, there)
         for one in partitions.values():
             place = one.storage.location.replace(bench.table.location, str(to))
             raw = one.raw | {3: (STRING, new)}
-            changed = type(one)(raw).changed(one.storage.moved(place), one.parameters)
-            Metastore.alter_partitions(owner, DATABASE, new, [changed])
+            changed = type(one)(raw).with_changes(one.storage.with_location(place), one.parameters)
+            MetastoreClient.alter_partitions(owner, DATABASE, new, [changed])
     now(bench, name=f"{DATABASE}.{new}")
 
 
@@ -358,13 +360,13 @@ def test_a_table_is_searched_for_once_when_the_sweep_misses_it(known: Bench, tmp
     """Its former places are looked at no more before it is found by its new name."""
     bench, searches = known, list[str]()
     (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n')
-    config = load(tmp_path / "lakefold.toml")
-    upkeep = Upkeep(config, bench.store, no_spark, Observer(), missed=lambda: searches.append("missed"))
-    upkeep.sweep_hot()
+    config = load_config(tmp_path / "lakefold.toml")
+    upkeep = Maintenance(config, bench.store, no_spark, Observer(), on_missing=lambda: searches.append("missed"))
+    upkeep.sweep_recent()
     assert searches == []
     renamed(bench)
     for _ in range(2):
-        upkeep.sweep_hot()
+        upkeep.sweep_recent()
     assert searches == ["missed"]
 
 

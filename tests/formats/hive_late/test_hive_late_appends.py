@@ -12,13 +12,13 @@ from late_writing import PARTITION, counted, here, home, in_partition, overwrite
 from toys.bench import Background, Bench
 from waiting import wait_for
 
-from executors.late_round import LateReport
+from executors.late_round import SweepReport
 from executors.observer import Observer
-from executors.outcome import Result
+from executors.outcome import RunResult
 from lake.errors import Integrity
 from lake.formats.hive.writer import HiveWriter
-from lake.metastore import Metastore
-from lake.plan import Claim, Keeper, KeeperKind, PlanState, Step
+from lake.metastore import MetastoreClient
+from lake.plan import Claim, LockOwner, LockOwnerKind, PlanState, Step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -37,11 +37,11 @@ class AtStep(Observer):
 def test_rule_2_a_late_append_is_carried_once_and_counted_and_its_file_waits_for_its_deletion(bench: Bench):
     before, place = in_partition(bench), here(bench)
     late = write(home(bench), 900, 910)
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     assert (in_partition(bench), here(bench)) == (sorted(before + late), place)
     assert counted(bench) == true_counts(bench) == (2, sum(path.stat().st_size for path in place.glob("*.parquet")))
-    assert [swept(bench).carried for _ in range(2)] == [0, 0]
-    waiting = {due.version.path for due in bench.store.superseded(bench.table)}
+    assert [swept(bench).copied for _ in range(2)] == [0, 0]
+    waiting = {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
     assert f"{PARTITION}/part-late.parquet" in waiting
     bench.clean()
     assert (list(home(bench).glob("*.parquet")), in_partition(bench)) == ([], sorted(before + late))
@@ -52,9 +52,9 @@ def test_rule_2_a_file_that_is_half_written_is_carried_when_it_is_whole(bench: B
     late = write(home(bench), 900, 910)
     path, whole = half_written(home(bench))
     report = swept(bench)
-    assert (report.carried, report.waiting, in_partition(bench)) == (0, 1, before)
+    assert (report.copied, report.waiting, in_partition(bench)) == (0, 1, before)
     path.write_bytes(whole)
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted(before + late))
 
 
 def half_written(place: Path) -> tuple[Path, bytes]:
@@ -71,14 +71,14 @@ def test_rule_5_nothing_is_committed_or_deleted_where_a_late_file_is_being_writt
     late = write(home(bench), 900, 910)
     path, whole = half_written(home(bench))
     outcome = bench.run()
-    assert outcome.result is Result.COMPLETED, "the other partition's group is as it was"
+    assert outcome.result is RunResult.COMPLETED, "the other partition's group is as it was"
     assert [bench.store.plan(plan.plan_id).groups[0].left_out is None, here(bench) == place] == [False, True]
     assert PARTITION not in {one.partition for one in bench.clean().deleted}
     path.write_bytes(whole)
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted(before + late))
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
-    assert (in_partition(bench), swept(bench)) == (sorted(before + late), LateReport())
+    assert bench.run().result is RunResult.COMPLETED
+    assert (in_partition(bench), swept(bench)) == (sorted(before + late), SweepReport())
 
 
 @pytest.mark.crossed
@@ -87,60 +87,60 @@ def test_rule_5_a_late_file_is_brought_in_while_a_plan_holds_its_partition_and_g
     before, plan, place = in_partition(bench), bench.request(partitions=[PARTITION]), here(bench)
     claim = bench.claim() if runs else None
     late = write(home(bench), 900, 910)
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted(before + late))
     assert bench.state(plan) == ("inflight" if runs else "requested")
-    assert bench.run(claim).result is Result.COMPLETED
-    assert (in_partition(bench), here(bench) != place, swept(bench)) == (sorted(before + late), True, LateReport())
+    assert bench.run(claim).result is RunResult.COMPLETED
+    assert (in_partition(bench), here(bench) != place, swept(bench)) == (sorted(before + late), True, SweepReport())
 
 
 @pytest.mark.crossed
-@pytest.mark.parametrize("step", [Step.PREPARE, Step.REWRITE, Step.RECEIPT])
+@pytest.mark.parametrize("step", [Step.PREPARE, Step.REWRITE, Step.VERIFY])
 def test_rule_5_an_append_that_comes_while_a_plan_runs_is_part_of_its_commit(bench: Bench, step: Step):
     before, written, place = in_partition(bench), list[str](), here(bench)
     bench.request(partitions=[PARTITION])
     late = AtStep(step, lambda: written.extend(write(home(bench), 900, 910)))
-    assert bench.run(observer=late).result is Result.COMPLETED
+    assert bench.run(observer=late).result is RunResult.COMPLETED
     assert (in_partition(bench), here(bench) != place) == (sorted(before + written), True)
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
 
 
 def test_rule_5_an_append_that_comes_right_before_the_move_is_brought_in_right_after_it(bench: Bench):
     before, written = in_partition(bench), list[str]()
     bench.request(partitions=[PARTITION])
-    place, metastore = here(bench), Metastore.alter_partitions
+    place, metastore = here(bench), MetastoreClient.alter_partitions
 
     def altered(*arguments: Any) -> None:
         if not written:
             written.extend(write(place, 900, 910))
         metastore(*arguments)
 
-    with mock.patch.object(Metastore, "alter_partitions", altered):
-        assert bench.run().result is Result.COMPLETED
-    assert (in_partition(bench), swept(bench)) == (sorted(before + written), LateReport())
+    with mock.patch.object(MetastoreClient, "alter_partitions", altered):
+        assert bench.run().result is RunResult.COMPLETED
+    assert (in_partition(bench), swept(bench)) == (sorted(before + written), SweepReport())
 
 
 def test_rule_5_an_overwrite_that_ends_while_a_plan_runs_takes_the_partition_back_and_cancels_the_plan(bench: Bench):
     anew = list[str]()
     plan = bench.request(partitions=[PARTITION])
     late = AtStep(Step.REWRITE, lambda: anew.extend(overwrite(home(bench), 500, 520)))
-    assert bench.run(observer=late).result is Result.CANCELLED
+    assert bench.run(observer=late).result is RunResult.CANCELLED
     assert (here(bench), in_partition(bench), bench.state(plan)) == (home(bench), sorted(anew), "cancelled")
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
 
 
 def test_rule_5_a_plan_does_not_commit_while_a_round_is_in_its_partition_nor_is_one_let_in_at_its_commit(bench: Bench):
-    keeper = Keeper(kind=KeeperKind.SWEEP, name="a round")
+    keeper = LockOwner(kind=LockOwnerKind.SWEEP, name="a round")
     before, place = in_partition(bench), here(bench)
     bench.request(partitions=[PARTITION])
-    assert bench.store.keep(bench.table, [PARTITION], keeper, beside_plans=True) == {PARTITION}
+    assert bench.store.lock_partitions(bench.table, [PARTITION], keeper, alongside_plans=True) == {PARTITION}
     running = Background(bench.run)
-    wait_for(lambda: inflight(bench) == Step.RECEIPT, "the plan came to its commit")
+    wait_for(lambda: inflight(bench) == Step.VERIFY, "the plan came to its commit")
     time.sleep(0.5)
     assert (here(bench), in_partition(bench)) == (place, before)
     refused = list[int]()
     with mock.patch.object(HiveWriter, "commit", holding(bench, keeper, refused)):
-        bench.store.release(keeper)
-        assert running.join().result is Result.COMPLETED
+        bench.store.release_partitions(keeper)
+        assert running.join().result is RunResult.COMPLETED
     assert refused == [0]
     assert in_partition(bench) == before
 
@@ -149,17 +149,17 @@ def inflight(bench: Bench) -> str | None:
     return next((plan.step for plan in bench.store.plans(state=PlanState.INFLIGHT)), None)
 
 
-def holding(bench: Bench, keeper: Keeper, held: list[int]) -> Any:
+def holding(bench: Bench, keeper: LockOwner, held: list[int]) -> Any:
     commit = HiveWriter.commit
 
     def committed(writer: HiveWriter, rewrite: Any) -> Any:
-        held.append(len(bench.store.keep(bench.table, [PARTITION], keeper, beside_plans=True)))
+        held.append(len(bench.store.lock_partitions(bench.table, [PARTITION], keeper, alongside_plans=True)))
         return commit(writer, rewrite)
 
     return committed
 
 
-@pytest.mark.parametrize("duty", ["find_moves", "record_late", "_withdraw_staged"])
+@pytest.mark.parametrize("duty", ["record_discovered_relocations", "record_unrecorded_commits", "_withdraw_staged"])
 def test_what_writers_left_is_brought_in_where_another_duty_of_the_sweep_fails(bench: Bench, duty: str):
     """A document that can't be read would leave them out for as long as it is there."""
     rows = [*bench.rows(), *write(home(bench), 900, 910)]

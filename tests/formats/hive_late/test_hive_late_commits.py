@@ -29,11 +29,11 @@ from late_writing import (
 from toys.bench import Bench
 from waiting import wait_for
 
-from executors.late import awaiting_sweep
-from executors.late_round import LateReport
-from executors.outcome import Result
+from executors.late import partitions_awaiting_sweep
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
 from lake.formats.hive.format import HiveFormat
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 def put(bench: Bench, partitions: Mapping[str, Any]) -> None:
     """A call that gives all of them what they had then."""
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), list(partitions.values()))
+        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), list(partitions.values()))
 
 
 def made_anew(bench: Bench) -> None:
@@ -62,7 +62,7 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     bench = unmoved
     for _ in range(times):
         bench.request()
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         write(here(bench), 800, 810)
     plan = killed_before_it_records(bench)
     shutil.rmtree(bench.table.location)
@@ -86,9 +86,9 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     assert (halted(bench), bench.rows(), here(bench)) == (None, sorted(anew), home(bench))
     more = write(home(bench), 900, 910, "part-more.parquet")
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     bench.clean()
-    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew + more), LateReport(), None)
+    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew + more), SweepReport(), None)
     assert data_files(there), "nobody but a writer can have written it, and nobody has moved it yet"
 
 
@@ -104,7 +104,7 @@ def test_rule_11_what_was_written_to_a_commit_that_was_undone_before_anybody_rec
     bench.sweep()
     assert (bench.state(plan), here(bench)) == ("completed", place)
     assert in_partition(bench) == sorted([*rows_before, *late, *more])
-    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    assert (swept(bench), halted(bench)) == (SweepReport(), None)
 
 
 @pytest.mark.crossed
@@ -123,12 +123,12 @@ def test_rule_11_what_is_written_to_a_commit_that_was_undone_is_seen_whatever_wa
     if not again:
         bench.store.request_cancel(plan.plan_id, actor="ada", reason="no need")
         bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert here(bench) not in (place, home(bench))
     late = write(place, 800, 810)
     bench.sweep()
     assert in_partition(bench) == sorted([*rows_before, *late])
-    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    assert (swept(bench), halted(bench)) == (SweepReport(), None)
     bench.clean()
     assert in_partition(bench) == sorted([*rows_before, *late])
 
@@ -140,13 +140,13 @@ def test_rule_1_a_commit_of_a_plan_that_had_ended_undoes_none_that_has_come_sinc
     bench, before = unmoved, unmoved.case.partitions(unmoved.table)  # type: ignore[attr-defined]
     plan = killed_before_it_records(bench)
     call = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
-    taken = bench.store.expired("a rescuer")
+    taken = bench.store.take_over_expired("a rescuer")
     assert taken is not None
     bench.store.cancel(taken, "it is not there", actor="ada")
     if lands == "after":
         put(bench, before)
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     place = here(bench)
     write(place, 900, 910)
     expected = in_partition(bench)
@@ -155,9 +155,9 @@ def test_rule_1_a_commit_of_a_plan_that_had_ended_undoes_none_that_has_come_sinc
     bench.sweep()
     assert (bench.state(plan), here(bench), in_partition(bench)) == ("completed", place, expected)
     late = write(bench.case.places(bench.table)["dt=1"].with_name(PARTITION), 910, 920)  # type: ignore[attr-defined]
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted([*expected, *late]))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted([*expected, *late]))
     bench.clean()
-    assert (swept(bench), halted(bench), in_partition(bench)) == (LateReport(), None, sorted([*expected, *late]))
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, sorted([*expected, *late]))
 
 
 def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_no_overwrite(unmoved: Bench):
@@ -169,7 +169,7 @@ def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_
     wait_a_tick(home(bench).with_name("dt=1"))
     anew = overwrite(home(bench).with_name("dt=1"), 700, 720)
     bench.rescue()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     place, expected = here(bench), in_partition(bench)
     assert bench.case.places(bench.table)["dt=1"] == home(bench).with_name("dt=1")  # type: ignore[attr-defined]
     put(bench, call)
@@ -177,7 +177,7 @@ def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_
     assert (bench.state(plan), halted(bench)) == ("completed", None)
     assert (here(bench), bench.rows()) == (place, sorted([*expected, *anew]))
     bench.clean()
-    assert (swept(bench), bench.rows()) == (LateReport(), sorted([*expected, *anew]))
+    assert (swept(bench), bench.rows()) == (SweepReport(), sorted([*expected, *anew]))
 
 
 def as_is(bench: Bench) -> Any:
@@ -188,7 +188,7 @@ def written_back(bench: Bench, before: Any) -> None:
     """What Hive does when it has brought the files of an INSERT in: all that it read before, with new counts."""
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         counted = before.changed(before.storage, {**before.parameters, "numFiles": "9"})
-        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
+        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
 
 
 @pytest.mark.crossed
@@ -198,24 +198,27 @@ def test_rule_11_a_partition_that_is_written_back_as_it_was_before_a_move_is_mov
     for _ in range(times):
         before, home_then = as_is(bench), here(bench)
         bench.request()
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
     place, rows_before = here(bench), in_partition(bench)
     late += write(place, 800, 810, "part-seen.parquet")
     written_back(bench, before)
-    reasons = awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    reasons = partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     assert "written back as it was before a move" in reasons[PARTITION]
     assert {version.partition for version in bench.clean().deleted} == {"dt=1"}
-    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == reasons
+    assert (
+        partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+        == reasons
+    )
     late += write(home_then, 900, 910)
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     assert (here(bench), in_partition(bench)) == (place, sorted([*rows_before, *late]))
     assert counted(bench) == true_counts(bench)
     written_back(bench, before)
     swept(bench)
-    assert (here(bench), in_partition(bench), swept(bench)) == (place, sorted([*rows_before, *late]), LateReport())
+    assert (here(bench), in_partition(bench), swept(bench)) == (place, sorted([*rows_before, *late]), SweepReport())
     bench.clean()
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (in_partition(bench), halted(bench)) == (sorted([*rows_before, *late]), None)
 
 
@@ -224,35 +227,35 @@ def test_rule_11_what_waits_where_a_partition_was_written_back_waits_on_though_t
 ):
     bench, before = unmoved, as_is(unmoved)
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     rows_, place = in_partition(bench), here(bench)
-    waiting = bench.store.superseded(bench.table)
+    waiting = bench.store.awaiting_deletion(bench.table)
     written_back(bench, before)
-    closed = HiveFormat.superseded_closed
+    closed = HiveFormat.obsolete_deletions
 
     def looked(*arguments: Any) -> Any:
         found = closed(*arguments)
         swept(bench)
         return found
 
-    with mock.patch.object(HiveFormat, "superseded_closed", looked):
-        assert bench.clean(timedelta(days=1)).closed == ()
-    assert (here(bench), bench.store.superseded(bench.table)) == (place, waiting)
+    with mock.patch.object(HiveFormat, "obsolete_deletions", looked):
+        assert bench.clean(timedelta(days=1)).no_longer_awaiting == ()
+    assert (here(bench), bench.store.awaiting_deletion(bench.table)) == (place, waiting)
     late = write(home(bench), 900, 910)
-    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (1, sorted(rows_ + late), None)
+    assert (swept(bench).copied, in_partition(bench), halted(bench)) == (1, sorted(rows_ + late), None)
 
 
 def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_the_partition_back(unmoved: Bench):
     bench, before = unmoved, as_is(unmoved)
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     anew = overwrite(home(bench), 500, 520)
     wait_a_tick(home(bench))
     late = write(here(bench), 800, 810, "part-seen.parquet")
     written_back(bench, before)
-    assert swept(bench).moved_back == 1
+    assert swept(bench).relocated_back == 1
     assert (here(bench), in_partition(bench)) == (home(bench), sorted([*anew, *late]))
-    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    assert (swept(bench), halted(bench)) == (SweepReport(), None)
     bench.clean()
     assert in_partition(bench) == sorted([*anew, *late])
 
@@ -260,12 +263,12 @@ def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_th
 def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):
     earlier = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     stored = bench.stored()
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         unknown = {**earlier.parameters, "lakefold.version": "another-e1-1"}
         owner.alter_partitions(DATABASE, table_name(bench.table), [earlier.changed(earlier.storage, unknown)])
-    assert swept(bench).halted
+    assert swept(bench).first_halt_reason
     assert "an executor that slept has moved it" in str(halted(bench))
     assert bench.stored() == stored
     assert bench.store.claim("another") is None

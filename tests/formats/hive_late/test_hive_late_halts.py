@@ -16,14 +16,14 @@ from toys.cases import no_spark
 from waiting import wait_for
 
 from executors.observer import Observer
-from executors.outcome import Result
+from executors.outcome import RunResult
 from lake.errors import Transient
-from lake.places import Take
+from lake.places import LocationChoice
 from service import cli
-from service.config.loader import Config, load
-from service.config.tables import configure
-from service.daemon.upkeep import Upkeep
-from service.planning.scan import explain
+from service.config.loader import Config, load_config
+from service.config.tables import configure_table
+from service.daemon.upkeep import Maintenance
+from service.planning.scan import explain_table
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -35,13 +35,13 @@ def config(bench: Bench, tmp_path: Path) -> Config:
     rules = '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n[defaults]\nquiet_period = "0s"\n'
     source = f'[database]\nurl = "{bench.url}"\n[[sources]]\npath = "lake"\n'
     (tmp_path / "lakefold.toml").write_text(f"{source}{rules}")
-    return load(tmp_path / "lakefold.toml")
+    return load_config(tmp_path / "lakefold.toml")
 
 
 @pytest.fixture
-def upkeep(bench: Bench, config: Config) -> Upkeep:
+def upkeep(bench: Bench, config: Config) -> Maintenance:
     """The loops of a daemon."""
-    return Upkeep(config, bench.store, no_spark, Observer())
+    return Maintenance(config, bench.store, no_spark, Observer())
 
 
 def own(bench: Bench, partition: str) -> Path:
@@ -58,7 +58,7 @@ def decided(bench: Bench, config: Config) -> dict[str, set[str]]:
     """What planning says of the files of each partition, one more small file in each."""
     for place in bench.case.places(bench.table).values():  # type: ignore[attr-defined]
         write(place, 800, 810, "part-800.parquet")
-    planning = explain(bench.store, configure(config, bench.table))
+    planning = explain_table(bench.store, configure_table(config, bench.table))
     texts = planning.reason_texts(range(planning.decisions.num_rows))
     found: dict[str, set[str]] = {}
     for partition, text in zip(planning.decisions["partition"].to_pylist(), texts, strict=True):
@@ -90,10 +90,10 @@ def reloaded(bench: Bench, partition: str, low: int, high: int) -> list[str]:
 
 
 def test_only_the_partition_that_a_person_has_to_settle_is_halted_and_it_alone_is_neither_planned_nor_cleaned(
-    bench: Bench, upkeep: Upkeep, config: Config
+    bench: Bench, upkeep: Maintenance, config: Config
 ):
     two_overwrites(bench)
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     state = bench.store.table_state(bench.table.name)
     assert (state.halted, list(state.halted_partitions)) == (False, [PARTITION])
     assert "both overwritten" in state.halted_partitions[PARTITION].reason
@@ -105,35 +105,35 @@ def test_only_the_partition_that_a_person_has_to_settle_is_halted_and_it_alone_i
     assert reasons[OTHER] == {"chosen, group 0"}
 
 
-def test_a_plan_leaves_a_partition_out_that_is_halted_while_it_waits(bench: Bench, upkeep: Upkeep):
+def test_a_plan_leaves_a_partition_out_that_is_halted_while_it_waits(bench: Bench, upkeep: Maintenance):
     for partition in (PARTITION, OTHER):
         write(bench.case.places(bench.table)[partition], 800, 810, "part-800.parquet")  # type: ignore[attr-defined]
     plan = bench.request()
     bench.store.halt_partition(bench.table, PARTITION, "a test")
     before = here(bench)
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     left = {group.partition: group.left_out for group in bench.store.plan(plan.plan_id).groups}
     assert (left, here(bench)) == ({PARTITION: f"partition {PARTITION} is halted: a test", OTHER: None}, before)
     assert bench.store.table_state(bench.table.name).halted_partitions.keys() == {PARTITION}
 
 
-def test_late_appends_to_other_partitions_are_visible_while_one_partition_is_halted(bench: Bench, upkeep: Upkeep):
+def test_late_appends_to_other_partitions_are_visible_while_one_partition_is_halted(bench: Bench, upkeep: Maintenance):
     halted_rows = two_overwrites(bench)
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     expected = read(bench, OTHER)
     for low in (900, 910):
         expected = sorted([*expected, *write(own(bench, OTHER), low, low + 10, f"part-{low}.parquet")])
-        (upkeep.sweep_hot if low == 900 else upkeep.sweep)()
+        (upkeep.sweep_recent if low == 900 else upkeep.sweep)()
         assert (read(bench, OTHER), in_partition(bench)) == (expected, halted_rows)
 
 
 def test_a_partition_that_is_dropped_and_reloaded_is_read_once_while_another_one_is_halted(
-    bench: Bench, upkeep: Upkeep
+    bench: Bench, upkeep: Maintenance
 ):
     two_overwrites(bench)
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     dropped(bench, OTHER)
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     anew = reloaded(bench, OTHER, 600, 610)
     assert read(bench, OTHER) == anew
     upkeep.sweep()
@@ -142,72 +142,72 @@ def test_a_partition_that_is_dropped_and_reloaded_is_read_once_while_another_one
 
 @pytest.mark.parametrize("is_off", [False, True])
 def test_partitions_that_were_moved_are_swept_on_when_their_table_is_halted_or_off(
-    bench: Bench, upkeep: Upkeep, is_off: bool
+    bench: Bench, upkeep: Maintenance, is_off: bool
 ):
     if is_off:
-        bench.store.register(bench.table, "off")
+        bench.store.register_table(bench.table, "off")
     bench.store.halt_table(bench.table, "rows differ")
     expected = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     assert in_partition(bench) == expected
     expected = sorted([*expected, *write(home(bench), 910, 920, "part-910.parquet")])
     upkeep.sweep()
     assert in_partition(bench) == expected
     dropped(bench, PARTITION)
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     assert (reloaded(bench, PARTITION, 600, 610), in_partition(bench)) == (sorted(in_partition(bench)),) * 2
     assert bench.store.table_state(bench.table.name).halted_reason == "rows differ"
 
 
 def test_each_halted_partition_is_settled_by_itself_and_the_sweep_goes_on_meanwhile(
-    bench: Bench, upkeep: Upkeep, config: Config, capsys: pytest.CaptureFixture[str]
+    bench: Bench, upkeep: Maintenance, config: Config, capsys: pytest.CaptureFixture[str]
 ):
     there = {PARTITION: two_overwrites(bench), OTHER: []}
     there[OTHER] = sorted(overwrite(bench.case.places(bench.table)[OTHER], 730, 750))  # type: ignore[attr-defined]
     formers = {PARTITION: rows_in(home(bench)), OTHER: sorted(overwrite(own(bench, OTHER), 530, 550))}
-    upkeep.sweep_hot()
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
+    upkeep.sweep_recent()
     halted = bench.store.table_state(bench.table.name).halted_partitions
     assert halted.keys() == {PARTITION, OTHER}
 
-    def resolve(partition: str, take: Take) -> tuple[int, str]:
+    def resolve(partition: str, take: LocationChoice) -> tuple[int, str]:
         words = ("tables", "resolve", "toy", "--partition", partition, "--take", take, "--config", str(config.file))
         return cli.run(words), capsys.readouterr().out
 
-    assert resolve(OTHER, Take.OLD)[0] == 0
+    assert resolve(OTHER, LocationChoice.PREVIOUS)[0] == 0
     assert bench.store.halted_partitions(bench.table).keys() == {PARTITION}
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     assert (read(bench, OTHER), in_partition(bench)) == (formers[OTHER], there[PARTITION])
-    assert resolve(PARTITION, Take.NEW)[0] == 0
-    upkeep.sweep_hot()
+    assert resolve(PARTITION, LocationChoice.CURRENT)[0] == 0
+    upkeep.sweep_recent()
     assert (in_partition(bench), bench.store.halted_partitions(bench.table)) == (there[PARTITION], {})
-    code, _ = resolve("dt=7", Take.NEW)
+    code, _ = resolve("dt=7", LocationChoice.CURRENT)
     assert code == 10, "no such partition was moved"
 
 
-def test_a_partition_that_cannot_be_listed_keeps_no_other_partition_from_the_sweep(bench: Bench, upkeep: Upkeep):
+def test_a_partition_that_cannot_be_listed_keeps_no_other_partition_from_the_sweep(bench: Bench, upkeep: Maintenance):
     shutil.rmtree(home(bench))
     home(bench).write_text("no directory")
     expected = sorted([*read(bench, OTHER), *write(own(bench, OTHER), 900, 910)])
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     assert read(bench, OTHER) == expected
     with pytest.raises(Transient, match=f"{PARTITION} can't be listed"):
         swept(bench)
 
 
 def test_late_files_of_a_halted_partition_come_along_and_its_replaced_files_do_not_come_back_when_it_is_reloaded(
-    bench: Bench, upkeep: Upkeep
+    bench: Bench, upkeep: Maintenance
 ):
     bench.store.halt_partition(bench.table, PARTITION, "somebody changed the partition in the metastore while it did")
     expected = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     assert in_partition(bench) == expected
     assert {one.partition for one in bench.clean().deleted} == {OTHER}
     dropped(bench, PARTITION)
-    upkeep.sweep_hot()
+    upkeep.sweep_recent()
     anew = reloaded(bench, PARTITION, 600, 610)
     assert read(bench, PARTITION) == anew
-    assert (upkeep.sweep_hot(), bench.clean().deleted, read(bench, PARTITION)) == (0, (), anew)
+    assert (upkeep.sweep_recent(), bench.clean().deleted, read(bench, PARTITION)) == (0, (), anew)
     bench.store.resume(bench.table.name, "ada")
     bench.clean()
     assert read(bench, PARTITION) == anew

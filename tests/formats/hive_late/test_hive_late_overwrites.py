@@ -26,10 +26,10 @@ from late_writing import (
 from toys.bench import Bench
 from toys.files import told
 
-from executors.late_round import LateReport
-from executors.outcome import Result
-from lake.local_files import LocalFiles
-from lake.places import Take
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
+from lake.local_files import LocalFileIO
+from lake.places import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -42,33 +42,33 @@ def test_rule_2_rows_that_are_late_are_not_read_by_an_overwrite_of_the_partition
     (path,) = data_files(here(bench))
     pq.write_table(pq.read_table(path), path.with_name("part-anew.parquet"))
     path.unlink()
-    assert (swept(bench).aside, in_partition(bench)) == (1, read), "as docs/formats.md says"
+    assert (swept(bench).superseded, in_partition(bench)) == (1, read), "as docs/formats.md says"
     kept = home(bench) / "part-late.parquet"
     assert (sorted(told(pq.read_table(kept))), halted(bench)) == (sorted(late), None)
-    assert f"{PARTITION}/{kept.name}" in {due.version.path for due in bench.store.superseded(bench.table)}
+    assert f"{PARTITION}/{kept.name}" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
 
 
 def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(bench: Bench):
     left, anew = here(bench), overwrite(home(bench), 500, 520)
-    assert swept(bench).moved_back == 1
+    assert swept(bench).relocated_back == 1
     assert (here(bench), in_partition(bench)) == (home(bench), sorted(anew))
     assert counted(bench) == true_counts(bench)
     assert list(left.glob("*.parquet")), "readers that were there read on"
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
     bench.clean()
     assert (list(left.glob("*.parquet")), in_partition(bench)) == ([], sorted(anew))
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (in_partition(bench), here(bench) != home(bench)) == (sorted(anew), True)
     late = write(home(bench), 900, 910)
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(anew + late))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted(anew + late))
 
 
 def test_rule_2_an_overwrite_of_a_place_that_lakefold_has_begun_to_clean_halts_the_table_and_keeps_both(bench: Bench):
     before = in_partition(bench)
     bench.clean()
     write(home(bench), 500, 520)
-    assert swept(bench).halted
+    assert swept(bench).first_halt_reason
     assert "began to delete there" in str(halted(bench))
     assert (in_partition(bench), len(list(home(bench).glob("*.parquet")))) == (before, 1)
 
@@ -76,7 +76,7 @@ def test_rule_2_an_overwrite_of_a_place_that_lakefold_has_begun_to_clean_halts_t
 def test_rule_2_two_overwrites_that_cannot_be_ordered_halt_the_table_and_nothing_moves(bench: Bench):
     theirs = overwrite(here(bench), 700, 720)
     overwrite(home(bench), 500, 520)
-    assert swept(bench).halted
+    assert swept(bench).first_halt_reason
     assert "both overwritten" in str(halted(bench))
     assert (in_partition(bench), len(list(home(bench).glob("*.parquet")))) == (sorted(theirs), 1)
 
@@ -86,19 +86,19 @@ def test_rule_2_the_first_of_two_overwrites_is_kept_aside_and_nothing_moves(benc
     wait_a_tick(home(bench))
     theirs = overwrite(here(bench), 700, 720)
     report = swept(bench)
-    assert (report.aside, report.moved_back, report.halted) == (1, 0, None)
+    assert (report.superseded, report.relocated_back, report.first_halt_reason) == (1, 0, None)
     assert in_partition(bench) == sorted(theirs)
-    assert f"{PARTITION}/part-anew.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
-    assert swept(bench) == LateReport()
+    assert f"{PARTITION}/part-anew.parquet" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
+    assert swept(bench) == SweepReport()
 
 
 def test_rule_3_what_was_added_to_the_new_place_after_the_overwrite_goes_back_along(bench: Bench):
     place, anew = here(bench), overwrite(home(bench), 500, 520)
     wait_a_tick(home(bench))
     added = write(place, 900, 910)
-    assert swept(bench).moved_back == 1
+    assert swept(bench).relocated_back == 1
     assert (here(bench), in_partition(bench)) == (home(bench), sorted(anew + added))
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
     bench.clean()
     assert in_partition(bench) == sorted(anew + added)
 
@@ -109,8 +109,8 @@ def test_rule_3_what_was_added_to_the_new_place_before_the_overwrite_is_kept_asi
     wait_a_tick(place)
     anew = overwrite(home(bench), 500, 520)
     report = swept(bench)
-    assert (report.moved_back, report.aside, in_partition(bench)) == (1, 0, sorted(anew))
-    waiting = {due.version.path for due in bench.store.superseded(bench.table)}
+    assert (report.relocated_back, report.superseded, in_partition(bench)) == (1, 0, sorted(anew))
+    waiting = {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
     assert os.path.relpath(place / "part-late.parquet", bench.table.location) in waiting
     assert (place / "part-late.parquet").exists()
 
@@ -122,7 +122,7 @@ def test_rule_4_an_overwrite_of_nothing_or_one_at_work_is_waited_for_and_halts_t
     shutil.rmtree(home(bench))
     assert (swept(bench).waiting, halted(bench)) == (1, None)
     bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
-    assert swept(bench).halted
+    assert swept(bench).first_halt_reason
     assert "for longer than 60 min" in str(halted(bench))
     assert in_partition(bench) == before
 
@@ -131,25 +131,25 @@ def test_rule_4_an_overwrite_that_also_empties_the_partitions_own_directory_is_n
     """Spark's static ``INSERT OVERWRITE`` removes ``TABLE/PARTITION``, wherever the partition is."""
     shutil.rmtree(home(bench))
     anew = overwrite(here(bench), 700, 720)
-    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew))
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(anew))
     assert home_files_wait(bench) == 0
     more = write(here(bench), 720, 730, "part-more.parquet")
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
-    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew + more))
+    assert bench.run().result is RunResult.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(anew + more))
     late = write(bench.case.places(bench.table)[PARTITION], 900, 910)  # type: ignore[attr-defined]
-    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew + more + late))
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(anew + more + late))
 
 
 def test_rule_4_an_overwrite_that_spanned_a_move_and_emptied_the_own_directory_takes_the_partition_back(bench: Bench):
     first = here(bench)
     write(first, 800, 810)
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     shutil.rmtree(home(bench))
     anew = overwrite(first, 500, 520)
-    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, first, sorted(anew))
-    assert swept(bench) == LateReport()
+    assert (swept(bench).relocated_back, here(bench), in_partition(bench)) == (1, first, sorted(anew))
+    assert swept(bench) == SweepReport()
 
 
 def test_rule_1_an_overwrite_of_the_whole_table_is_followed_and_no_version_that_is_read_goes(bench: Bench):
@@ -166,35 +166,35 @@ def test_rule_1_an_overwrite_of_the_whole_table_is_followed_and_no_version_that_
             anew += write(place, low, low + 5, f"part-{part}.parquet")
     bench.sweep()
     assert bench.rows() == sorted(anew)
-    assert bench.run(claim).result is Result.CANCELLED
+    assert bench.run(claim).result is RunResult.CANCELLED
     bench.request()
-    assert bench.run().result is Result.COMPLETED
-    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew), LateReport(), None)
+    assert bench.run().result is RunResult.COMPLETED
+    assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew), SweepReport(), None)
     bench.clean()
     bench.sweep()
     assert bench.rows() == sorted(anew)
 
 
 def home_files_wait(bench: Bench) -> int:
-    return sum(due.version.path.startswith(f"{PARTITION}/") for due in bench.store.superseded(bench.table))
+    return sum(due.version.path.startswith(f"{PARTITION}/") for due in bench.store.awaiting_deletion(bench.table))
 
 
 def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the_partition_back(bench: Bench):
-    slept, clock, delete, expected = [0], bench.store.clock, LocalFiles.delete, list[str]()
+    slept, clock, delete, expected = [0], bench.store.clock, LocalFileIO.delete_data_file, list[str]()
 
-    def deleted(files: LocalFiles, path: str) -> None:
+    def deleted(files: LocalFileIO, path: str) -> None:
         delete(files, path)
         if not slept[0] and path.startswith(f"{home(bench)}/"):
             slept[0] = 3600
             after_its_hold(bench)
             write(home(bench), 900, 910)
-            assert swept(bench).halted
-            resolved(bench, Take.OLD)
+            assert swept(bench).first_halt_reason
+            resolved(bench, LocationChoice.PREVIOUS)
             bench.store.resume(bench.table.name, "ada")
             expected.extend(in_partition(bench))
 
     with (
-        mock.patch.object(LocalFiles, "delete", deleted),
+        mock.patch.object(LocalFileIO, "delete_data_file", deleted),
         mock.patch.object(bench.store, "clock", side_effect=lambda: clock() + slept[0]),
     ):
         report = bench.clean()
@@ -203,23 +203,25 @@ def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the
     assert "may be somebody else's" in {kept.version.partition: kept.reason for kept in report.kept}[PARTITION]
     after_its_hold(bench)
     bench.clean()
-    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, LateReport(), None)
+    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, SweepReport(), None)
 
 
 @pytest.mark.crossed(2)
-@pytest.mark.parametrize("take", list(Take))
+@pytest.mark.parametrize("take", list(LocationChoice))
 def test_rule_4_a_person_says_which_place_holds_the_rows_and_nothing_of_the_other_is_deleted_before_its_retention(
-    bench: Bench, take: Take
+    bench: Bench, take: LocationChoice
 ):
     before, place = in_partition(bench), here(bench)
     shutil.rmtree(home(bench))
     home(bench).mkdir()
     swept(bench)
     bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
-    assert swept(bench).halted
+    assert swept(bench).first_halt_reason
     resolved(bench, take)
     bench.store.resume(bench.table.name, "ada")
-    assert (here(bench), in_partition(bench)) == ((place, before) if take is Take.NEW else (home(bench), []))
-    assert (swept(bench), len(data_files(place))) == (LateReport(), 1)
+    assert (here(bench), in_partition(bench)) == (
+        (place, before) if take is LocationChoice.CURRENT else (home(bench), [])
+    )
+    assert (swept(bench), len(data_files(place))) == (SweepReport(), 1)
     bench.clean()
-    assert in_partition(bench) == (before if take is Take.NEW else [])
+    assert in_partition(bench) == (before if take is LocationChoice.CURRENT else [])

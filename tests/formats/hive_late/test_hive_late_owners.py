@@ -29,14 +29,14 @@ from toys.bench import Bench
 from toys.cases import no_spark
 from waiting import wait_for
 
-from executors.late_round import LateReport
+from executors.late_round import SweepReport
 from executors.observer import Observer
-from executors.outcome import Result
-from lake.formats.hive.catalog import alter
-from lake.metastore import Metastore
-from lake.optional import identified
-from service.config.loader import load
-from service.daemon.upkeep import Upkeep
+from executors.outcome import RunResult
+from lake.formats.hive.catalog import put_partitions
+from lake.metastore import MetastoreClient
+from lake.optional import with_identity
+from service.config.loader import load_config
+from service.daemon.upkeep import Maintenance
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -45,7 +45,7 @@ def relocated(bench: Bench, elsewhere: Path) -> None:
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     moved = partition.changed(partition.storage.moved(f"file:{elsewhere}"), partition.parameters)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        Metastore.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
 
 
 def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_change_it_stays_there(
@@ -56,7 +56,7 @@ def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_ch
     with mock.patch("lake.formats.hive.late.failpoint", side_effect=lambda _: relocated(bench, tmp_path / "elsewhere")):
         swept(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (tmp_path / "elsewhere", [], None)
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
 
 
 def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_what_it_may_have_undone(
@@ -69,10 +69,10 @@ def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_
     def altered(*arguments: Any) -> None:
         relocated(bench, tmp_path / "elsewhere")
         slept[0] = 3600.0
-        alter(*arguments)
+        put_partitions(*arguments)
 
     with (
-        mock.patch("lake.formats.hive.call.alter", altered),
+        mock.patch("lake.formats.hive.call.put_partitions", altered),
         mock.patch("lake.elapsed.time.time", side_effect=lambda: time.time_ns() / 1e9 + slept[0]),
     ):
         plan = bench.request()
@@ -84,15 +84,15 @@ def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_
 def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: Bench, tmp_path: Path):
     (tmp_path / "elsewhere").mkdir()
     write(home(bench), 900, 910)
-    alter = Metastore.alter_partitions
+    alter = MetastoreClient.alter_partitions
 
     def altered(*arguments: Any) -> None:
         alter(*arguments)
-        with mock.patch.object(Metastore, "alter_partitions", alter):
+        with mock.patch.object(MetastoreClient, "alter_partitions", alter):
             relocated(bench, tmp_path / "elsewhere")
 
-    with mock.patch.object(Metastore, "alter_partitions", altered):
-        assert swept(bench).halted
+    with mock.patch.object(MetastoreClient, "alter_partitions", altered):
+        assert swept(bench).first_halt_reason
     assert "one of the two may have undone the other" in str(halted(bench))
     assert here(bench) == tmp_path / "elsewhere"
 
@@ -101,16 +101,16 @@ def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_l
     before, place = in_partition(bench), here(bench)
     assert (brought_home(bench).waiting, here(bench)) == (2, place)
     bench.clean()
-    assert (brought_home(bench).moved_back, here(bench), in_partition(bench)) == (2, home(bench), before)
+    assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (2, home(bench), before)
     assert counted(bench) == true_counts(bench)
-    assert (brought_home(bench), swept(bench)) == (LateReport(), LateReport())
+    assert (brought_home(bench), swept(bench)) == (SweepReport(), SweepReport())
     late = write(place, 900, 910)
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted(before + late))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted(before + late))
     bench.clean()
     assert (data_files(place) if place.exists() else [], in_partition(bench)) == ([], sorted(before + late))
     bench.request()
-    assert bench.run().result is Result.COMPLETED
-    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(before + late))
+    assert bench.run().result is RunResult.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(before + late))
 
 
 def test_rule_6_a_partition_that_was_overwritten_where_it_is_goes_home_and_what_was_overwritten_is_not_missed(
@@ -119,10 +119,10 @@ def test_rule_6_a_partition_that_was_overwritten_where_it_is_goes_home_and_what_
     bench.clean()
     anew, left = overwrite(here(bench), 900, 910), here(bench)
     brought_home(bench)
-    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew), LateReport())
+    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew), SweepReport())
     # A writer that spanned this move, too, is followed.
     last = overwrite(left, 910, 920)
-    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, left, sorted(last))
+    assert (swept(bench).relocated_back, here(bench), in_partition(bench)) == (1, left, sorted(last))
 
 
 def added_again(bench: Bench) -> None:
@@ -136,21 +136,21 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_fi
     replaced = {path.name for path in data_files(home(bench))}
     dropped(bench)
     if swept_between:
-        assert (swept(bench).aside, data_files(home(bench))) == (3, [])
+        assert (swept(bench).superseded, data_files(home(bench))) == (3, [])
     added_again(bench)
     anew = write(home(bench), 800, 810, "000000_0")
-    assert swept(bench).aside == (0 if swept_between else 3)
-    assert (in_partition(bench), swept(bench)) == (sorted(anew), LateReport())
+    assert swept(bench).superseded == (0 if swept_between else 3)
+    assert (in_partition(bench), swept(bench)) == (sorted(anew), SweepReport())
     aside = {path.name for path in (Path(bench.table.location) / ".lakefold/_aside").rglob("*") if path.is_file()}
     assert aside == replaced, "they are kept until their retention has passed"
-    assert [entry.action for entry in bench.store.audit() if entry.actor == "sweep"] == ["files moved aside"]
+    assert [entry.action for entry in bench.store.audit_entries() if entry.actor == "sweep"] == ["files moved aside"]
     write(home(bench), 810, 815, "000001_0")
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     rows_ = in_partition(bench)
-    assert (len(rows_), swept(bench)) == (15, LateReport())
+    assert (len(rows_), swept(bench)) == (15, SweepReport())
     bench.clean()
-    assert (in_partition(bench), swept(bench)) == (rows_, LateReport())
+    assert (in_partition(bench), swept(bench)) == (rows_, SweepReport())
     assert not [path for path in (Path(bench.table.location) / ".lakefold/_aside").rglob("*") if path.is_file()]
 
 
@@ -171,19 +171,19 @@ def test_rule_6_a_partition_that_is_exchanged_leaves_its_rows_and_halts_the_tabl
         owner.exchange(table_name(bench.table), "0", "other")
     taken = tmp_path / "other" / PARTITION
     assert {path.name for path in data_files(taken)} == replaced, "that is what readers of the other table find"
-    assert f"its rows are in {place.relative_to(bench.table.location)}" in str(swept(bench).halted)
-    assert (halted(bench), rows_in(place)) == (swept(bench).halted, expected)
+    assert f"its rows are in {place.relative_to(bench.table.location)}" in str(swept(bench).first_halt_reason)
+    assert (halted(bench), rows_in(place)) == (swept(bench).first_halt_reason, expected)
     for path in data_files(taken):
         path.unlink()
     for path in data_files(place):
         path.rename(taken / path.name)
-    assert (swept(bench).halted, rows_in(taken)) == (None, expected)
+    assert (swept(bench).first_halt_reason, rows_in(taken)) == (None, expected)
 
 
 def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):
     bench.clean()
     left = here(bench)
-    assert brought_home(bench).moved_back == 2
+    assert brought_home(bench).relocated_back == 2
     write(left, 700, 710)
     wait_for(lambda: time.time() > (left / "part-late.parquet").stat().st_ctime + 1, "time stands still")
     dropped(bench)
@@ -191,29 +191,29 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordina
     home(bench).mkdir()
     added_again(bench)
     anew = write(home(bench), 800, 810, "000000_0") + write(home(bench), 810, 815, "000001_0")
-    assert (swept(bench), brought_home(bench), halted(bench)) == (LateReport(), LateReport(), None)
+    assert (swept(bench), brought_home(bench), halted(bench)) == (SweepReport(), SweepReport(), None)
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
-    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew)), "what was late before it was dropped"
+    assert bench.run().result is RunResult.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(anew)), "what was late before it was dropped"
     late = write(home(bench), 900, 910) + write(left, 910, 920, "part-later.parquet")
-    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (2, sorted(anew + late), None)
+    assert (swept(bench).copied, in_partition(bench), halted(bench)) == (2, sorted(anew + late), None)
     bench.clean()
-    assert brought_home(bench).moved_back == 1
-    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew + late), LateReport())
+    assert brought_home(bench).relocated_back == 1
+    assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew + late), SweepReport())
 
 
 def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(unmoved: Bench):
     bench = unmoved
-    bench.table = identified(bench.format, bench.table)
-    bench.store.register(bench.table, "compact")
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     replaced = {path.name for path in data_files(home(bench))}
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.make_table(table_name(bench.table), Path(bench.table.location))
     added_again(bench)
     before = in_partition(bench)
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
     assert ({path.name for path in data_files(here(bench))}, here(bench)) == (replaced, home(bench))
     bench.clean()
     assert in_partition(bench) == before
@@ -224,18 +224,18 @@ def test_the_daemon_looks_often_for_an_hour_then_at_every_sweep_and_brings_home_
 ):
     settings = '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n[defaults]\nretention = "1d"\n'
     (tmp_path / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n{settings}')
-    upkeep = Upkeep(load(tmp_path / "lakefold.toml"), bench.store, no_spark, Observer())
+    upkeep = Maintenance(load_config(tmp_path / "lakefold.toml"), bench.store, no_spark, Observer())
     rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910))
-    assert (upkeep.sweep_hot(), in_partition(bench)) == (1, rows_)
+    assert (upkeep.sweep_recent(), in_partition(bench)) == (1, rows_)
     bench.execute("UPDATE place_move SET begun_at_ms = begun_at_ms - 3600000, made_at_ms = made_at_ms - 3600000")
     rows_ = sorted(rows_ + write(home(bench), 910, 915, "part-later.parquet"))
-    assert (upkeep.sweep_hot(), len(in_partition(bench)) < len(rows_)) == (0, True)
+    assert (upkeep.sweep_recent(), len(in_partition(bench)) < len(rows_)) == (0, True)
     upkeep.sweep()
     assert in_partition(bench) == rows_
     bench.clean()
-    assert upkeep.bring_home() == 0, "its retention has not passed"
+    assert upkeep.restore_locations() == 0, "its retention has not passed"
     bench.execute("UPDATE place_move SET made_at_ms = made_at_ms - 86400000")
-    assert (upkeep.bring_home(), here(bench), in_partition(bench)) == (2, home(bench), rows_)
+    assert (upkeep.restore_locations(), here(bench), in_partition(bench)) == (2, home(bench), rows_)
     bench.store.halt_table(bench.table, "a test")
     bench.execute("UPDATE place_move SET made_at_ms = made_at_ms - 86400000")
-    assert (upkeep.bring_home(), upkeep.clean()[0].held) == (0, "halted: a test")
+    assert (upkeep.restore_locations(), upkeep.clean()[0].skip_reason) == (0, "halted: a test")

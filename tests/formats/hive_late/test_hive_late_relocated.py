@@ -28,10 +28,10 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import awaiting_sweep
-from executors.late_round import LateReport
-from executors.outcome import Result
-from lake.places import Take
+from executors.late import partitions_awaiting_sweep
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
+from lake.places import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -40,19 +40,19 @@ def test_a_partition_that_is_pointed_back_with_our_token_is_moved_again_with_the
     rows_before, location = in_partition(bench), here(bench)
     late = write(home(bench), 900, 910)
     point_at(bench, home(bench))
-    reasons = awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    reasons = partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     assert PARTITION in reasons, "nothing is planned, committed or deleted there before the sweep has been"
     assert {version.partition for version in bench.clean().deleted} == {"dt=1"}
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     assert (here(bench), in_partition(bench), halted(bench)) == (location, sorted([*rows_before, *late]), None)
     assert counted(bench) == true_counts(bench)
     for low in (910, 920):
         late += write(home(bench), low, low + 10, f"part-{low}.parquet")
         point_at(bench, home(bench))
         swept(bench)
-    assert (here(bench), in_partition(bench), swept(bench)) == (location, sorted([*rows_before, *late]), LateReport())
+    assert (here(bench), in_partition(bench), swept(bench)) == (location, sorted([*rows_before, *late]), SweepReport())
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert (in_partition(bench), halted(bench)) == (sorted([*rows_before, *late]), None)
 
 
@@ -62,7 +62,7 @@ def test_a_partition_that_is_pointed_back_and_got_no_file_is_moved_again(bench: 
     swept(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (location, rows_before, None)
     bench.clean()
-    assert (in_partition(bench), swept(bench)) == (rows_before, LateReport())
+    assert (in_partition(bench), swept(bench)) == (rows_before, SweepReport())
 
 
 def test_a_partition_that_is_pointed_back_at_an_emptied_directory_keeps_all_rows_and_asks(bench: Bench):
@@ -71,11 +71,13 @@ def test_a_partition_that_is_pointed_back_at_an_emptied_directory_keeps_all_rows
     bench.clean()
     late = write(home(bench), 900, 910)
     point_at(bench, home(bench))
-    assert f"files were written to {PARTITION} after lakefold began to delete there" in str(swept(bench).halted)
+    assert f"files were written to {PARTITION} after lakefold began to delete there" in str(
+        swept(bench).first_halt_reason
+    )
     assert bench.clean(timedelta()).deleted == ()
     assert location.exists()
     bench.store.resume(bench.table.name, actor="ada")
-    assert resolved(bench, Take.NEW).halted is None
+    assert resolved(bench, LocationChoice.CURRENT).first_halt_reason is None
     swept(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (location, rows_before, None)
     assert (home(bench) / "part-late.parquet").exists(), f"{len(late)} rows wait for their retention"
@@ -87,16 +89,16 @@ def test_an_overwrite_that_points_a_partition_back_takes_it_back(bench: Bench):
     point_at(bench, home(bench))
     swept(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), sorted(anew), None)
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
 
 
 def test_a_partition_that_went_home_and_is_pointed_back_at_a_version_is_moved_home_again(bench: Bench):
     rows_before, version = in_partition(bench), here(bench)
     bench.clean()
-    assert (brought_home(bench).moved_back, here(bench)) == (2, home(bench))
+    assert (brought_home(bench).relocated_back, here(bench)) == (2, home(bench))
     late = write(version, 900, 910)
     point_at(bench, version)
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     assert (here(bench), in_partition(bench)) == (home(bench), sorted([*rows_before, *late]))
 
 
@@ -109,5 +111,5 @@ def test_a_partition_that_is_dropped_and_added_again_at_a_former_location_with_o
         anew = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
         owner.alter_partitions(DATABASE, table_name(bench.table), [anew.changed(anew.storage, named)])
     stored = bench.stored()
-    assert "was dropped and added again" in str(swept(bench).halted)
+    assert "was dropped and added again" in str(swept(bench).first_halt_reason)
     assert bench.stored() == stored

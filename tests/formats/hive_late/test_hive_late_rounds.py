@@ -27,10 +27,10 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import awaiting_sweep
-from executors.late_round import LateReport
-from executors.outcome import Result
-from lake.local_files import LocalFiles
+from executors.late import partitions_awaiting_sweep
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
+from lake.local_files import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -39,10 +39,12 @@ def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished
     dropped(bench)
     killed_at(bench, "aside_moved")
     after_its_hold(bench)
-    assert swept(bench).aside == 3
-    waiting = [due.version.path for due in bench.store.superseded(bench.table) if due.version.partition == PARTITION]
+    assert swept(bench).superseded == 3
+    waiting = [
+        due.version.path for due in bench.store.awaiting_deletion(bench.table) if due.version.partition == PARTITION
+    ]
     assert [path.startswith(".lakefold/_aside/") for path in waiting] == [True] * 3
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
 
 
 _ROUND = """
@@ -68,15 +70,15 @@ def killed_at(bench: Bench, failpoint: str) -> None:
 def test_rule_5_a_round_that_is_killed_while_it_carries_is_finished_once_by_the_next(bench: Bench, failpoint: str):
     rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910) + write(home(bench), 910, 915, "000000_0"))
     killed_at(bench, failpoint)
-    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
-    assert swept(bench) == LateReport(), "it may live: it holds the partition"
+    assert partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert swept(bench) == SweepReport(), "it may live: it holds the partition"
     after_its_hold(bench)
-    assert (swept(bench).carried, in_partition(bench)) == (2, rows_)
+    assert (swept(bench).copied, in_partition(bench)) == (2, rows_)
     assert counted(bench) == true_counts(bench)
-    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
-    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+    assert bench.run().result is RunResult.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
 
 
 def overwrite_by_renames(place: Path, low: int, high: int) -> list[str]:
@@ -101,18 +103,18 @@ def test_rule_5_an_overwrite_after_a_round_that_was_killed_while_it_carried_remo
     killed_at(bench, failpoint)
     anew = overwrite_by_renames(here(bench), 700, 720)
     after_its_hold(bench)
-    assert (swept(bench).carried, in_partition(bench), halted(bench)) == (0, sorted(anew), None)
-    assert (swept(bench), in_partition(bench)) == (LateReport(), sorted(anew))
-    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+    assert (swept(bench).copied, in_partition(bench), halted(bench)) == (0, sorted(anew), None)
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(anew))
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
 
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("method", ["second_name", "rename"])
 def test_rule_5_an_overwrite_while_a_late_file_is_copied_is_alone_there(bench: Bench, method: str):
-    place, real, anew = here(bench), getattr(LocalFiles, method), list[str]()
+    place, real, anew = here(bench), getattr(LocalFileIO, method), list[str]()
     write(home(bench), 900, 910)
 
-    def copied(files: LocalFiles, source: str, target: str) -> None:
+    def copied(files: LocalFileIO, source: str, target: str) -> None:
         if method == "second_name":
             real(files, source, target)
         if not anew:
@@ -120,16 +122,16 @@ def test_rule_5_an_overwrite_while_a_late_file_is_copied_is_alone_there(bench: B
         if method == "rename":
             real(files, source, target)
 
-    with mock.patch.object(LocalFiles, method, copied):
-        assert swept(bench).carried == 0
+    with mock.patch.object(LocalFileIO, method, copied):
+        assert swept(bench).copied == 0
     assert (in_partition(bench), len(list(place.iterdir()))) == (sorted(anew), 1)
-    assert (swept(bench).aside, in_partition(bench), swept(bench), halted(bench)) == (
+    assert (swept(bench).superseded, in_partition(bench), swept(bench), halted(bench)) == (
         1,
         sorted(anew),
-        LateReport(),
+        SweepReport(),
         None,
     )
-    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
 
 
 @pytest.mark.crossed(2, first="move_recorded")
@@ -139,17 +141,17 @@ def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_t
     wait_a_tick(home(bench))
     rows_ = sorted(anew + write(place, 900, 910))
     killed_at(bench, failpoint)
-    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     after_its_hold(bench)
     swept(bench)
     assert (here(bench), in_partition(bench)) == (home(bench), rows_)
     assert counted(bench) == true_counts(bench)
-    assert swept(bench) == LateReport()
-    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == {}
+    assert swept(bench) == SweepReport()
+    assert partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION]) == {}
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     bench.clean()
-    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
 
 
 def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_not_there_then(bench: Bench):
@@ -162,8 +164,8 @@ def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_n
     # By a writer that has looked for what to remove before the copy came.
     (home(bench) / "part-anew.parquet").unlink()
     anew = write(home(bench), 600, 620, "part-later.parquet")
-    assert (swept(bench).moved_back, here(bench), in_partition(bench)) == (1, home(bench), sorted(anew))
-    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    assert (swept(bench).relocated_back, here(bench), in_partition(bench)) == (1, home(bench), sorted(anew))
+    assert (swept(bench), halted(bench)) == (SweepReport(), None)
 
 
 def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_on_doubles_no_row(bench: Bench):
@@ -172,22 +174,22 @@ def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_
     (copy,) = place.glob("carried-*")
     whole = copy.read_bytes()
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     bench.clean()
     assert not copy.exists()
     place.mkdir(parents=True, exist_ok=True)
     copy.write_bytes(whole)
-    assert (swept(bench), in_partition(bench)) == (LateReport(), rows_)
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
 
 
 def test_a_database_that_was_set_back_to_before_a_late_file_came_along_brings_no_file_along_twice(bench: Bench):
     """A backup does not know the copy that readers see, and its source is at the former location still."""
     expected = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
-    assert (swept(bench).carried, in_partition(bench)) == (1, expected)
+    assert (swept(bench).copied, in_partition(bench)) == (1, expected)
     bench.execute("DELETE FROM carry")
     bench.execute("DELETE FROM superseded_version WHERE path LIKE '%part-late%'")
     swept(bench)
-    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, LateReport(), None)
-    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.superseded(bench.table)}
+    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, SweepReport(), None)
+    assert f"{PARTITION}/part-late.parquet" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
     bench.clean()
-    assert (in_partition(bench), swept(bench)) == (expected, LateReport())
+    assert (in_partition(bench), swept(bench)) == (expected, SweepReport())

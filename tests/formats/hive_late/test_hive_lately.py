@@ -13,18 +13,18 @@ from late_writing import PARTITION, dropped, here, home, in_partition, point_at,
 from toys.bench import Bench
 
 from executors import lately
-from executors.late_round import LateReport
-from executors.lately import Lately, sweep_lately
-from executors.outcome import Result
-from executors.rescue import sweep
-from executors.watch import Watch
+from executors.late_round import SweepReport
+from executors.lately import RecentLocations, sweep_recent_locations
+from executors.outcome import RunResult
+from executors.rescue import sweep_table
+from executors.watch import PartitionWatch
 from lake.formats.hive.format import HiveFormat
-from lake.moved import Moved
+from lake.moved import RelocatedPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
 HOUR = timedelta(hours=1)
-Looks = Callable[[], LateReport]
+Looks = Callable[[], SweepReport]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def moved(unmoved: Bench) -> Bench:
     """A table that was moved three times, all but the last time longer than an hour ago."""
     for number in range(3):
         unmoved.request()
-        assert unmoved.run().result is Result.COMPLETED
+        assert unmoved.run().result is RunResult.COMPLETED
         if number < 2:
             unmoved.execute("UPDATE place_move SET begun_at_ms = begun_at_ms - 7200000")
     return unmoved
@@ -41,63 +41,63 @@ def moved(unmoved: Bench) -> Bench:
 @pytest.fixture
 def listed() -> Iterator[Counter[str]]:
     """How often each place was listed in full."""
-    counts, standing = Counter[str](), HiveFormat.standing
+    counts, standing = Counter[str](), HiveFormat.inspect_locations
 
-    def counting(format_: Any, table: Any, known: Sequence[Moved]) -> Any:
-        counts.update(place for one in known for place in one.places)
+    def counting(format_: Any, table: Any, known: Sequence[RelocatedPartition]) -> Any:
+        counts.update(place for one in known for place in one.locations)
         return standing(format_, table, known)
 
-    with mock.patch.object(HiveFormat, "standing", counting):
+    with mock.patch.object(HiveFormat, "inspect_locations", counting):
         yield counts
 
 
 def looks(bench: Bench) -> Looks:
-    remembered = Lately()
-    return lambda: sweep_lately(
-        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, within=HOUR, lately=remembered
+    remembered = RecentLocations()
+    return lambda: sweep_recent_locations(
+        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, within=HOUR, recent=remembered
     )
 
 
 def formers(bench: Bench) -> list[Path]:
-    record = next(one for one in bench.store.moved(bench.table) if one.partition == PARTITION)
-    return [Path(bench.table.location) / former.place for former in record.former]
+    record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
+    return [Path(bench.table.location) / former.location for former in record.previous_locations]
 
 
 def test_a_look_lists_where_partitions_are_and_what_they_left_within_the_hour_and_nothing_else(
     moved: Bench, listed: Counter[str]
 ):
     look = looks(moved)
-    assert [look() for _ in range(3)] == [LateReport()] * 3
-    records = moved.store.moved(moved.table)
-    expected = {one.last.place for one in records} | {one.last.left for one in records}
+    assert [look() for _ in range(3)] == [SweepReport()] * 3
+    records = moved.store.relocated_partitions(moved.table)
+    expected = {one.latest.location for one in records} | {one.latest.previous_location for one in records}
     assert listed.keys() == expected
     assert set(listed.values()) == {3}
-    assert len({place for one in records for place in one.places}) == 8
+    assert len({place for one in records for place in one.locations}) == 8
 
 
 def test_what_a_look_reads_of_the_database_does_not_grow_with_the_rounds(moved: Bench):
-    left = moved.store.left_lately(moved.table, HOUR, 100)
+    left = moved.store.recently_vacated(moved.table, HOUR, 100)
     assert sorted(one.partition for one in left) == ["dt=0", "dt=1"]
-    assert [len(one.former) for one in moved.store.moved_lately(moved.table, left)] == [1, 1]
+    assert [len(one.previous_locations) for one in moved.store.recently_relocated(moved.table, left)] == [1, 1]
 
 
 def test_a_late_file_in_a_place_left_within_the_hour_is_brought_in_by_the_next_look(moved: Bench):
     look, before = looks(moved), in_partition(moved)
     look()
     late = write(formers(moved)[-1], 900, 910)
-    assert look().carried == 1
-    assert (in_partition(moved), look()) == (sorted(before + late), LateReport())
+    assert look().copied == 1
+    assert (in_partition(moved), look()) == (sorted(before + late), SweepReport())
 
 
 def test_a_late_file_in_an_older_place_of_a_partition_moved_within_the_hour_is_brought_in_by_the_next_sweep(
     moved: Bench,
 ):
-    look, watch, before = looks(moved), Watch(), in_partition(moved)
+    look, watch, before = looks(moved), PartitionWatch(), in_partition(moved)
 
     def swept() -> None:
-        sweep(moved.table, format=moved.format, store=moved.store, spark=moved.case.spark, watch=watch)
+        sweep_table(moved.table, format=moved.format, store=moved.store, spark=moved.case.spark, watch=watch)
 
-    with mock.patch("executors.watch._IN_TURN", 0):
+    with mock.patch("executors.watch._MIN_ROTATION_SIZE", 0):
         swept()
         expected = list(before)
         for number, place in enumerate(formers(moved)[:-1]):
@@ -126,9 +126,9 @@ def test_a_partition_pointed_back_at_an_older_place_is_moved_again_by_the_next_l
 @pytest.fixture
 def large(moved: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A table of which more places were left within the hour than a look lists."""
-    monkeypatch.setattr(lately, "IN_FULL", 1)
-    monkeypatch.setattr(lately, "_IN_TURN", 0)
-    monkeypatch.setattr("lake.formats.hive.changes._SURE_AFTER_SECONDS", -60)
+    monkeypatch.setattr(lately, "MAX_FULL_LISTINGS", 1)
+    monkeypatch.setattr(lately, "_ROTATION_SIZE", 0)
+    monkeypatch.setattr("lake.formats.hive.changes._MIN_RELIABLE_AGE_SECONDS", -60)
     return moved
 
 
@@ -143,19 +143,19 @@ def test_of_a_large_table_places_are_listed_whose_directories_changed_and_each_o
         listed.clear()
     assert counts == [2, 2, 0, 0], "each has its first look in turn, then nothing changes"
     late = write(formers(large)[-1], 900, 910)
-    assert look().carried == 1
+    assert look().copied == 1
     assert in_partition(large) == sorted(before + late)
 
 
 def test_of_a_large_table_every_place_has_its_turn(large: Bench, listed: Counter[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lately, "_IN_TURN", 1)
+    monkeypatch.setattr(lately, "_ROTATION_SIZE", 1)
     look = looks(large)
     for _ in range(4):
         look()
     listed.clear()
     for _ in range(2):
         look()
-    assert {one.last.left for one in large.store.moved(large.table)} <= listed.keys()
+    assert {one.latest.previous_location for one in large.store.relocated_partitions(large.table)} <= listed.keys()
 
 
 def test_a_look_that_fails_is_made_up_for_by_the_next_one(large: Bench):
@@ -163,7 +163,7 @@ def test_a_look_that_fails_is_made_up_for_by_the_next_one(large: Bench):
     for _ in range(3):
         look()
     late = write(formers(large)[-1], 900, 910)
-    with mock.patch.object(HiveFormat, "standing", side_effect=RuntimeError), pytest.raises(RuntimeError):
+    with mock.patch.object(HiveFormat, "inspect_locations", side_effect=RuntimeError), pytest.raises(RuntimeError):
         look()
-    assert look().carried == 1
+    assert look().copied == 1
     assert in_partition(large) == sorted(before + late)

@@ -26,10 +26,10 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late_round import LateReport
-from executors.outcome import Result
-from lake.formats.hive.commits import new_version
-from lake.optional import identified
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
+from lake.formats.hive.commits import new_version_name
+from lake.optional import with_identity
 from service.store import Store
 from service.store.views import StoreSettings
 
@@ -39,15 +39,15 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 @pytest.fixture
 def known(unmoved: Bench) -> Bench:
     """A registered table that a completed plan has moved."""
-    unmoved.table = identified(unmoved.format, unmoved.table)
-    unmoved.store.register(unmoved.table, "compact")
+    unmoved.table = with_identity(unmoved.format, unmoved.table)
+    unmoved.store.register_table(unmoved.table, "compact")
     compact(unmoved)
     return unmoved
 
 
 def compact(bench: Bench) -> None:
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
 
 
 @contextmanager
@@ -56,9 +56,9 @@ def clock_of_executor(off: timedelta) -> Iterator[None]:
     nanoseconds = round(off.total_seconds() * 1e9)
 
     def named(plan_id: str, epoch: int, now: int) -> str:
-        return new_version(plan_id, epoch, now + nanoseconds)
+        return new_version_name(plan_id, epoch, now + nanoseconds)
 
-    with mock.patch("lake.formats.hive.writer.new_version", named):
+    with mock.patch("lake.formats.hive.writer.new_version_name", named):
         yield
 
 
@@ -87,7 +87,7 @@ def lose_database(bench: Bench) -> None:
 def opened(bench: Bench, directory: Path) -> None:
     bench.url = sqlite_at(directory)
     bench.store = Store(bench.url, StoreSettings(max_attempts=3))
-    bench.store.register(bench.table, "compact")
+    bench.store.register_table(bench.table, "compact")
 
 
 def why_halted(bench: Bench) -> str:
@@ -112,9 +112,9 @@ def test_rule_4_files_that_were_deleted_after_the_backup_are_waited_for_by_nothi
     bench, to, rows = known, backup(known), in_partition(known)
     bench.clean()
     set_back(bench, to)
-    assert swept(bench, grace=timedelta()) == LateReport()
+    assert swept(bench, grace=timedelta()) == SweepReport()
     bench.clean()
-    assert (brought_home(bench).moved_back, in_partition(bench), halted(bench)) == (2, rows, None)
+    assert (brought_home(bench).relocated_back, in_partition(bench), halted(bench)) == (2, rows, None)
 
 
 def test_rule_5_what_was_brought_in_and_rewritten_after_the_backup_is_not_brought_in_again(known: Bench):
@@ -125,7 +125,7 @@ def test_rule_5_what_was_brought_in_and_rewritten_after_the_backup_is_not_brough
     set_back(bench, to)
     for _ in range(3):
         bench.sweep()
-    assert (in_partition(bench), swept(bench), halted(bench)) == (rows, LateReport(), None)
+    assert (in_partition(bench), swept(bench), halted(bench)) == (rows, SweepReport(), None)
     bench.clean()
     bench.sweep()
     assert (in_partition(bench), data_files(home(bench)), halted(bench)) == (rows, [], None)
@@ -138,13 +138,13 @@ def test_rule_6_a_partition_that_went_home_stays_there_where_the_database_does_n
 ):
     bench, to, rows = known, backup(known), in_partition(known)
     bench.clean()
-    assert brought_home(bench).moved_back == 2
+    assert brought_home(bench).relocated_back == 2
     if deleted:
         bench.clean()
     lose_database(bench) if how == "lost" else set_back(bench, to)
     for _ in range(2):
         bench.sweep()
-    assert (here(bench), in_partition(bench), swept(bench), halted(bench)) == (home(bench), rows, LateReport(), None)
+    assert (here(bench), in_partition(bench), swept(bench), halted(bench)) == (home(bench), rows, SweepReport(), None)
     late = write(home(bench), 900, 910)
     bench.sweep()
     bench.clean()

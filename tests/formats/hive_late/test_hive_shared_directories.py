@@ -12,11 +12,11 @@ from hive_metastore import MetastoreServer
 from late_writing import PARTITION, dropped, halted, here, home, in_partition, rows_in, swept, write
 from toys.bench import Bench, bench_at
 
-from executors.late_round import LateReport
-from executors.outcome import Result
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
 from lake.errors import Transient
 from lake.formats.hive import neighbours
-from lake.metastore import Metastore, connected
+from lake.metastore import MetastoreClient, pooled_connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -51,7 +51,7 @@ def published(owner: Owner, location: Path, value: str = "0") -> None:
 def pointed(owner: Owner, location: Path, value: str = "0") -> None:
     """What ``ALTER TABLE other PARTITION (dt = value) SET LOCATION …`` does."""
     ((_, before),) = owner.partitions(DATABASE, OTHER, [f"dt={value}"])
-    moved = before.changed(before.storage.moved(f"file:{location}"), before.parameters)
+    moved = before.with_changes(before.storage.with_location(f"file:{location}"), before.parameters)
     owner.alter_partitions(DATABASE, OTHER, [moved])
 
 
@@ -68,7 +68,7 @@ def test_rule_7_replaced_files_that_a_partition_of_another_table_is_read_from_ar
     bench = orc_or_parquet
     rows_before, files = bench.rows(), sorted(home(bench).iterdir())
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     published(other, home(bench))
     reports = bench.clean(), bench.clean()
     assert (sorted(home(bench).iterdir()), bench.rows()) == (files, rows_before)
@@ -83,7 +83,7 @@ def test_rule_7_a_partition_that_another_table_is_read_from_too_is_left_alone_an
     unmoved: Bench, other: Owner
 ):
     bench = unmoved
-    neighbours.forget()
+    neighbours.clear_directory_caches()
     published(other, home(bench))
     (reason,) = {reasons(bench)[PARTITION]}
     assert reasons(bench)["dt=1"] is None
@@ -97,15 +97,15 @@ def test_rule_7_a_partition_that_is_published_while_its_plan_runs_is_left_out_of
 ):
     bench, places = unmoved, unmoved.case.places(unmoved.table)  # type: ignore[attr-defined]
     bench.request()
-    neighbours.forget()
+    neighbours.clear_directory_caches()
 
     def point(name: str) -> None:
         if name == "after_rewrite":
             published(other, home(bench))
-            neighbours.forget()
+            neighbours.clear_directory_caches()
 
     monkeypatch.setattr("executors.run.failpoint", point)
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     now = bench.case.places(bench.table)  # type: ignore[attr-defined]
     assert (now[PARTITION], now["dt=1"] != places["dt=1"]) == (places[PARTITION], True)
 
@@ -120,11 +120,11 @@ def test_rule_7_a_partition_in_the_directory_of_another_table_is_left_alone_and_
     rows = write(source, 500, 510, "part-a.parquet") + write(source, 510, 520, "part-b.parquet")
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.add(table_name(bench.table), "5", source)
-    neighbours.forget()
+    neighbours.clear_directory_caches()
     assert f"table {DATABASE}.{OTHER} has the directory" in str(reasons(bench)["dt=5"])
     published(other, source, "5")
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     bench.clean()
     assert rows_in(source) == sorted(rows)
 
@@ -133,11 +133,11 @@ def test_rule_7_a_version_that_another_table_is_read_from_is_not_deleted(bench: 
     version, rows = here(bench), in_partition(bench)
     bench.request(partitions=[PARTITION])
     claim = bench.claim()
-    neighbours.forget()
+    neighbours.clear_directory_caches()
     assert reasons(bench)[PARTITION] is None
     published(other, version)
     # The plan does not see it yet: neighbours are remembered for some minutes.
-    assert bench.run(claim).result is Result.COMPLETED
+    assert bench.run(claim).result is RunResult.COMPLETED
     assert here(bench) != version
     bench.clean()
     assert rows_in(version) == rows
@@ -150,9 +150,9 @@ def test_rule_7_a_partition_that_is_pointed_to_a_directory_is_seen_though_its_na
     bench: Bench, other: Owner, tmp_path: Path
 ):
     published(other, tmp_path / "other" / "dt=0")
-    neighbours.forget()
-    with connected(bench.case.uri) as metastore:  # type: ignore[attr-defined]
-        neighbours.readers(metastore, _table(bench), [str(home(bench))])
+    neighbours.clear_directory_caches()
+    with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        neighbours.foreign_readers(metastore, _table(bench), [str(home(bench))])
     pointed(other, home(bench))
     files = sorted(home(bench).iterdir())
     bench.clean()
@@ -165,12 +165,12 @@ def test_rule_7_replaced_files_of_a_dropped_partition_are_not_moved_aside_while_
 ):
     files = sorted(home(bench).iterdir())
     published(other, home(bench))
-    neighbours.forget()
+    neighbours.clear_directory_caches()
     dropped(bench)
-    assert (swept(bench), halted(bench)) == (LateReport(), None)
+    assert (swept(bench), halted(bench)) == (SweepReport(), None)
     assert sorted(home(bench).iterdir()) == files
     other.drop(OTHER, "0")
-    assert swept(bench).aside == len(files)
+    assert swept(bench).superseded == len(files)
 
 
 def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped_one_too(bench: Bench):
@@ -178,7 +178,7 @@ def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.add(table_name(bench.table), "7", home(bench))
     dropped(bench)
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
     bench.clean()
     assert sorted(home(bench).iterdir()) == files
 
@@ -186,15 +186,15 @@ def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped
 def test_rule_7_what_tables_of_a_database_have_that_cannot_be_read_is_not_known_and_nothing_is_deleted(
     bench: Bench, other: Owner, monkeypatch: pytest.MonkeyPatch
 ):
-    names = Metastore.partition_names
+    names = MetastoreClient.partition_names
 
-    def refused(self: Metastore, database: str, table: str) -> Any:
+    def refused(self: MetastoreClient, database: str, table: str) -> Any:
         if table == OTHER:
             raise Transient("access to publisher is denied")
         return names(self, database, table)
 
-    monkeypatch.setattr(Metastore, "partition_names", refused)
-    neighbours.forget()
+    monkeypatch.setattr(MetastoreClient, "partition_names", refused)
+    neighbours.clear_directory_caches()
     files = sorted(home(bench).iterdir())
     report = bench.clean()
     assert (report.deleted, sorted(home(bench).iterdir())) == ((), files)
@@ -207,21 +207,21 @@ def test_the_partitions_of_other_tables_are_read_once_an_hour_and_only_their_nam
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     asked: list[list[str]] = []
-    partitions = Metastore.partitions
+    partitions = MetastoreClient.partitions
 
-    def counted(self: Metastore, database: str, table: str, names: Any) -> Any:
+    def counted(self: MetastoreClient, database: str, table: str, names: Any) -> Any:
         if table == OTHER:
             asked.append(list(names)) if names else None
         return partitions(self, database, table, names)
 
-    monkeypatch.setattr(Metastore, "partitions", counted)
+    monkeypatch.setattr(MetastoreClient, "partitions", counted)
     for value in ("1", "2"):
         published(other, tmp_path / "other" / f"dt={value}", value)
-    neighbours.forget()
+    neighbours.clear_directory_caches()
 
     def look(age: timedelta) -> None:
-        with connected(bench.case.uri) as metastore:  # type: ignore[attr-defined]
-            neighbours.readers(metastore, _table(bench), [str(home(bench))], age=age)
+        with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+            neighbours.foreign_readers(metastore, _table(bench), [str(home(bench))], max_age=age)
 
     look(timedelta())
     assert asked == [["dt=1", "dt=2"]]

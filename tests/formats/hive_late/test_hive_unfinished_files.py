@@ -30,10 +30,10 @@ from test_hive_late_appends import AtStep
 from toys.bench import Bench
 from toys.files import rows, told
 
-from executors.late import awaiting_sweep
-from executors.late_round import LateReport
-from executors.outcome import Result
-from lake.places import WRITER_GRACE, Take
+from executors.late import partitions_awaiting_sweep
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
+from lake.places import WRITER_GRACE, LocationChoice
 from lake.plan import Step
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -64,21 +64,21 @@ def aged(path: Path, age: timedelta) -> None:
     os.utime(path, (then, then))
 
 
-def during(bench: Bench, step: Step, action: Callable[[], object]) -> Result:
+def during(bench: Bench, step: Step, action: Callable[[], object]) -> RunResult:
     bench.request(partitions=[PARTITION])
     return bench.run(observer=AtStep(step, action)).result
 
 
-@pytest.mark.parametrize("step", [Step.PREPARE, Step.RECEIPT])
+@pytest.mark.parametrize("step", [Step.PREPARE, Step.VERIFY])
 def test_a_file_that_is_being_written_stays_out_of_a_commit_and_is_read_once_it_is_whole(unmoved: Bench, step: Step):
     before, begun = in_partition(unmoved), list[tuple[Path, bytes]]()
-    assert during(unmoved, step, lambda: begun.append(half(home(unmoved), 900, 910))) is Result.COMPLETED
+    assert during(unmoved, step, lambda: begun.append(half(home(unmoved), 900, 910))) is RunResult.COMPLETED
     ((path, whole),) = begun
     assert (here(unmoved) != home(unmoved), in_partition(unmoved)) == (True, before)
     path.write_bytes(whole)
-    assert swept(unmoved, grace=timedelta()).carried == 1
+    assert swept(unmoved, grace=timedelta()).copied == 1
     assert in_partition(unmoved) == sorted([*before, *told(rows(900, 910))])
-    assert (swept(unmoved, grace=timedelta()), halted(unmoved)) == (LateReport(), None)
+    assert (swept(unmoved, grace=timedelta()), halted(unmoved)) == (SweepReport(), None)
     assert counted(unmoved) == true_counts(unmoved)
 
 
@@ -86,28 +86,28 @@ def test_a_planned_file_of_which_only_a_half_is_there_is_quarantined_and_its_par
     path, whole = half(home(unmoved), 900, 910)
     before = [row for file in data_files(home(unmoved)) if file != path for row in told(pq.read_table(file))]
     unmoved.request()
-    assert unmoved.run().result is Result.COMPLETED, "of the other partition"
+    assert unmoved.run().result is RunResult.COMPLETED, "of the other partition"
     assert unmoved.store.table_state(unmoved.table.name).quarantined.keys() == {f"{PARTITION}/{NAME}"}
     path.write_bytes(whole)
     unmoved.request(partitions=[PARTITION])
-    assert unmoved.run().result is Result.COMPLETED
+    assert unmoved.run().result is RunResult.COMPLETED
     assert in_partition(unmoved) == sorted([*before, *told(rows(900, 910))])
 
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])
 def test_a_file_that_came_along_and_grew_under_its_name_replaces_its_shorter_copy(unmoved: Bench, how: str):
     before = in_partition(unmoved)
-    assert during(unmoved, Step.PREPARE, lambda: write(home(unmoved), 900, 905, NAME)) is Result.COMPLETED
+    assert during(unmoved, Step.PREPARE, lambda: write(home(unmoved), 900, 905, NAME)) is RunResult.COMPLETED
     assert in_partition(unmoved) == sorted([*before, *told(rows(900, 905))])
     grown = put_again(home(unmoved) / NAME, 900, 910, how)
     for grace in (WRITER_GRACE, timedelta()):
         swept(unmoved, grace=grace)
         assert (in_partition(unmoved), halted(unmoved)) == (sorted([*before, *grown]), None)
     assert counted(unmoved) == true_counts(unmoved)
-    assert swept(unmoved) == LateReport()
+    assert swept(unmoved) == SweepReport()
     unmoved.request(partitions=[PARTITION])
-    assert unmoved.run().result is Result.COMPLETED
-    assert (in_partition(unmoved), swept(unmoved)) == (sorted([*before, *grown]), LateReport())
+    assert unmoved.run().result is RunResult.COMPLETED
+    assert (in_partition(unmoved), swept(unmoved)) == (sorted([*before, *grown]), SweepReport())
     unmoved.clean()
     assert (in_partition(unmoved), data_files(home(unmoved))) == (sorted([*before, *grown]), [])
 
@@ -119,7 +119,7 @@ def test_a_file_that_was_carried_and_grew_under_its_name_replaces_its_shorter_co
 ):
     before = in_partition(bench)
     write(home(bench), 900, 905, NAME)
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     if comes_along:
         bench.request(partitions=[PARTITION])
         planned = {path.name for path in data_files(here(bench))}
@@ -129,7 +129,7 @@ def test_a_file_that_was_carried_and_grew_under_its_name_replaces_its_shorter_co
         for grace in (WRITER_GRACE, timedelta()):
             swept(bench, grace=grace)
             assert (in_partition(bench), halted(bench)) == (sorted([*before, *grown]), None)
-    assert (counted(bench), swept(bench)) == (true_counts(bench), LateReport())
+    assert (counted(bench), swept(bench)) == (true_counts(bench), SweepReport())
 
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])
@@ -137,52 +137,52 @@ def test_a_file_that_a_rewrite_took_and_that_grew_under_its_name_takes_the_parti
     inputs = sorted(data_files(home(bench)))
     later = write(here(bench), 800, 810, "later.parquet")
     late = write(home(bench), 900, 910)
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     grown = put_again(inputs[0], 500, 560, how)
     others = [row for path in inputs[1:] for row in told(pq.read_table(path))]
     expected = sorted([*others, *grown, *late, *later])
     for grace in (WRITER_GRACE, timedelta()):
         swept(bench, grace=grace)
         assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), expected, None)
-    assert (counted(bench), swept(bench)) == (true_counts(bench), LateReport())
+    assert (counted(bench), swept(bench)) == (true_counts(bench), SweepReport())
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
-    assert (here(bench) != home(bench), in_partition(bench), swept(bench)) == (True, expected, LateReport())
+    assert bench.run().result is RunResult.COMPLETED
+    assert (here(bench) != home(bench), in_partition(bench), swept(bench)) == (True, expected, SweepReport())
 
 
 def test_a_file_that_two_rewrites_took_and_that_grew_waits_for_a_person(bench: Bench):
     taken = sorted(data_files(home(bench)))[0]
     write(here(bench), 900, 910)
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     before = in_partition(bench)
     put_again(taken, 500, 560, BY_RENAME)
-    (reason,) = swept(bench).halts.values()
+    (reason,) = swept(bench).halt_reasons.values()
 
     assert f"{PARTITION}/{taken.name}" in reason
     assert "after a rewrite had taken it" in reason
     assert in_partition(bench) == before
-    resolved(bench, Take.NEW)
-    assert (in_partition(bench), swept(bench)) == (before, LateReport())
+    resolved(bench, LocationChoice.CURRENT)
+    assert (in_partition(bench), swept(bench)) == (before, SweepReport())
 
 
 def test_a_file_that_its_writer_never_finished_is_named_and_its_partition_goes_on(bench: Bench):
     before = in_partition(bench)
     path, whole = half(home(bench), 900, 910)
     named = f"{PARTITION}/{NAME}"
-    assert awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
     aged(path, WRITER_GRACE * 2)
     for _ in range(2):
         report = swept(bench, grace=timedelta())
-        assert report == LateReport()
+        assert report == SweepReport()
         assert named in bench.store.table_state(bench.table.name).quarantined
     late = write(home(bench), 700, 710, "whole.parquet")
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert in_partition(bench) == sorted([*before, *late])
     path.write_bytes(whole)
-    assert swept(bench).carried == 1
+    assert swept(bench).copied == 1
     assert in_partition(bench) == sorted([*before, *late, *told(rows(900, 910))])
     assert named not in bench.store.table_state(bench.table.name).quarantined
 
@@ -190,21 +190,21 @@ def test_a_file_that_its_writer_never_finished_is_named_and_its_partition_goes_o
 def test_a_file_that_was_just_written_is_looked_at_again_before_it_is_carried_and_holds_nothing_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lake.formats.hive.unfinished.SETTLED_AFTER", timedelta(seconds=30))
+    monkeypatch.setattr("lake.formats.hive.unfinished.STABLE_AFTER", timedelta(seconds=30))
     before = in_partition(bench)
     late = write(home(bench), 900, 910, NAME)
-    assert swept(bench) == LateReport()
+    assert swept(bench) == SweepReport()
     bench.request(partitions=[PARTITION])
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     assert in_partition(bench) == before
     aged(home(bench) / NAME, timedelta(minutes=1))
-    assert (swept(bench).carried, in_partition(bench)) == (1, sorted([*before, *late]))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted([*before, *late]))
 
 
 def test_what_readers_see_whole_never_leaves_their_sight_while_a_commit_takes_it_along(
     unmoved: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lake.formats.hive.unfinished.SETTLED_AFTER", timedelta(seconds=30))
+    monkeypatch.setattr("lake.formats.hive.unfinished.STABLE_AFTER", timedelta(seconds=30))
     before = in_partition(unmoved)
-    assert during(unmoved, Step.RECEIPT, lambda: write(home(unmoved), 900, 905, NAME)) is Result.COMPLETED
+    assert during(unmoved, Step.VERIFY, lambda: write(home(unmoved), 900, 905, NAME)) is RunResult.COMPLETED
     assert rows_in(here(unmoved)) == sorted([*before, *told(rows(900, 905))])

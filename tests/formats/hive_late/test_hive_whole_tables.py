@@ -17,13 +17,13 @@ from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late_round import LateReport
-from executors.outcome import Result
+from executors.late_round import SweepReport
+from executors.outcome import RunResult
 from lake.errors import Conflict, Integrity
 from lake.formats.hive import neighbours
-from lake.metastore import Metastore, Table
+from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import CatalogRef, TableRef
-from lake.places import Take
+from lake.places import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
@@ -41,7 +41,7 @@ def here(bench: Bench) -> Path:
     return bench.case.places(bench.table)[""]  # type: ignore[attr-defined]
 
 
-def found(bench: Bench) -> Table:
+def found(bench: Bench) -> MetastoreTable:
     return bench.case.partitions(bench.table)[""]  # type: ignore[attr-defined]
 
 
@@ -60,20 +60,20 @@ def overwrite_by_hive(place: Path) -> list[str]:
 def set_back(case: WholeCase, table: TableRef, unset: str = "lakefold.") -> None:
     """What ``ALTER TABLE … SET LOCATION`` and ``UNSET TBLPROPERTIES`` do."""
     before, place = case.partitions(table)[""], uri(Path(table.location))
-    assert isinstance(before, Table)
+    assert isinstance(before, MetastoreTable)
     kept = {name: value for name, value in before.parameters.items() if not name.startswith(unset)}
-    storage = before.storage.moved(place)
-    if storage.noted is not None:
-        storage = storage.with_note(place)
+    storage = before.storage.with_location(place)
+    if storage.spark_path is not None:
+        storage = storage.with_spark_path(place)
     with Owner(case.uri) as owner:
-        Metastore.alter_table(owner, DATABASE, table_name(table), before.changed(storage, kept))
+        MetastoreClient.alter_table(owner, DATABASE, table_name(table), before.with_changes(storage, kept))
 
 
 def test_rule_2_a_late_append_is_carried_once_and_its_file_waits_for_its_deletion(bench: Bench):
     before, place = bench.rows(), here(bench)
     late = write(own(bench), 900, 910)
-    assert swept(bench).carried == 1
-    assert (bench.rows(), here(bench), swept(bench)) == (sorted([*before, *late]), place, LateReport())
+    assert swept(bench).copied == 1
+    assert (bench.rows(), here(bench), swept(bench)) == (sorted([*before, *late]), place, SweepReport())
     files = [path.stat().st_size for path in place.iterdir()]
     counts = found(bench).parameters
     assert (int(counts["numFiles"]), int(counts["totalSize"])) == (len(files), sum(files))
@@ -88,18 +88,18 @@ def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_table_back_and_what
     first = here(bench)
     bench.case.append(bench.table, "", 800, 810)
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     anew = overwrite(own(bench))
-    assert (swept(bench).moved_back, here(bench), bench.rows()) == (1, own(bench), sorted(anew))
-    assert swept(bench) == LateReport()
+    assert (swept(bench).relocated_back, here(bench), bench.rows()) == (1, own(bench), sorted(anew))
+    assert swept(bench) == SweepReport()
     bench.clean()
     assert (bench.rows(), halted(bench), first.exists()) == (sorted(anew), None, False)
     bench.case.append(bench.table, "", 800, 810)
     expected = bench.rows()
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     late = write(own(bench), 900, 910)
-    assert (swept(bench).carried, bench.rows()) == (1, sorted([*expected, *late]))
+    assert (swept(bench).copied, bench.rows()) == (1, sorted([*expected, *late]))
 
 
 def test_rule_2_what_is_written_after_an_overwrite_has_removed_all_versions_halts_the_table_and_both_stay(bench: Bench):
@@ -113,10 +113,10 @@ def test_rule_2_what_is_written_after_an_overwrite_has_removed_all_versions_halt
     wait_for(lambda: time.time_ns() // 1_000_000 > newest + 20, "time stands still", every=0.005)
     place.mkdir(parents=True)
     late = write(place, 900, 910)
-    assert swept(bench).halted
+    assert swept(bench).first_halt_reason
     assert "both overwritten" in str(halted(bench))
     assert (bench.rows(), len(list(own(bench).glob("*.parquet")))) == (sorted(late), 1)
-    assert resolved(bench, Take.OLD).moved_back == 1
+    assert resolved(bench, LocationChoice.PREVIOUS).relocated_back == 1
     assert (bench.rows(), len(list(place.iterdir()))) == (sorted(told(rows(500, 520))), 1)
 
 
@@ -125,7 +125,7 @@ def test_rule_4_an_overwrite_by_nothing_that_removed_all_versions_is_asked_about
     own(bench).mkdir()
     assert (swept(bench).waiting, halted(bench)) == (1, None)
     bench.execute("UPDATE place_move SET unsettled_since_ms = unsettled_since_ms - 3600000")
-    assert swept(bench).halted
+    assert swept(bench).first_halt_reason
     assert "the table's own directory are gone" in str(halted(bench))
 
 
@@ -136,12 +136,12 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     bench = unmoved
     for _ in range(times):
         bench.request()
-        assert bench.run().result is Result.COMPLETED
+        assert bench.run().result is RunResult.COMPLETED
         write(here(bench), 800, 810)
     plan, anew = killed_before_it_records(bench), overwrite_by_spark(own(bench))
     rescued = bench.rescue()
     assert rescued is not None
-    assert (rescued.result, bench.state(plan)) == (Result.FAILED, "failed")
+    assert (rescued.result, bench.state(plan)) == (RunResult.FAILED, "failed")
     assert "SET LOCATION" in str(halted(bench))
     bench.store.resume(bench.table.name, actor="ada")
     bench.sweep()
@@ -155,24 +155,24 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     bench.case.append(bench.table, "", 910, 920)
     expected = bench.rows()
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     bench.clean()
-    assert (bench.rows(), swept(bench), halted(bench)) == (expected, LateReport(), None)
+    assert (bench.rows(), swept(bench), halted(bench)) == (expected, SweepReport(), None)
 
 
 def test_rule_6_a_table_goes_home_when_what_was_replaced_there_is_gone(bench: Bench):
     before, place = bench.rows(), here(bench)
     assert brought_home(bench).waiting == 1
     bench.clean()
-    assert (brought_home(bench).moved_back, here(bench), bench.rows()) == (1, own(bench), before)
-    assert (brought_home(bench), swept(bench)) == (LateReport(), LateReport())
+    assert (brought_home(bench).relocated_back, here(bench), bench.rows()) == (1, own(bench), before)
+    assert (brought_home(bench), swept(bench)) == (SweepReport(), SweepReport())
     late = write(place, 900, 910)
-    assert (swept(bench).carried, bench.rows()) == (1, sorted([*before, *late]))
+    assert (swept(bench).copied, bench.rows()) == (1, sorted([*before, *late]))
     bench.clean()
     assert (place.exists(), bench.rows()) == (False, sorted([*before, *late]))
     bench.request()
-    assert bench.run().result is Result.COMPLETED
-    assert (swept(bench), bench.rows()) == (LateReport(), sorted([*before, *late]))
+    assert bench.run().result is RunResult.COMPLETED
+    assert (swept(bench), bench.rows()) == (SweepReport(), sorted([*before, *late]))
     assert {path.name for path in own(bench).iterdir() if path.is_dir()} == {".lakefold"}
 
 
@@ -183,22 +183,22 @@ def test_rule_1_a_table_that_names_a_plan_of_which_nothing_is_left_is_not_taken_
     run(case, plan_all(case.format, table, "p"))
     overwrite_by_spark(Path(table.location))
     with pytest.raises(Integrity, match="is read from what plan p made, and that is gone"):
-        case.format.committed(table, "p")
-    assert case.format.committed(table, "q") is None
+        case.format.find_commit(table, "p")
+    assert case.format.find_commit(table, "q") is None
     set_back(case, table, unset="nothing")
-    assert case.format.committed(table, "p") is None, "its owner has put that right"
+    assert case.format.find_commit(table, "p") is None, "its owner has put that right"
 
 
 def test_rule_7_a_table_that_is_read_from_a_version_shares_its_own_directory_with_no_other(bench: Bench):
     for place in (own(bench), here(bench), own(bench) / "inner"):
         with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
             owner.make_table("other", place)
-        neighbours.forget()
-        due = [one.version for one in bench.store.superseded(bench.table)]
-        assert all("contract.other" in str(why) for why in bench.format.superseded_deletable(bench.table, due).values())
+        neighbours.clear_directory_caches()
+        due = [one.version for one in bench.store.awaiting_deletion(bench.table)]
+        assert all("contract.other" in str(why) for why in bench.format.deletion_blockers(bench.table, due).values())
         with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
             owner.drop_table("other")
-    neighbours.forget()
+    neighbours.clear_directory_caches()
 
 
 def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(bench: Bench):
@@ -218,9 +218,12 @@ def test_rule_11_a_column_that_is_added_while_the_table_is_moved_stays_or_keeps_
         rewrite = one.rewritten()
         with Owner(case.uri) as owner:
             there = case.partitions(table)[""]
-            assert isinstance(there, Table)
-            Metastore.alter_table(
-                owner, DATABASE, table_name(table), there.changed(there.storage, {**there.parameters, "owner": "says"})
+            assert isinstance(there, MetastoreTable)
+            MetastoreClient.alter_table(
+                owner,
+                DATABASE,
+                table_name(table),
+                there.with_changes(there.storage, {**there.parameters, "owner": "says"}),
             )
         with pytest.raises(Conflict, match="the table changed before the commit: its properties changed"):
             one.writer.commit(rewrite)
@@ -233,16 +236,16 @@ def test_rule_11_a_table_that_is_written_back_as_it_was_before_a_move_is_moved_a
     before, then = found(bench), here(bench)
     bench.case.append(bench.table, "", 800, 810)
     bench.request()
-    assert bench.run().result is Result.COMPLETED
+    assert bench.run().result is RunResult.COMPLETED
     place = here(bench)
     bench.case.append(bench.table, "", 810, 820)
     expected = bench.rows()
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        Metastore.alter_table(owner, DATABASE, table_name(bench.table), before)
+        MetastoreClient.alter_table(owner, DATABASE, table_name(bench.table), before)
     assert here(bench) == then
     late = write(then, 900, 910)
-    assert swept(bench).carried == 1
-    assert (here(bench), bench.rows(), swept(bench)) == (place, sorted([*expected, *late]), LateReport())
+    assert swept(bench).copied == 1
+    assert (here(bench), bench.rows(), swept(bench)) == (place, sorted([*expected, *late]), SweepReport())
 
 
 def test_a_table_below_a_directory_of_the_name_of_that_for_versions_is_where_it_is(case: WholeCase, tmp_path: Path):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import orc
 
 from hive_race.ledger import Judge, Ledger, Read, Row
-from lake.metastore import Metastore
+from lake.metastore import MetastoreClient
 
 _COLUMNS = ("id", "write", "value")
 
@@ -22,7 +22,7 @@ _COLUMNS = ("id", "write", "value")
 def places(uri: str, table: str) -> dict[str, Path]:
     """Where each partition is, by its value."""
     database, _, name = table.partition(".")
-    with Metastore(uri) as metastore:
+    with MetastoreClient(uri) as metastore:
         if metastore.table(database, name) is None:
             return {}
         found = metastore.partitions(database, name, metastore.partition_names(database, name))

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from lake.engines import Engine, Task, choose, notes, task_of
+from lake.engines import RewriteEngine, RewriteTask, build_task, choose_engines, engine_notes
 from lake.errors import Conflict
 from lake.model import TableRef
-from lake.plan import Commit, OutputFile, Plan, Staged, SupersededVersion
-from lake.ports import Deletion, Prepared, Report
+from lake.plan import Commit, OutputFile, Plan, StagedWork, SupersededVersion
+from lake.ports import DeletionResult, PreparedPlan, ProgressCallback
 from simulation.port import START, ModelFormat, ModelWriter, port
 from simulation.table import Attempt, File, Rows, Table
 
@@ -40,7 +40,7 @@ class StagedTable(Table):
         """What an engine writes at a path that it was given."""
         raise NotImplementedError
 
-    def under(self, staged: Staged) -> list[str]:
+    def under(self, staged: StagedWork) -> list[str]:
         """What is in storage of what was staged."""
         raise NotImplementedError
 
@@ -72,12 +72,12 @@ class StagedFormat(ModelFormat):
         raise NotImplementedError
 
     @port("committed")
-    def committed(self, ref: TableRef, plan_id: str) -> Commit | None:
+    def find_commit(self, ref: TableRef, plan_id: str) -> Commit | None:
         """See the port."""
         return self.found(ref, (plan_id,)).get(plan_id)
 
     @port("landed")
-    def landed(self, ref: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+    def recent_commits(self, ref: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
         """See the port."""
         return self.found(ref, plan_ids)
 
@@ -86,11 +86,11 @@ class StagedFormat(ModelFormat):
         return {one.plan_id: one for one in self.commits(self.table(ref)) if one.plan_id in plan_ids}
 
     @port("left of")
-    def left_of(self, ref: TableRef, staged: Collection[Staged]) -> Collection[str]:
+    def remaining_staged(self, ref: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """See ``FindsStaged``."""
         return self.left(self.table(ref), staged)
 
-    def left(self, table: StagedTable, staged: Collection[Staged]) -> Collection[str]:
+    def left(self, table: StagedTable, staged: Collection[StagedWork]) -> Collection[str]:
         """The tokens of which something is in storage that no commit made the table's, told of or forgotten."""
         done, needed = self.done(table), table.needed()
         there = {one.token: table.under(one) for one in staged if one.token not in done}
@@ -113,7 +113,7 @@ class StagedWriter(ModelWriter):
 
     table: StagedTable
 
-    def __init__(self, format_: StagedFormat, ref: TableRef, engines: Sequence[Engine]) -> None:
+    def __init__(self, format_: StagedFormat, ref: TableRef, engines: Sequence[RewriteEngine]) -> None:
         super().__init__(format_, ref)
         self.engines = engines
 
@@ -125,50 +125,50 @@ class StagedWriter(ModelWriter):
         """Where a new file will be."""
         raise NotImplementedError
 
-    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> Staged:
+    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> StagedWork:
         """What the database is told."""
         raise NotImplementedError
 
     @port("prepare")
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """See the port."""
         self.format.table(self.ref)  # raises where it has another name by now
         evidence = self.evidence(plan)
         groups, left_out = self.still_there(plan)
         assert self.world.scheduler.current is not None
         token = self.table.new_name("t")
-        chosen = choose(self._tasks(plan, groups, token), self.engines, plan.options, self.ref.name)
+        chosen = choose_engines(self._tasks(plan, groups, token), self.engines, plan.options, self.ref.name)
         self.table.tokens[token] = Attempt(
             time=token, owner=self.world.scheduler.current.process, plan_id=plan.plan_id, epoch=epoch
         )
         self.tell(self.staged(token, plan, groups))
-        return Prepared(
+        return PreparedPlan(
             plan=plan,
             epoch=epoch,
             instant=token,
-            groups=groups,
-            left_out=left_out,
-            notes=notes(chosen),
-            evidence=evidence,
+            live_groups=groups,
+            skipped=left_out,
+            notes=engine_notes(chosen),
+            preconditions=evidence,
         )
 
-    def tell(self, staged: Staged) -> None:
+    def tell(self, staged: StagedWork) -> None:
         """Have the database know of something, before it exists."""
         self.journal(staged)
 
-    def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[Task]:
+    def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[RewriteTask]:
         home = f"/{self.ref.name}/"
         return [
-            task_of(self.ref, index, group, [home + self.path_of(group.partition, token, index)])
+            build_task(self.ref, index, group, [home + self.path_of(group.partition, token, index)])
             for index in groups
             for group in [plan.groups[index]]
         ]
 
-    def rewrite_group(self, prepared: Prepared, number: int, index: int, report: Report) -> OutputFile:
+    def rewrite_group(self, prepared: PreparedPlan, number: int, index: int, report: ProgressCallback) -> OutputFile:
         """See ``ModelWriter``."""
         plan, token = prepared.plan, prepared.instant
         (task,) = self._tasks(plan, (index,), token)
-        engine = choose([task], self.engines, plan.options, self.ref.name)[index].engine
+        engine = choose_engines([task], self.engines, plan.options, self.ref.name)[index].engine
         home = len(f"/{self.ref.name}/")
         try:
             (written,) = engine.rewrite([task], plan.options, report, threading.Event())
@@ -193,13 +193,13 @@ class StagedWriter(ModelWriter):
             for file in files
         )
 
-    def wanted(self, staged: Collection[Staged], instants: Collection[str] | None) -> list[Staged]:
+    def wanted(self, staged: Collection[StagedWork], instants: Collection[str] | None) -> list[StagedWork]:
         """Of what is known to be staged, what is to be withdrawn and has left something."""
         mine = [one for one in staged if instants is None or one.token in instants]
         left = self.format.left(self.table, mine)
         return [one for one in mine if one.token in left]
 
-    def take_back(self, one: Staged) -> None:
+    def take_back(self, one: StagedWork) -> None:
         """Remove all files of what was staged."""
         for path in self.table.under(one):
             self.world.before("withdraw", lake=True)
@@ -209,28 +209,28 @@ class StagedWriter(ModelWriter):
             self.table.remove(path)
 
     @port("discard")
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         """See the port."""
         wanted = self.wanted(staged, instants)
-        done = self.withdraw(wanted) if wanted else ()
+        done = self.withdraw_tokens(wanted) if wanted else ()
         gone = [one for one in wanted if one.token not in done]
         for one in gone:
             self.take_back(one)
         return len(gone)
 
-    def withdraw(self, wanted: Collection[Staged]) -> Collection[str]:
+    def withdraw_tokens(self, wanted: Collection[StagedWork]) -> Collection[str]:
         """Have the table refuse these from now on, where it can; the tokens that were committed by then."""
         return ()
 
     @port("delete")
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         """See the port. No lock is there to keep others away, so each file is looked at right before it goes."""
         table = self.table
         self.fence()
@@ -243,13 +243,13 @@ class StagedWriter(ModelWriter):
             file = table.files.get(version.path)
             if file is None:
                 continue
-            other = version.differs(file.bytes, START + timedelta(seconds=file.at))
+            other = version.difference(file.bytes, START + timedelta(seconds=file.at))
             if other is not None:
                 left[index] = other
                 continue
             self.world.watch.removing(table, version.path)
             freed += table.remove(version.path)
-        return Deletion(bytes_freed=freed, left=left)
+        return DeletionResult(bytes_freed=freed, retained=left)
 
     def _refuse_needed(self, versions: Sequence[SupersededVersion]) -> None:
         for path, reason in self.format.reasons_to_keep(self.table, versions).items():

@@ -10,34 +10,34 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from lake.formats.hudi.files.names import DataFile, Group, data_file
+from lake.formats.hudi.files.names import DataFileName, FileGroupId, parse_file_name
 from lake.formats.hudi.timeline.timeline import planned_slices, write_stats
 
 #: commits that only write rows anew; a compaction of what was replaced meanwhile loses nothing
 _CLUSTER, _COMPACT = "cluster", ("compact", "log_compact")
 
 
-class _Latest(NamedTuple):
+class _LatestSlice(NamedTuple):
     """What a group consists of by the commits so far; ``rows`` null where logs may have changed them."""
 
-    base: DataFile | None
+    base: DataFileName | None
     rows: int | None
     logs: frozenset[str] = frozenset()
 
 
 @dataclass(slots=True)
-class Accounting:
+class RowAccounting:
     """Adds up commits, which are given in the order of their completion."""
 
     #: sentences, each about a commit that does not agree with those before it
     contradictions: list[str] = field(default_factory=list)
-    _latest: dict[Group, _Latest] = field(default_factory=dict)
-    _replaced_by: dict[Group, str] = field(default_factory=dict)
+    _latest_slices: dict[FileGroupId, _LatestSlice] = field(default_factory=dict)
+    _replaced_by: dict[FileGroupId, str] = field(default_factory=dict)
 
-    def add(self, time: str, metadata: Mapping[str, Any], plan: Mapping[str, Any] | None) -> None:
+    def add_commit(self, time: str, metadata: Mapping[str, Any], plan: Mapping[str, Any] | None) -> None:
         """Account for one completed commit; ``plan`` is what was requested, where it was planned."""
         operation = str(metadata.get("operationType") or "").lower()
-        wrote = [(file, stat) for _, stat in write_stats(metadata) if (file := data_file(stat.get("path") or ""))]
+        wrote = [(file, stat) for _, stat in write_stats(metadata) if (file := parse_file_name(stat.get("path") or ""))]
         replaced = [
             (partition, file_id)
             for partition, ids in (metadata.get("partitionToReplaceFileIds") or {}).items()
@@ -45,46 +45,48 @@ class Accounting:
         ]
         for group in replaced:
             if (before := self._replaced_by.get(group)) is not None:
-                self._say(f"{time} replaced file group {_named(group)}, which {before} had replaced before")
+                self._report(f"{time} replaced file group {_group_name(group)}, which {before} had replaced before")
         if operation == _CLUSTER:
-            self._clustered(time, wrote, replaced, plan)
+            self._check_clustering(time, wrote, replaced, plan)
         for file, stat in wrote:
-            self._wrote(time, operation, file, stat)
+            self._check_write(time, operation, file, stat)
         for group in replaced:
             self._replaced_by.setdefault(group, time)
-            self._latest.pop(group, None)
+            self._latest_slices.pop(group, None)
 
-    def _clustered(
+    def _check_clustering(
         self,
         time: str,
-        wrote: list[tuple[DataFile, Mapping[str, Any]]],
-        replaced: list[Group],
+        wrote: list[tuple[DataFileName, Mapping[str, Any]]],
+        replaced: list[FileGroupId],
         plan: Mapping[str, Any] | None,
     ) -> None:
         """A clustering reads the latest slices of what it replaces, and writes as many rows as it reads."""
         for entry in planned_slices(plan or {}):
-            now = self._latest.get((entry.partition, entry.file_id))
+            now = self._latest_slices.get((entry.partition, entry.file_id))
             if now is None or now.base is None or entry.base is None:
                 continue
             newer = sorted(now.logs - set(entry.logs))
-            if now.base.name != entry.base and now.base.instant > (_instant(entry.partition, entry.base) or ""):
+            if now.base.name != entry.base and now.base.instant > (_instant_of(entry.partition, entry.base) or ""):
                 newer = [now.base.name]
             if newer:
-                self._say(f"clustering {time} replaced {_named((entry.partition, entry.file_id))} without {newer[0]}")
-        read = [self._latest[group].rows if group in self._latest else None for group in replaced]
+                self._report(
+                    f"clustering {time} replaced {_group_name((entry.partition, entry.file_id))} without {newer[0]}"
+                )
+        read = [self._latest_slices[group].rows if group in self._latest_slices else None for group in replaced]
         known = [rows for rows in read if rows is not None]
         left = sum(stat.get("numWrites") or 0 for _, stat in wrote)
         if len(known) == len(read) and sum(known) != left:
-            self._say(f"clustering {time} read {sum(known):,} rows and wrote {left:,}")
+            self._report(f"clustering {time} read {sum(known):,} rows and wrote {left:,}")
 
-    def _wrote(self, time: str, operation: str, file: DataFile, stat: Mapping[str, Any]) -> None:
-        before = self._latest.get(file.group)
-        gone = self._replaced_by.get(file.group)
+    def _check_write(self, time: str, operation: str, file: DataFileName, stat: Mapping[str, Any]) -> None:
+        before = self._latest_slices.get(file.group_id)
+        gone = self._replaced_by.get(file.group_id)
         if gone is not None and operation not in _COMPACT:
-            self._say(f"{time} wrote to file group {_named(file.group)}, which {gone} had replaced before")
+            self._report(f"{time} wrote to file group {_group_name(file.group_id)}, which {gone} had replaced before")
         if file.is_log:
             logs = before.logs if before else frozenset()
-            self._latest[file.group] = _Latest(before.base if before else None, None, logs | {file.name})
+            self._latest_slices[file.group_id] = _LatestSlice(before.base if before else None, None, logs | {file.name})
             return
         rows = stat.get("numWrites") or 0
         if before is not None and before.base is not None and before.base.instant > file.instant:
@@ -92,25 +94,27 @@ class Accounting:
         if before is not None and before.base is not None and operation not in _COMPACT:
             previous = stat.get("prevCommit")
             if previous not in (None, "null", before.base.instant, file.instant):
-                self._say(f"{time} wrote {_named(file.group)} anew from {previous}, without {before.base.instant}")
+                self._report(
+                    f"{time} wrote {_group_name(file.group_id)} anew from {previous}, without {before.base.instant}"
+                )
             elif before.rows is not None and previous == before.base.instant:
                 added, dropped = stat.get("numInserts") or 0, stat.get("numDeletes") or 0
                 if rows != before.rows + added - dropped:
-                    self._say(
-                        f"{time} left {rows:,} rows in {_named(file.group)}, of {before.rows:,} with {added:,} added "
+                    self._report(
+                        f"{time} left {rows:,} rows in {_group_name(file.group_id)}, of {before.rows:,} with {added:,} added "
                         f"and {dropped:,} deleted"
                     )
-        self._latest[file.group] = _Latest(file, rows)
+        self._latest_slices[file.group_id] = _LatestSlice(file, rows)
 
-    def _say(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.contradictions.append(text)
 
 
-def _named(group: Group) -> str:
+def _group_name(group: FileGroupId) -> str:
     partition, file_id = group
     return f"{partition}/{file_id}" if partition else file_id
 
 
-def _instant(partition: str, name: str) -> str | None:
-    file = data_file(f"{partition}/{name}")
+def _instant_of(partition: str, name: str) -> str | None:
+    file = parse_file_name(f"{partition}/{name}")
     return file.instant if file is not None else None

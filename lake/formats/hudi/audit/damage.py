@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from lake.errors import Transient
-from lake.formats.hudi.files.names import DataFile, Group, data_file, join
-from lake.formats.hudi.files.storage import OnDisk, Storage
-from lake.formats.hudi.read.slices import Slice, latest_slices, possible_partitions
+from lake.formats.hudi.files.names import DataFileName, FileGroupId, parse_file_name, relative_path
+from lake.formats.hudi.files.storage import StorageListing, TableStorage
+from lake.formats.hudi.read.slices import ListedSlice, list_latest_slices, possible_partitions
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
-from lake.formats.hudi.timeline.history import Expected, History, Wrote, active_history, with_archived
+from lake.formats.hudi.timeline.history import CommittedFile, ExpectedSlice, FileHistory, active_history, add_archived
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Damage, Fault, FileSlice
 
@@ -29,7 +29,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class ObservedTable:
     """A table as it was found once: its timeline, what is in storage, what readers list, and what differs.
 
     ``unseen`` are slices by the commits of which readers are given nothing.
@@ -37,13 +37,13 @@ class Look:
 
     timeline: Timeline
     taken_at: datetime
-    on_disk: OnDisk
-    slices: list[Slice]
+    listing: StorageListing
+    slices: list[ListedSlice]
     damage: list[Damage]
-    unseen: list[Slice]
+    unlisted: list[ListedSlice]
 
 
-def look(storage: Storage, partitions: Collection[str] | None = None) -> Look:
+def observe_table(storage: TableStorage, partitions: Collection[str] | None = None) -> ObservedTable:
     """The table, or these partitions of it. Transient when it changes faster than a difference can be confirmed."""
     if partitions is not None:
         partitions = possible_partitions(partitions)
@@ -53,33 +53,33 @@ def look(storage: Storage, partitions: Collection[str] | None = None) -> Look:
         timeline = Timeline(storage)
         taken_at = datetime.now(UTC)
         history = active_history(timeline)
-        on_disk = storage.on_disk(partitions)
-        slices = latest_slices(storage, timeline, partitions, on_disk=on_disk)
-        history, unknown = _with_archived(history, timeline, slices)
-        groups = (group for group in history.groups() if partitions is None or group[0] in partitions)
-        compared = Comparison(history, timeline, on_disk, groups).of_table(slices)
+        on_disk = storage.list_table_files(partitions)
+        slices = list_latest_slices(storage, timeline, partitions, listing=on_disk)
+        history, unknown = _add_archived(history, timeline, slices)
+        groups = (group for group in history.live_groups() if partitions is None or group[0] in partitions)
+        compared = DamageCheck(history, timeline, on_disk, groups).find_in_table(slices)
         damage = [d for d in compared if (d.partition, d.file_id) not in unknown] + list(unknown.values())
         # What a commit or a clean in between makes look different does not look so again.
-        if before.issuperset(damage) or is_current(timeline):
+        if before.issuperset(damage) or is_timeline_current(timeline):
             listed = {(entry.partition, entry.file_id) for entry in slices}
             unseen = dict.fromkeys(
                 group for entry in damage if (group := (entry.partition, entry.file_id)) not in listed
             )
-            return Look(
+            return ObservedTable(
                 timeline=timeline,
                 taken_at=taken_at,
-                on_disk=on_disk,
+                listing=on_disk,
                 slices=slices,
                 damage=damage,
-                unseen=[_as_written(history, group) for group in unseen],
+                unlisted=[_slice_by_commits(history, group) for group in unseen],
             )
         before = set(damage)
     raise Transient(f"{storage.location}: the table changed {_ATTEMPTS} times while it was listed; try again")
 
 
-def _as_written(history: History, group: Group) -> Slice:
-    expected = history.expected(group) or Expected(None, {})
-    return Slice(
+def _slice_by_commits(history: FileHistory, group: FileGroupId) -> ListedSlice:
+    expected = history.expected_slice(group) or ExpectedSlice(None, {})
+    return ListedSlice(
         partition=group[0],
         file_id=group[1],
         base=expected.base.name if expected.base else None,
@@ -89,43 +89,45 @@ def _as_written(history: History, group: Group) -> Slice:
     )
 
 
-def first_of_each_group(damage: Iterable[Damage]) -> tuple[Damage, ...]:
+def first_damage_of_each_group(damage: Iterable[Damage]) -> tuple[Damage, ...]:
     """One difference for each file group."""
-    found: dict[Group, Damage] = {}
+    found: dict[FileGroupId, Damage] = {}
     for entry in damage:
         found.setdefault((entry.partition, entry.file_id), entry)
     return tuple(found.values())
 
 
-def is_current(timeline: Timeline) -> bool:
+def is_timeline_current(timeline: Timeline) -> bool:
     """Whether the timeline is still what it was: else a difference may be a commit or a clean in between."""
     return Timeline(timeline.storage, timeline.properties).instants == timeline.instants
 
 
-def _with_archived(
-    history: History, timeline: Timeline, slices: Collection[Slice]
-) -> tuple[History, dict[Group, Damage]]:
+def _add_archived(
+    history: FileHistory, timeline: Timeline, slices: Collection[ListedSlice]
+) -> tuple[FileHistory, dict[FileGroupId, Damage]]:
     """``history`` with the archived commits where one of ``slices`` needs them, and groups of which nobody can tell.
 
     These are the ones that need them where the archived timeline can't be read; the others do not depend on it. Where
     there is a savepoint, commits after it may be archived of which readers, and so ``slices``, have nothing.
     """
-    older = _older_than(history, timeline, slices)
+    older = _slices_needing_archive(history, timeline, slices)
     if not older and not any(instant.action == "savepoint" for instant in timeline.completed):
         return history, {}
     try:
-        return with_archived(timeline, history), {}
+        return add_archived(timeline, history), {}
     except ArchiveUnreadable as error:
         groups = ((entry.partition, entry.file_id) for entry in older)
         return history, {group: _damage(group, Fault.UNKNOWN, error.path) for group in groups}
 
 
-def _older_than(history: History, timeline: Timeline, slices: Iterable[Slice]) -> list[Slice]:
+def _slices_needing_archive(
+    history: FileHistory, timeline: Timeline, slices: Iterable[ListedSlice]
+) -> list[ListedSlice]:
     """Those of ``slices`` that have a file whose commit may have been archived."""
-    active = {instant.time for instant in timeline.instants} | history.times
+    active = {instant.time for instant in timeline.instants} | history.commit_times
 
     def archived(name: str) -> bool:
-        return (file := data_file(name)) is not None and file.instant not in active
+        return (file := parse_file_name(name)) is not None and file.instant not in active
 
     # A file ends in `_INSTANT.parquet` or `_INSTANT.log.V_TOKEN`; cutting is cheaper than matching.
     return [
@@ -136,28 +138,32 @@ def _older_than(history: History, timeline: Timeline, slices: Iterable[Slice]) -
     ]
 
 
-def damage_of(
-    storage: Storage, timeline: Timeline, listed: Mapping[Group, Slice | None], *, listing: bool = True
-) -> dict[Group, Damage]:
+def find_damage(
+    storage: TableStorage,
+    timeline: Timeline,
+    listed: Mapping[FileGroupId, ListedSlice | None],
+    *,
+    compare_listing: bool = True,
+) -> dict[FileGroupId, Damage]:
     """The first difference of each of these groups that has one.
 
     ``listed`` are the slices that readers are given of them; where that is not the point, as of a slice whose
     compaction is pending, storage and commits are compared alone.
     """
-    on_disk = storage.on_disk({partition for partition, _ in listed})
+    on_disk = storage.list_table_files({partition for partition, _ in listed})
     slices = [entry for entry in listed.values() if entry is not None]
-    history, unknown = _with_archived(active_history(timeline), timeline, slices)
-    known = Comparison(history, timeline, on_disk, listed)
+    history, unknown = _add_archived(active_history(timeline), timeline, slices)
+    known = DamageCheck(history, timeline, on_disk, listed)
     found = {
-        group: next(known.of_group(group, entry) if listing else known.in_storage(group), None)
+        group: next(known.find_in_group(group, entry) if compare_listing else known.find_in_storage(group), None)
         for group, entry in listed.items()
     }
     return {group: damage for group, damage in found.items() if damage is not None} | unknown
 
 
-def as_listed(planned: FileSlice) -> Slice:
+def to_listed_slice(planned: FileSlice) -> ListedSlice:
     """A slice of a plan as a listing had it."""
-    return Slice(
+    return ListedSlice(
         partition=planned.partition,
         file_id=planned.file_id,
         base=planned.path.rsplit("/", 1)[-1] if planned.path else None,
@@ -167,114 +173,124 @@ def as_listed(planned: FileSlice) -> Slice:
     )
 
 
-class Comparison:
+class DamageCheck:
     """What the commits of one timeline say of these groups, ready to be held against what is in storage."""
 
-    def __init__(self, history: History, timeline: Timeline, on_disk: OnDisk, groups: Iterable[Group]) -> None:
-        self._history, self._on_disk = history, on_disk
-        self._logs_name_base = timeline.layout == 1
+    def __init__(
+        self, history: FileHistory, timeline: Timeline, listing: StorageListing, groups: Iterable[FileGroupId]
+    ) -> None:
+        self._history, self._listing = history, listing
+        self._has_logs_named_by_base = timeline.layout == 1
         self._pending = frozenset(instant.time for instant in timeline.pending)
-        self._oldest = history.oldest
-        self._newest = max((instant.time for instant in timeline.instants), default="")
-        found = {group: history.expected(group) for group in groups}
+        self._oldest_commit_time = history.oldest_commit_time
+        self._newest_instant_time = max((instant.time for instant in timeline.instants), default="")
+        found = {group: history.expected_slice(group) for group in groups}
         self._expected = {group: expected for group, expected in found.items() if expected is not None}
         wanted = {wrote.path for expected in self._expected.values() for wrote in expected.files}
-        self._others: dict[Group, list[DataFile]] = defaultdict(list)
-        for path in on_disk.sizes:
-            if path not in wanted and (file := data_file(path)) is not None and not file.is_cdc:
-                self._others[file.group].append(file)
+        self._extra_files: dict[FileGroupId, list[DataFileName]] = defaultdict(list)
+        for path in listing.sizes:
+            if path not in wanted and (file := parse_file_name(path)) is not None and not file.is_cdc:
+                self._extra_files[file.group_id].append(file)
 
-    def judges(self, instant: str) -> bool:
+    def can_judge(self, instant: str) -> bool:
         """Whether the commits known decide what belongs to ``instant``: it is not too old, pending, or newer."""
-        known = self._oldest <= instant <= self._newest and instant not in self._pending
-        return known and not self._history.is_silent(instant)
+        known = self._oldest_commit_time <= instant <= self._newest_instant_time and instant not in self._pending
+        return known and not self._history.is_commit_without_files(instant)
 
-    def of_table(self, listed: Iterable[Slice]) -> Iterator[Damage]:
+    def find_in_table(self, listed: Iterable[ListedSlice]) -> Iterator[Damage]:
         """Every difference in all of the groups, and others that are listed, where readers are given these slices."""
         seen = set()
         for entry in listed:
             group = entry.partition, entry.file_id
             seen.add(group)
-            yield from self.of_group(group, entry)
+            yield from self.find_in_group(group, entry)
         for group in self._expected:
             if group not in seen:
-                yield from self.of_group(group, None)
+                yield from self.find_in_group(group, None)
 
-    def of_group(self, group: Group, listed: Slice | None) -> Iterator[Damage]:
+    def find_in_group(self, group: FileGroupId, listed: ListedSlice | None) -> Iterator[Damage]:
         """Every difference of a file group of which readers are given this slice, or none."""
         expected = self._expected.get(group)
         if expected is None:
             if listed is not None:
-                yield from self._unexpected(group, listed)
-        elif listed is None or self._is_of_now(listed, expected):
-            yield from self.in_storage(group)
-            yield from self._as_listed(group, expected, listed)
+                yield from self._find_unexpected(group, listed)
+        elif listed is None or self._is_comparable(listed, expected):
+            yield from self.find_in_storage(group)
+            yield from self._find_in_listing(group, expected, listed)
 
-    def in_storage(self, group: Group) -> Iterator[Damage]:
+    def find_in_storage(self, group: FileGroupId) -> Iterator[Damage]:
         """Files of the group's latest slice that are gone or of another size, and files that are there twice."""
         expected = self._expected.get(group)
         if expected is None:
             return
         for wrote in expected.files:
-            size = self._on_disk.sizes.get(wrote.path)
+            size = self._listing.sizes.get(wrote.path)
             if size is None:
                 yield _damage(group, Fault.MISSING, wrote.path, wrote.bytes)
             elif wrote.bytes is not None and size != wrote.bytes and not self._is_appended_to(wrote, size):
                 yield _damage(group, Fault.WRONG_SIZE, wrote.path, wrote.bytes, size)
-        for file in self._others.get(group, ()):
-            if self._is_stray(file, expected):
-                path = join(file.partition, file.name)
-                yield _damage(group, Fault.UNOWNED, path, None, self._on_disk.sizes[path])
+        for file in self._extra_files.get(group, ()):
+            if self._is_unowned(file, expected):
+                path = relative_path(file.partition, file.name)
+                yield _damage(group, Fault.UNOWNED, path, None, self._listing.sizes[path])
 
-    def _is_appended_to(self, wrote: Wrote, size: int) -> bool:
+    def _is_appended_to(self, wrote: CommittedFile, size: int) -> bool:
         """Whether a log is longer for what no commit names: a write at work or one that failed, and its rollback."""
-        return wrote.is_log and self._logs_name_base and size > (wrote.bytes or 0)
+        return wrote.is_log and self._has_logs_named_by_base and size > (wrote.bytes or 0)
 
-    def _is_stray(self, file: DataFile, expected: Expected) -> bool:
+    def _is_unowned(self, file: DataFileName, expected: ExpectedSlice) -> bool:
         """Whether a file in storage passes for a part of the latest slice and no commit wrote it."""
-        if (file.is_log and self._logs_name_base) or (
+        if (file.is_log and self._has_logs_named_by_base) or (
             expected.base is not None and file.instant < expected.base.instant
         ):
             return False
-        return self._history.knows(file.instant) and self.judges(file.instant)
+        return self._history.has_commit(file.instant) and self.can_judge(file.instant)
 
-    def _is_of_now(self, entry: Slice, expected: Expected) -> bool:
+    def _is_comparable(self, entry: ListedSlice, expected: ExpectedSlice) -> bool:
         """Whether the listing is not simply newer than the commits."""
         if entry.base is None or (expected.base is not None and entry.base == expected.base.name):
             return True
-        file = data_file(entry.base)
-        return file is None or self.judges(file.instant)
+        file = parse_file_name(entry.base)
+        return file is None or self.can_judge(file.instant)
 
-    def _as_listed(self, group: Group, expected: Expected, entry: Slice | None) -> Iterator[Damage]:
+    def _find_in_listing(
+        self, group: FileGroupId, expected: ExpectedSlice, entry: ListedSlice | None
+    ) -> Iterator[Damage]:
         """Files of the latest slice that readers are not given, and others that they are given for it."""
         listed = (*entry.logs, entry.base) if entry is not None else ()
         for wrote in expected.files:
-            if wrote.name not in listed and wrote.path in self._on_disk.sizes:
+            if wrote.name not in listed and wrote.path in self._listing.sizes:
                 yield _damage(group, Fault.UNLISTED, wrote.path)
         base = expected.base.name if expected.base is not None else None
         for name in listed:
-            file = data_file(join(group[0], name)) if name and name != base and name not in expected.logs else None
-            if file is None or (file.is_log and (self._logs_name_base or not self.judges(file.instant))):
+            file = (
+                parse_file_name(relative_path(group[0], name))
+                if name and name != base and name not in expected.logs
+                else None
+            )
+            if file is None or (file.is_log and (self._has_logs_named_by_base or not self.can_judge(file.instant))):
                 continue
-            path = join(group[0], file.name)
-            if path not in self._on_disk.sizes or not self._is_stray(file, expected):  # else it is named already
+            path = relative_path(group[0], file.name)
+            if path not in self._listing.sizes or not self._is_unowned(file, expected):  # else it is named already
                 fault = Fault.UNOWNED if file.is_log else Fault.RESURRECTED
-                yield _damage(group, fault, path, None, self._on_disk.sizes.get(path))
+                yield _damage(group, fault, path, None, self._listing.sizes.get(path))
 
-    def _unexpected(self, group: Group, entry: Slice) -> Iterator[Damage]:
+    def _find_unexpected(self, group: FileGroupId, entry: ListedSlice) -> Iterator[Damage]:
         """Differences of a listed group that should not be listed, or whose commits are not known."""
         replaced = self._history.is_replaced(group)
         for path, _ in entry.sized_paths:
-            file, size = data_file(path), self._on_disk.sizes.get(path)
+            file, size = parse_file_name(path), self._listing.sizes.get(path)
             if replaced:
                 yield _damage(group, Fault.RESURRECTED, path, None, size)
-            elif file is not None and self.judges(file.instant):
+            elif file is not None and self.can_judge(file.instant):
                 yield _damage(group, Fault.UNOWNED, path, None, size)
-            elif size is None and file is not None and file.instant <= self._newest:
+            elif size is None and file is not None and file.instant <= self._newest_instant_time:
                 yield _damage(group, Fault.MISSING, path)
 
 
-def _damage(group: Group, fault: Fault, path: str, expected: int | None = None, found: int | None = None) -> Damage:
+def _damage(
+    group: FileGroupId, fault: Fault, path: str, expected: int | None = None, found: int | None = None
+) -> Damage:
     return Damage(
         partition=group[0], file_id=group[1], fault=fault, path=path, expected_bytes=expected, found_bytes=found
     )

@@ -15,95 +15,99 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lake.formats.hudi.audit.damage import damage_of
-from lake.formats.hudi.files.names import Group, data_file, join
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.read.slices import Slice, busy_groups, latest_slices
+from lake.formats.hudi.audit.damage import find_damage
+from lake.formats.hudi.files.names import FileGroupId, parse_file_name, relative_path
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.slices import ListedSlice, find_busy_groups, list_latest_slices
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLANNED_KINDS, Timeline, write_stats
 from lake.optional import Resurrected
 
 
 @dataclass(slots=True)
-class _Known:
+class _CommitIndex:
     """What all commits, archived ones included, say of the file groups that readers see."""
 
     #: completion and time of the commit that replaced a group, and of the last one that wrote into it
-    replaced: dict[Group, tuple[str, str]] = field(default_factory=dict)
-    written: dict[Group, tuple[str, str]] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
+    last_replaced: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
+    last_written: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
+    rows_by_path: dict[str, int] = field(default_factory=dict)
     #: by the time of a clustering: the groups that it replaced, and the rows that it wrote
-    clustered: dict[str, tuple[frozenset[Group], int]] = field(default_factory=dict)
+    clusterings: dict[str, tuple[frozenset[FileGroupId], int]] = field(default_factory=dict)
     #: of every group that was ever replaced, listed or not, completion and time of the last commit that did so
-    gone: dict[Group, tuple[str, str]] = field(default_factory=dict)
+    all_replaced: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
     #: by the time of a commit that replaced groups: the groups into which it wrote
-    successors: dict[str, frozenset[Group]] = field(default_factory=dict)
+    successors: dict[str, frozenset[FileGroupId]] = field(default_factory=dict)
 
-    def add(self, time: str, completed_at: str, record: Mapping[str, Any], listed: Collection[Group]) -> None:
+    def add_commit(
+        self, time: str, completed_at: str, record: Mapping[str, Any], listed: Collection[FileGroupId]
+    ) -> None:
         """One completed commit, in any order."""
         stats = list(write_stats(record))
         for partition, stat in stats:
             group = partition, stat.get("fileId") or ""
             if group in listed:
-                self.written[group] = max(self.written.get(group, ("", "")), (completed_at, time))
-                self.rows[stat.get("path") or ""] = stat.get("numWrites") or 0
+                self.last_written[group] = max(self.last_written.get(group, ("", "")), (completed_at, time))
+                self.rows_by_path[stat.get("path") or ""] = stat.get("numWrites") or 0
         gone = frozenset(
             (partition, file_id)
             for partition, file_ids in (record.get("partitionToReplaceFileIds") or {}).items()
             for file_id in file_ids
         )
         for group in gone:
-            self.gone[group] = max(self.gone.get(group, ("", "")), (completed_at, time))
+            self.all_replaced[group] = max(self.all_replaced.get(group, ("", "")), (completed_at, time))
             if group in listed:
-                self.replaced[group] = self.gone[group]
+                self.last_replaced[group] = self.all_replaced[group]
         if gone:
             self.successors[time] = frozenset(
-                (partition, stat["fileId"]) for partition, stat in stats if _is_file(stat)
+                (partition, stat["fileId"]) for partition, stat in stats if _has_file(stat)
             )
         if not gone.isdisjoint(listed) and record.get("operationType") == "CLUSTER":
-            self.clustered[time] = gone, sum(stat.get("numWrites") or 0 for _, stat in stats)
+            self.clusterings[time] = gone, sum(stat.get("numWrites") or 0 for _, stat in stats)
 
 
-def _is_file(stat: Mapping[str, Any]) -> bool:
+def _has_file(stat: Mapping[str, Any]) -> bool:
     return bool(stat.get("path") and stat.get("fileId"))
 
 
-def find_resurrected(storage: Storage, timeline: Timeline) -> list[Resurrected]:
+def find_resurrected(storage: TableStorage, timeline: Timeline) -> list[Resurrected]:
     """Every file group that readers see although a completed commit replaced it, by partition and file id."""
-    slices = {(entry.partition, entry.file_id): entry for entry in latest_slices(storage, timeline)}
-    known = _Known()
+    slices = {(entry.partition, entry.file_id): entry for entry in list_latest_slices(storage, timeline)}
+    known = _CommitIndex()
     # The active timeline was listed first: an instant that is archived meanwhile is then found in both, not in none.
-    for instant, record in zip(timeline.commits, storage.each(timeline.metadata, timeline.commits), strict=True):
-        known.add(instant.time, instant.completed_at or instant.time, record or {}, slices)
+    for instant, record in zip(
+        timeline.commits, storage.map_parallel(timeline.metadata, timeline.commits), strict=True
+    ):
+        known.add_commit(instant.time, instant.completed_at or instant.time, record or {}, slices)
     for entry in timeline.archived(COMMIT_ACTIONS, plans=False):
-        known.add(entry.time, entry.completed_at, entry.metadata or {}, slices)
-    if not known.replaced:
+        known.add_commit(entry.time, entry.completed_at, entry.metadata or {}, slices)
+    if not known.last_replaced:
         return []
-    files: dict[Group, dict[str, int]] = defaultdict(dict)
-    for path, size in storage.data_files({partition for partition, _ in known.replaced}).items():
-        file = data_file(path)
-        if file is not None and file.group in known.replaced:
-            files[file.group][path] = size
+    files: dict[FileGroupId, dict[str, int]] = defaultdict(dict)
+    for path, size in storage.data_file_sizes({partition for partition, _ in known.last_replaced}).items():
+        file = parse_file_name(path)
+        if file is not None and file.group_id in known.last_replaced:
+            files[file.group_id][path] = size
     rows = {
         group: None
         if (slice_ := slices[group]).logs or slice_.base is None
-        else known.rows.get(join(group[0], slice_.base))
-        for group in known.replaced
+        else known.rows_by_path.get(relative_path(group[0], slice_.base))
+        for group in known.last_replaced
     }
-    refusals = _Refusals(storage, timeline, known, rows, slices)
+    refusals = _RemovalRefusals(storage, timeline, known, rows, slices)
     return [
         Resurrected(
             partition=group[0],
             file_id=group[1],
-            instant=known.replaced[group][1],
+            instant=known.last_replaced[group][1],
             files=dict(sorted(files[group].items())),
             rows=rows[group],
-            refusal=refusals.of(group, files[group]),
+            refusal=refusals.reason(group, files[group]),
         )
-        for group in sorted(known.replaced)
+        for group in sorted(known.last_replaced)
     ]
 
 
-def _restores(timeline: Timeline) -> Iterator[tuple[str, str]]:
+def _read_restores(timeline: Timeline) -> Iterator[tuple[str, str]]:
     """Completion and time of every restore, archived ones included."""
     for instant in timeline.completed:
         if instant.action == "restore":
@@ -112,44 +116,44 @@ def _restores(timeline: Timeline) -> Iterator[tuple[str, str]]:
         yield entry.completed_at, entry.time
 
 
-class _Refusals:
+class _RemovalRefusals:
     """Why a group is not taken out."""
 
     def __init__(
         self,
-        storage: Storage,
+        storage: TableStorage,
         timeline: Timeline,
-        known: _Known,
-        rows: Mapping[Group, int | None],
-        slices: Mapping[Group, Slice],
+        commits: _CommitIndex,
+        rows: Mapping[FileGroupId, int | None],
+        slices: Mapping[FileGroupId, ListedSlice],
     ) -> None:
-        self._known, self._rows = known, rows
-        self._restored = max(_restores(timeline), default=("", ""))
-        read = {group: slices[group] for group in slices.keys() - known.replaced.keys()}
+        self._commits, self._rows = commits, rows
+        self._last_restore = max(_read_restores(timeline), default=("", ""))
+        read = {group: slices[group] for group in slices.keys() - commits.last_replaced.keys()}
         #: by the time of a replacement: where the rows of what it replaced are now, None where nobody knows
-        self._heirs = {time: self._heirs_of(time, read) for _, time in set(known.replaced.values())}
-        heirs = {group for found in self._heirs.values() for group in found or ()}
-        self._damaged = damage_of(storage, timeline, {group: read[group] for group in heirs}) if heirs else {}
-        self._busy = busy_groups(timeline)
-        self._saved = {path: time for time, paths in timeline.savepoints().items() for path in paths}
+        self._successors = {time: self._find_successors(time, read) for _, time in set(commits.last_replaced.values())}
+        heirs = {group for found in self._successors.values() for group in found or ()}
+        self._damage_by_group = find_damage(storage, timeline, {group: read[group] for group in heirs}) if heirs else {}
+        self._busy = find_busy_groups(timeline)
+        self._savepoint_of_path = {path: time for time, paths in timeline.savepoints().items() for path in paths}
         #: writes that have not said yet what they change
-        self._silent = [
+        self._undeclared_writes = [
             instant
             for instant in timeline.pending
             if instant.kind in COMMIT_ACTIONS - PLANNED_KINDS
-            and not (instant.inflight_file and list(write_stats(timeline.inflight(instant))))
+            and not (instant.inflight_file and list(write_stats(timeline.inflight_metadata(instant))))
             and instant.time not in {found.time for found, _ in timeline.pending_plans()}
         ]
 
-    def _heirs_of(self, replacement: str, read: Collection[Group]) -> frozenset[Group] | None:
+    def _find_successors(self, replacement: str, live_groups: Collection[FileGroupId]) -> frozenset[FileGroupId] | None:
         """The groups that have taken the place of what ``replacement`` replaced; None where one of them is not read."""
         heirs, todo, seen = set(), [replacement], {replacement}
         while todo:
-            for group in self._known.successors.get(todo.pop(), ()):
-                if group in read:
+            for group in self._commits.successors.get(todo.pop(), ()):
+                if group in live_groups:
                     heirs.add(group)
                     continue
-                _, later = self._known.gone.get(group, ("", ""))
+                _, later = self._commits.all_replaced.get(group, ("", ""))
                 if not later:
                     return None
                 if later not in seen:
@@ -157,23 +161,26 @@ class _Refusals:
                     todo.append(later)
         return frozenset(heirs)
 
-    def of(self, group: Group, files: Collection[str]) -> str | None:
+    def reason(self, group: FileGroupId, files: Collection[str]) -> str | None:
         """The reason; None where the group may go."""
-        (completed_at, replacement), (written_at, writer) = self._known.replaced[group], self._known.written[group]
+        (completed_at, replacement), (written_at, writer) = (
+            self._commits.last_replaced[group],
+            self._commits.last_written[group],
+        )
         if written_at >= completed_at:
             return (
                 f"commit {writer} wrote into it after {replacement} had replaced it, so that it has rows of its own; "
                 "delete the doubled keys with the table's writer"
             )
-        if self._restored > (completed_at, replacement):
+        if self._last_restore > (completed_at, replacement):
             return (
-                f"restore {self._restored[1]} came after {replacement}, which it may have undone, so that the archived "
+                f"restore {self._last_restore[1]} came after {replacement}, which it may have undone, so that the archived "
                 "timeline proves nothing; delete the doubled keys with the table's writer, if there are any"
             )
-        heirs = self._heirs[replacement]
+        heirs = self._successors[replacement]
         if heirs is None:
             return f"not all that {replacement} wrote in its place is read now, so its rows may be nowhere else"
-        damaged = next((self._damaged[heir] for heir in sorted(heirs) if heir in self._damaged), None)
+        damaged = next((self._damage_by_group[heir] for heir in sorted(heirs) if heir in self._damage_by_group), None)
         if damaged is not None:
             return (
                 f"what {replacement} wrote in its place is not sound, so its rows may be nowhere else: {damaged.text}"
@@ -181,12 +188,12 @@ class _Refusals:
         busy = self._busy.reason(*group)
         if busy is not None:
             return f"{busy} has it; try again when that has ended"
-        for instant in self._silent:
+        for instant in self._undeclared_writes:
             return f"{instant.kind} {instant.time} is under way and does not say what it changes; try again later"
-        saved = next((self._saved[path] for path in files if path in self._saved), None)
+        saved = next((self._savepoint_of_path[path] for path in files if path in self._savepoint_of_path), None)
         if saved is not None:
             return f"kept by savepoint {saved}; delete that first"
-        gone, wrote = self._known.clustered.get(replacement, (frozenset(), 0))
+        gone, wrote = self._commits.clusterings.get(replacement, (frozenset(), 0))
         counted = [count for other in gone if (count := self._rows.get(other)) is not None]
         if gone and len(counted) == len(gone) and sum(counted) != wrote:
             return f"clustering {replacement} wrote {wrote} rows, what it replaced has {sum(counted)}"

@@ -12,49 +12,51 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.audit.accounting import Accounting
-from lake.formats.hudi.audit.damage import Comparison, is_current
-from lake.formats.hudi.files.names import Group, data_file, join
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.read.hudi_rs import HudiRsReader, NotMerged
-from lake.formats.hudi.read.slices import Slice, latest_slices
-from lake.formats.hudi.timeline.history import History, active_history, record_of
+from lake.formats.hudi.audit.accounting import RowAccounting
+from lake.formats.hudi.audit.damage import DamageCheck, is_timeline_current
+from lake.formats.hudi.files.names import FileGroupId, parse_file_name, relative_path
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.hudi_rs import HudiRsReader, MergeUnsupported
+from lake.formats.hudi.read.slices import ListedSlice, list_latest_slices
+from lake.formats.hudi.timeline.history import FileHistory, active_history, read_commit_changes
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
 from lake.model import Fault
 from lake.plan import SupersededVersion
-from lake.ports import Verification
+from lake.ports import TableVerification
 
 _ATTEMPTS = 3
 
 
 @dataclass(slots=True, kw_only=True)
-class Past:
+class ReplayedCommits:
     """Every commit known, added up; ``paths`` are all files that they ever wrote, change data included."""
 
-    history: History
-    accounting: Accounting | None
+    history: FileHistory
+    row_accounting: RowAccounting | None
     paths: set[str] = field(default_factory=set)
     #: partition, file id and instant of every slice
     slices: set[tuple[str, str, str]] = field(default_factory=set)
 
-    def add(self, time: str, completed_at: str, metadata: dict[str, Any] | None, plan: dict[str, Any] | None) -> None:
+    def add_commit(
+        self, time: str, completed_at: str, metadata: dict[str, Any] | None, plan: dict[str, Any] | None
+    ) -> None:
         """Apply one completed commit."""
-        record = record_of(metadata)
-        self.history.add(time, completed_at, record)
-        for wrote in record.wrote or ():
+        record = read_commit_changes(metadata)
+        self.history.add_commit(time, completed_at, record)
+        for wrote in record.written_files or ():
             self.paths.add(wrote.path)
-            self.slices.add((*wrote.group, wrote.instant))
+            self.slices.add((*wrote.group_id, wrote.instant))
         for _, stat in write_stats(metadata):
             self.paths.update(stat.get("cdcStats") or ())
-        if self.accounting is not None and metadata is not None:
-            self.accounting.add(time, metadata, plan)
+        if self.row_accounting is not None and metadata is not None:
+            self.row_accounting.add_commit(time, metadata, plan)
 
 
-def replay(timeline: Timeline, *, rows: bool) -> Past:
+def replay_commits(timeline: Timeline, *, rows: bool) -> ReplayedCommits:
     """All completed commits of the archived and the active timeline, by completion; ``rows`` adds up rows as well."""
     # The active timeline is read first: an instant that is archived meanwhile is then found in both, not in none.
-    records = timeline.storage.each(timeline.written, timeline.commits)
-    plans = timeline.storage.each(timeline.plan, timeline.commits) if rows else [None] * len(records)
+    records = timeline.storage.map_parallel(timeline.commit_metadata, timeline.commits)
+    plans = timeline.storage.map_parallel(timeline.plan, timeline.commits) if rows else [None] * len(records)
     commits = [
         (i.completed_at or i.time, i.time, record, plan)
         for i, record, plan in zip(timeline.commits, records, plans, strict=True)
@@ -64,33 +66,36 @@ def replay(timeline: Timeline, *, rows: bool) -> Past:
     commits += [(a.completed_at, a.time, a.metadata, a.plan) for a in archived if a.time not in seen]
     # The times of the files of layout 1, which stand for completion there, do not survive a copy of the table.
     order = 1 if timeline.layout == 1 else 0
-    past = Past(history=History(logs_name_base=timeline.layout == 1), accounting=Accounting() if rows else None)
+    past = ReplayedCommits(
+        history=FileHistory(has_logs_named_by_base=timeline.layout == 1),
+        row_accounting=RowAccounting() if rows else None,
+    )
     for completed_at, time, metadata, plan in sorted(commits, key=lambda entry: (entry[order], entry[1])):
-        past.add(time, completed_at, metadata, plan)
+        past.add_commit(time, completed_at, metadata, plan)
     return past
 
 
-def verify_table(storage: Storage, superseded: Sequence[SupersededVersion], *, rows: bool) -> Verification:
+def verify_table(storage: TableStorage, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
     """Compare storage with the commits. Transient when writers commit faster than the table can be listed."""
     for _ in range(_ATTEMPTS):
         timeline = Timeline(storage)
         active_history(timeline)  # names a commit that can't be read, which hudi-rs does not
-        on_disk = storage.on_disk()
-        slices = latest_slices(storage, timeline, on_disk=on_disk)
-        if is_current(timeline):
+        on_disk = storage.list_table_files()
+        slices = list_latest_slices(storage, timeline, listing=on_disk)
+        if is_timeline_current(timeline):
             break
     else:
         raise Transient(f"{storage.location}: the table changed {_ATTEMPTS} times while it was listed; try again")
-    past = replay(timeline, rows=rows)
+    past = replay_commits(timeline, rows=rows)
     history, sizes = past.history, on_disk.sizes
-    groups = list(history.groups())
-    damage = list(Comparison(history, timeline, on_disk, groups).of_table(slices))
+    groups = list(history.live_groups())
+    damage = list(DamageCheck(history, timeline, on_disk, groups).find_in_table(slices))
     listed = {path for entry in slices for path, _ in entry.sized_paths}
-    expected = {group: latest for group in groups if (latest := history.expected(group)) is not None}
+    expected = {group: latest for group in groups if (latest := history.expected_slice(group)) is not None}
     live = listed | {wrote.path for latest in expected.values() for wrote in latest.files}
     present = {path for path in live if path in sizes}
     # What replaced a version may have been undone since, or be of another table that was here: then it is rightly live.
-    replaced = {version.path for version in superseded if history.knows(version.instant)}
+    replaced = {version.path for version in superseded if history.has_commit(version.instant)}
 
     def of(*faults: Fault) -> set[str]:
         return {entry.path for entry in damage if entry.fault in faults}
@@ -99,62 +104,64 @@ def verify_table(storage: Storage, superseded: Sequence[SupersededVersion], *, r
     counted = wanted = None
     if rows:
         counted, wanted = _count_rows(storage, slices, history, present - of(Fault.WRONG_SIZE))
-    return Verification(
+    return TableVerification(
         files=len(present),
         bytes=sum(sizes[path] for path in present),
-        missing=_sorted(of(Fault.MISSING, Fault.UNLISTED)),
-        wrong_size=_sorted(of(Fault.WRONG_SIZE)),
-        resurrected=_sorted({*of(Fault.RESURRECTED), *(listed & replaced)}),
-        unowned=_sorted({*of(Fault.UNOWNED), *unowned}),
+        missing=_sorted_tuple(of(Fault.MISSING, Fault.UNLISTED)),
+        wrong_size=_sorted_tuple(of(Fault.WRONG_SIZE)),
+        resurrected=_sorted_tuple({*of(Fault.RESURRECTED), *(listed & replaced)}),
+        unowned=_sorted_tuple({*of(Fault.UNOWNED), *unowned}),
         rows=counted,
         rows_expected=wanted,
-        contradictions=tuple(past.accounting.contradictions) if past.accounting is not None else (),
+        contradictions=tuple(past.row_accounting.contradictions) if past.row_accounting is not None else (),
     )
 
 
-def _sorted(paths: Iterable[str]) -> tuple[str, ...]:
+def _sorted_tuple(paths: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(paths))
 
 
-def _is_unowned(path: str, timeline: Timeline, past: Past, superseded: Collection[str]) -> bool:
+def _is_unowned(path: str, timeline: Timeline, commits: ReplayedCommits, superseded: Collection[str]) -> bool:
     """Whether no commit wrote this data file, known or too old to be known, nor is a pending one writing it."""
-    if path in past.paths or path in superseded:
+    if path in commits.paths or path in superseded:
         return False
-    file = data_file(path)
+    file = parse_file_name(path)
     if file is None:
         return path.endswith(".parquet")
     if any(instant.time == file.instant for instant in timeline.pending):
         return False
-    if file.is_log and past.history.logs_name_base and (*file.group, file.instant) in past.slices:
+    if file.is_log and commits.history.has_logs_named_by_base and (*file.group_id, file.instant) in commits.slices:
         return False  # a rollback of table version 6 leaves the log file and writes another one, in no commit
-    return file.instant >= past.history.oldest
+    return file.instant >= commits.history.oldest_commit_time
 
 
-def _count_rows(storage: Storage, slices: Sequence[Slice], history: History, whole: Collection[str]) -> tuple[int, int]:
+def _count_rows(
+    storage: TableStorage, slices: Sequence[ListedSlice], history: FileHistory, intact: Collection[str]
+) -> tuple[int, int]:
     """Rows that hudi-rs reads, and rows that the commits promise; of files too old for them what their footers say.
 
     Of files that are not ``whole`` no row is read: what is wrong with them is told, not what a reader makes of it.
     What a slice with logs should hold is known only after merging it, so it counts as read on both sides.
     """
-    based = {group for group in history.groups() if (latest := history.expected(group)) and latest.base}
+    based = {group for group in history.live_groups() if (latest := history.expected_slice(group)) and latest.base}
     logs_only = [entry for entry in slices if entry.base is None and (entry.partition, entry.file_id) not in based]
     if logs_only:
         raise Rejected(
             f"{storage.location}: rows can't be counted, {len(logs_only)} file groups have log files only (first: "
-            f"{join(logs_only[0].partition, logs_only[0].logs[0])}), which hudi-rs does not read; they are "
+            f"{relative_path(logs_only[0].partition, logs_only[0].logs[0])}), which hudi-rs does not read; they are "
             "countable once lakefold or the table's own compaction has rewritten them"
         )
     reader = HudiRsReader(storage)
     counted = wanted = 0
-    merged: dict[Group, int] = {}
+    merged: dict[FileGroupId, int] = {}
     for entry in slices:
-        base = join(entry.partition, entry.base or "")
-        if base not in whole:
+        base = relative_path(entry.partition, entry.base or "")
+        if base not in intact:
             continue
-        logs = [path for name in entry.logs if (path := join(entry.partition, name)) in whole]
+        logs = [path for name in entry.logs if (path := relative_path(entry.partition, name)) in intact]
         try:
-            read = reader.count(base, logs)
-        except NotMerged as complaint:
+            read = reader.count_rows(base, logs)
+        except MergeUnsupported as complaint:
             raise Rejected(
                 f"{storage.location}: rows can't be counted, hudi-rs does not merge {base} with its log files "
                 f"({complaint}); count them with Spark, or again once lakefold or the table's own compaction has "
@@ -164,12 +171,12 @@ def _count_rows(storage: Storage, slices: Sequence[Slice], history: History, who
         group = entry.partition, entry.file_id
         if entry.logs:
             merged[group] = read
-        file = data_file(base)
-        if file is not None and not history.knows(file.instant) and file.instant < history.oldest:
+        file = parse_file_name(base)
+        if file is not None and not history.has_commit(file.instant) and file.instant < history.oldest_commit_time:
             with storage.open(base) as source:
                 wanted += read if entry.logs else pq.ParquetFile(source).metadata.num_rows
-    for group in history.groups():
-        latest = history.expected(group)
+    for group in history.live_groups():
+        latest = history.expected_slice(group)
         if latest is not None and latest.logs:
             wanted += merged.get(group, latest.base.rows if latest.base is not None else 0)
         elif latest is not None and latest.base is not None:

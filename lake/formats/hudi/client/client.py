@@ -22,17 +22,17 @@ import fastavro
 from lake.errors import Transient
 from lake.formats.hudi.client.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.client.write_options import index_options, key_options, plan_options, skew_options
-from lake.formats.hudi.files.storage import Storage, table_properties
-from lake.formats.hudi.inputs.engine_choice import Engine, choose_engine, turned_to_text
+from lake.formats.hudi.files.storage import TableStorage, read_table_properties
+from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, columns_read_as_text
 from lake.formats.hudi.jvm.bundle import bundle_of
-from lake.formats.hudi.jvm.class_cache import packages_of
-from lake.formats.hudi.jvm.outcomes import translate
-from lake.formats.hudi.jvm.zones import zones_of
+from lake.formats.hudi.jvm.class_cache import cached_jvm
+from lake.formats.hudi.jvm.outcomes import translate_error
+from lake.formats.hudi.jvm.zones import time_zones_of
 from lake.formats.hudi.locks.on_conflict import conflict_options
-from lake.formats.hudi.pending.begun import Begun
-from lake.formats.hudi.pending.heartbeats import is_expired
+from lake.formats.hudi.pending.begun import InflightFile
+from lake.formats.hudi.pending.heartbeats import is_heartbeat_expired
 from lake.formats.hudi.timeline import metadata_table
-from lake.formats.hudi.timeline.streaming_writers import streaming_writer
+from lake.formats.hudi.timeline.streaming_writers import find_streaming_writer
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Concurrency, TableRef
 from lake.plan import Plan, PlanKind
@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 #: properties that writers change at any time, and that the client follows
-_FOLLOWED = ("hoodie.table.metadata.partitions", "hoodie.table.checksum", "hoodie.table.index.defs.path")
+_MUTABLE_PROPERTIES = ("hoodie.table.metadata.partitions", "hoodie.table.checksum", "hoodie.table.index.defs.path")
 #: how long a commit or a clean waits for a gap between streaming writes
-STREAMING_WAIT = timedelta(seconds=60)
+STREAMING_WRITER_TIMEOUT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
 _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "int96")]
 
@@ -61,20 +61,20 @@ class HudiClient:
         self.table = table
         self.spark = spark
         self.plan = plan
-        self.storage = Storage(table.location)
-        self.jvm: Any = packages_of(spark)
+        self.storage = TableStorage(table.location)
+        self.jvm: Any = cached_jvm(spark)
         #: the rewrite that ``begin_rewrite`` began last
-        self.begun: Begun | None = None
+        self.inflight_file: InflightFile | None = None
         try:
             self._open()
         except Exception as error:
-            raise translate(error, table, "opening the table") from error
+            raise translate_error(error, table, "opening the table") from error
 
     def _open(self) -> None:
         self.bundle = bundle_of(self.spark)
-        self.zones = zones_of(self.spark)
+        self.time_zones = time_zones_of(self.spark)
         self._read_table()
-        self._java_session: Any = self._session()._jsparkSession
+        self._java_session: Any = self._new_session()._jsparkSession
         sql = self._java_session.sqlContext()
         context = self.jvm.org.apache.hudi.client.common.HoodieSparkEngineContext
         self.context: Any = context(self.spark.sparkContext._jsc, sql)
@@ -82,15 +82,15 @@ class HudiClient:
         #: with the meta columns, if the table has them
         self.reader_schema: Any = self.bundle.table_schema(self.meta, meta_columns=True)
         fixed = self._fixed_options()
-        self._guard = self._client(
+        self._lock_client = self._new_write_client(
             {**self.table.write_options, **conflict_options(self.table), **concurrency_options(self.table), **fixed}
         )
-        self._lock = TableLock(self.table, self.spark, self._guard, self.bundle)
-        self._open_worker(fixed)
+        self._lock = TableLock(self.table, self.spark, self._lock_client, self.bundle)
+        self._open_write_client(fixed)
 
     def _read_table(self) -> None:
         """Take the table's properties as they are now."""
-        self.properties = table_properties(self.storage)
+        self.properties = read_table_properties(self.storage)
         hudi = self.jvm.org.apache.hudi
         conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(self.spark.sparkContext._jsc.hadoopConfiguration())
         builder = hudi.common.table.HoodieTableMetaClient.builder()
@@ -99,7 +99,9 @@ class HudiClient:
         self.bundle.check_table_version(self.table.name, config.getTableVersion().versionCode())
         self.base: str = self.meta.getBasePath().toString()
         # Without it Hudi could not even withdraw what is pending.
-        self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.is_there(self.storage)
+        self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.metadata_table_exists(
+            self.storage
+        )
 
     def _fixed_options(self) -> dict[str, str]:
         """Write options that the table's properties, and the plan, leave no choice of."""
@@ -124,14 +126,14 @@ class HudiClient:
             **self._plan_options(),
         }
 
-    def _open_worker(self, fixed: Mapping[str, str]) -> None:
+    def _open_write_client(self, fixed: Mapping[str, str]) -> None:
         unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
         # Without a lock provider Hudi would take its clock for the only one.
-        self._unlocked = {**unlocked, **fixed, **skew_options(self.table), CONCURRENCY_MODE: "SINGLE_WRITER"}
-        self.worker_config = self._config({**self._unlocked, "hoodie.clean.failed.writes.policy": "NEVER"})
-        self.worker: Any = self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self.worker_config)
+        self._unlocked_options = {**unlocked, **fixed, **skew_options(self.table), CONCURRENCY_MODE: "SINGLE_WRITER"}
+        self.write_config = self._build_config({**self._unlocked_options, "hoodie.clean.failed.writes.policy": "NEVER"})
+        self.write_client: Any = self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self.write_config)
 
-    def follow(self, now: Mapping[str, str], *, has_metadata_table: bool, doing: str) -> None:
+    def follow_table_changes(self, current: Mapping[str, str], *, has_metadata_table: bool, doing: str) -> None:
         """Follow what changed of the table since the client was opened; call it under the lock.
 
         ``now`` are the table's properties, ``has_metadata_table`` whether there is a metadata table that they may name.
@@ -139,29 +141,29 @@ class HudiClient:
         the one, so that readers do not see its files, or would make the other again. Raises Transient where other
         properties changed: the table has to be looked at from the beginning.
         """
-        differing = sorted(key for key in {*now, *self.properties} if now.get(key) != self.properties.get(key))
-        changed = [key for key in differing if not key.startswith(_FOLLOWED)]
+        differing = sorted(key for key in {*current, *self.properties} if current.get(key) != self.properties.get(key))
+        changed = [key for key in differing if not key.startswith(_MUTABLE_PROPERTIES)]
         if changed:
             key = changed[0]
             raise Transient(
                 f"{self.table.name}: {key} was {self.properties.get(key, 'unset')} when the table was opened and is "
-                f"{now.get(key, 'unset')} while {doing}; the plan is tried again with the table as it is now"
+                f"{current.get(key, 'unset')} while {doing}; the plan is tried again with the table as it is now"
             )
-        has_metadata_table = has_metadata_table and "files" in metadata_table.indexes(now)
+        has_metadata_table = has_metadata_table and "files" in metadata_table.index_names(current)
         if not differing and has_metadata_table == self.has_metadata_table:
             return
         log.info("%s: its metadata table was changed, which is followed while %s", self.table.name, doing)
         self._read_table()
         with suppress(Exception):
-            self.worker.close()
-        self._open_worker(self._fixed_options())
+            self.write_client.close()
+        self._open_write_client(self._fixed_options())
 
     def _plan_options(self) -> dict[str, str]:
         if self.plan is None:
             return {}
         return plan_options(self.plan, self.engine, self._schema_json())
 
-    def _has_days(self) -> bool:
+    def _has_dates_or_timestamps(self) -> bool:
         """Whether columns of the table have dates or timestamps, at any depth."""
         schema = self._schema_json()
         return '"date"' in schema or '"timestamp' in schema
@@ -170,25 +172,25 @@ class HudiClient:
         return str(self.bundle.spark_schema(self.schema).json())
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> EngineChoice:
         """What rewrites the client's plan. Raises Rejected where its ``engine`` setting can't be followed."""
         assert self.plan is not None
         return choose_engine(
             self.plan,
             self.storage,
             merge_on_read=self.meta.getTableType().name() == "MERGE_ON_READ",
-            can_copy=self.bundle.copies_row_groups,
-            as_text=turned_to_text(table_properties(self.storage), self._schema_json()),
-            has_days=self._has_days(),
+            can_copy=self.bundle.can_copy_row_groups,
+            text_columns=columns_read_as_text(read_table_properties(self.storage), self._schema_json()),
+            has_dates=self._has_dates_or_timestamps(),
         )
 
-    def _session(self) -> "SparkSession":
+    def _new_session(self) -> "SparkSession":
         """A session of our own on the same Spark, so that a plan's SQL settings meet nobody else's."""
         session = self.spark.newSession()
         # Either of the two would drop the rows of an input silently.
         session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
         session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
-        for key, value in self._calendars.items():
+        for key, value in self._calendar_settings.items():
             session.conf.set(key, value)
         if self.plan is not None and self.plan.options.sort_columns:
             # A sort's output is cut into as many files as planned only when its shuffle has at least that many
@@ -200,7 +202,7 @@ class HudiClient:
         return session
 
     @cached_property
-    def _calendars(self) -> dict[str, str]:
+    def _calendar_settings(self) -> dict[str, str]:
         """Settings by which days before 1582 and moments before 1900 stay as readers see them.
 
         Spark, unless told so, reads none of a file that does not name its writer, and writes none. Where the session
@@ -221,10 +223,10 @@ class HudiClient:
         sessions = self.jvm.org.apache.spark.sql.SparkSession
         context = self.spark.sparkContext
         before = sessions.getActiveSession()
-        given = {key: context.getLocalProperty(key) for key in self._calendars}
+        given = {key: context.getLocalProperty(key) for key in self._calendar_settings}
         try:
             sessions.setActiveSession(self._java_session)
-            for key, value in self._calendars.items():
+            for key, value in self._calendar_settings.items():
                 context.setLocalProperty(key, value)
             yield
         finally:
@@ -236,7 +238,7 @@ class HudiClient:
                 else:
                     sessions.clearActiveSession()
 
-    def _config(self, options: Mapping[str, str]) -> Any:
+    def _build_config(self, options: Mapping[str, str]) -> Any:
         properties = self.jvm.java.util.HashMap()
         for key, value in options.items():
             properties.put(key, value)
@@ -245,12 +247,12 @@ class HudiClient:
         builder = builder.withPath(self.base).withSchema(self.schema.toString()).forTable(config.getTableName())
         return builder.withProps(config.getProps()).withProps(properties).build()
 
-    def _client(self, options: Mapping[str, str]) -> Any:
-        return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._config(options))
+    def _new_write_client(self, options: Mapping[str, str]) -> Any:
+        return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._build_config(options))
 
-    def unlocked(self, options: Mapping[str, str]) -> Any:
+    def new_unlocked_client(self, options: Mapping[str, str]) -> Any:
         """One more Java client that takes no lock, with ``options`` over the worker's; the caller closes it."""
-        return self._client({**self._unlocked, **options})
+        return self._new_write_client({**self._unlocked_options, **options})
 
     @property
     def optimistic(self) -> bool:
@@ -258,78 +260,80 @@ class HudiClient:
         return self.table.concurrency is Concurrency.OCC
 
     @cached_property
-    def absent(self) -> Any:
+    def empty_option(self) -> Any:
         """Hudi's empty Option."""
         return self.jvm.org.apache.hudi.common.util.Option.empty()
 
-    def present(self, value: Any) -> Any:
+    def option_of(self, value: Any) -> Any:
         """Hudi's Option of ``value``."""
         return self.jvm.org.apache.hudi.common.util.Option.of(value)
 
-    def timeline(self) -> Timeline:
+    def read_timeline(self) -> Timeline:
         """The active timeline as it is now."""
         return Timeline(self.storage)
 
     @contextmanager
-    def locked(self, doing: str, owner: Any = None, *, metadata: bool = True) -> Iterator[None]:
+    def locked(self, doing: str, owner: Any = None, *, writes_metadata_table: bool = True) -> Iterator[None]:
         """Hold the table's lock (a lock of this process too) while the block runs, with a fresh timeline.
 
         ``owner`` is the Java instant on whose behalf the lock is held, for Hudi's conflict resolution. A block that
         writes to the metadata table (``metadata``) does not begin while a streaming writer is in the middle of its
-        own part there; up to ``STREAMING_WAIT`` it is waited for, without the lock. Raises Transient saying where the
+        own part there; up to ``STREAMING_WRITER_TIMEOUT`` it is waited for, without the lock. Raises Transient saying where the
         lock is, or which writer is in the way.
         """
-        held = self.absent if owner is None else self.present(owner)
+        held = self.empty_option if owner is None else self.option_of(owner)
         nested = self._lock.is_held
-        deadline = time.monotonic() + STREAMING_WAIT.total_seconds()
+        deadline = time.monotonic() + STREAMING_WRITER_TIMEOUT.total_seconds()
         while True:
-            with self._lock.held(doing, held):
-                writer = self._streaming_writer() if metadata and self.optimistic else None
+            with self._lock.locked(doing, held):
+                writer = self._find_streaming_writer() if writes_metadata_table and self.optimistic else None
                 if writer is None:
                     if nested:
                         yield
                         return
-                    has_metadata_table = metadata_table.is_there(self.storage)
-                    self.follow(table_properties(self.storage), has_metadata_table=has_metadata_table, doing=doing)
+                    has_metadata_table = metadata_table.metadata_table_exists(self.storage)
+                    self.follow_table_changes(
+                        read_table_properties(self.storage), has_metadata_table=has_metadata_table, doing=doing
+                    )
                     self.meta.reloadActiveTimeline()
-                    with self.zones.set_to(self.table.name, self.timeline().timezone):
+                    with self.time_zones.using_zone(self.table.name, self.read_timeline().timezone):
                         yield
                     return
             if time.monotonic() >= deadline:
                 raise Transient(
                     f"{self.table.name}: the writer of {writer} has been in the middle of its streaming write to the "
-                    f"metadata table for {format_duration(STREAMING_WAIT)} while {doing}; going on would make it fail"
+                    f"metadata table for {format_duration(STREAMING_WRITER_TIMEOUT)} while {doing}; going on would make it fail"
                 )
             time.sleep(_STREAMING_POLL_SECONDS)
 
     @contextmanager
-    def alone(self, doing: str) -> Iterator[None]:
+    def lakefold_locked(self, doing: str) -> Iterator[None]:
         """Keep every other lakefold out while the block runs, but not the table's writers; Transient as ``locked``."""
-        with self._lock.alone(doing):
+        with self._lock.lakefold_locked(doing):
             yield
 
-    def confirm_lock(self, doing: str) -> None:
+    def assert_lock_held(self, doing: str) -> None:
         """Raise Transient where the lock of ``locked`` is not proved to have been held since it was taken."""
-        self._lock.confirm(doing)
+        self._lock.assert_held(doing)
 
-    def lock_loss(self) -> str | None:
+    def lock_loss_reason(self) -> str | None:
         """How the lock of ``locked`` that the writers share was lost; None where it is proved to be held."""
-        return self._lock.loss()
+        return self._lock.loss_reason()
 
-    def _streaming_writer(self) -> str | None:
-        return streaming_writer(self.storage, self.timeline(), self.heartbeat_expired)
+    def _find_streaming_writer(self) -> str | None:
+        return find_streaming_writer(self.storage, self.read_timeline(), self.is_heartbeat_expired)
 
     def new_instant(self) -> str:
         """A new instant time; call it inside ``locked``."""
-        return str(self.worker.createNewInstantTime(False))
+        return str(self.write_client.createNewInstantTime(False))
 
     def run_clean(self, instant: str) -> None:
         """Run the requested clean ``instant`` and no other pending one; call it inside ``locked``."""
-        table = self.jvm.org.apache.hudi.table.HoodieSparkTable.create(self.worker_config, self.context)
+        table = self.jvm.org.apache.hudi.table.HoodieSparkTable.create(self.write_config, self.context)
         requested = self.meta.getInstantGenerator().getCleanRequestedInstant(instant)
-        self.bundle.run_clean(self.context, self.worker_config, table, requested)
+        self.bundle.run_clean(self.context, self.write_config, table, requested)
 
-    def avro(self, name: str, record: Mapping[str, Any]) -> Any:
+    def avro_object(self, name: str, record: Mapping[str, Any]) -> Any:
         """The Java object of ``org.apache.hudi.avro.model.NAME`` for a dict, in one call."""
         blank = getattr(self.jvm.org.apache.hudi.avro.model, name)()
         schema = json.loads(blank.getSchema().toString())
@@ -353,43 +357,47 @@ class HudiClient:
         """A Java array."""
         return self.bundle.array(java_class, items)
 
-    def call_hidden(self, target: Any, method: str, *arguments: Any) -> Any:
+    def call_private(self, target: Any, method: str, *arguments: Any) -> Any:
         """Call a private or protected method of ``target`` by its name and number of arguments."""
-        return self.bundle.call_hidden(target, method, *arguments)
+        return self.bundle.call_private(target, method, *arguments)
 
-    def _asks_before_commit(self) -> bool:
+    def _has_commit_conflict_check(self) -> bool:
         """Whether Hudi resolves conflicts before a clustering commit (its default strategy leaves them to writers)."""
         return self.optimistic and bool(
-            self._guard.getConfig().getWriteConflictResolutionStrategy().isPreCommitRequired()
+            self._lock_client.getConfig().getWriteConflictResolutionStrategy().isPreCommitRequired()
         )
 
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
         """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
-        self.begun = Begun(self.storage, instant)
+        self.inflight_file = InflightFile(self.storage, instant)
         if kind is PlanKind.COMPACTION:
             with self.own_session():
-                java = self.bundle.begin_compaction(self.worker, instant)
+                java = self.bundle.begin_compaction(self.write_client, instant)
         else:
-            if self._asks_before_commit():
+            if self._has_commit_conflict_check():
                 # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
                 self.meta.reloadActiveTimeline()
                 cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
-                self._guard.preWrite(instant, cluster, self.meta)
+                self._lock_client.preWrite(instant, cluster, self.meta)
             with self.own_session():
-                java = self.worker.cluster(instant, False)
-        self.begun.is_ours()
+                java = self.write_client.cluster(instant, False)
+        self.inflight_file.is_unchanged()
         return java
 
-    def has_lost(self, instant: str) -> bool:
+    def is_taken_over(self, instant: str) -> bool:
         """Whether another process has taken over what ``begin_rewrite`` began of ``instant``; any thread may ask."""
-        return self.begun is not None and self.begun.instant == instant and self.begun.is_ours() is False
+        return (
+            self.inflight_file is not None
+            and self.inflight_file.instant == instant
+            and self.inflight_file.is_unchanged() is False
+        )
 
     def resolve_conflicts(self, replaced: Mapping[str, Collection[str]]) -> None:
         """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``.
 
         ``replaced`` are the file ids that the commit takes out of each partition.
         """
-        if not self._asks_before_commit():
+        if not self._has_commit_conflict_check():
             return
         model = self.jvm.org.apache.hudi.common.model
         # Not the commit's own metadata, which names no files until Hudi's commit adds them.
@@ -401,21 +409,21 @@ class HudiClient:
             for file_id in file_ids:
                 groups.get(partition).add(file_id)
         metadata.setPartitionToReplaceFileIds(groups)
-        self.bundle.resolve_conflicts(self._guard, metadata)
+        self.bundle.resolve_conflicts(self._lock_client, metadata)
 
-    def heartbeat_expired(self, instant: str) -> bool:
+    def is_heartbeat_expired(self, instant: str) -> bool:
         """Whether the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""
-        return is_expired(self.table, self.storage, instant)
+        return is_heartbeat_expired(self.table, self.storage, instant)
 
-    def when_idle(self, act: Callable[[], None]) -> None:
+    def run_when_idle(self, callback: Callable[[], None]) -> None:
         """Call ``act`` when no call that was made under the table's lock still runs, from another thread if need be."""
-        self._lock.when_idle(act)
+        self._lock.run_when_idle(callback)
 
     def close(self) -> None:
         """Close both Java clients, once no call that was made under the table's lock still runs; never raises."""
-        self.when_idle(self._close)
+        self.run_when_idle(self._close)
 
     def _close(self) -> None:
         with suppress(Exception):
-            self.worker.close()
+            self.write_client.close()
         self._lock.close()

@@ -26,20 +26,20 @@ from weakref import WeakValueDictionary
 
 from lake.errors import Transient
 from lake.formats.hudi.jvm.java_thread import JavaThread
-from lake.formats.hudi.jvm.outcomes import got_no_answer
+from lake.formats.hudi.jvm.outcomes import is_unanswered
 from lake.model import TableRef
 from lake.units import format_duration
 
 log = logging.getLogger(__name__)
-FILE = ".hoodie/.lakefold/exclusive"
+LOCK_FILE = ".hoodie/.lakefold/exclusive"
 #: how long the section of another thread, process or host is waited for
-PATIENCE = timedelta(seconds=60)
+ACQUIRE_TIMEOUT = timedelta(seconds=60)
 _POLL_SECONDS = 0.2
 #: how often the end of a Java thread that did not answer is looked for
 _END_POLL_SECONDS = 1.0
 
 
-class _Turn:
+class _ProcessLock:
     """A lock of this process, before the one that processes share: that one does not tell threads apart."""
 
     __slots__ = ("__weakref__", "lock")
@@ -48,11 +48,11 @@ class _Turn:
         self.lock = threading.Lock()
 
 
-_turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()
-_registry = threading.Lock()
+_process_locks: WeakValueDictionary[Hashable, _ProcessLock] = WeakValueDictionary()
+_registry_lock = threading.Lock()
 
 
-class Exclusion(ABC):
+class LakefoldLock(ABC):
     """The lock of one table, which the Java process behind ``jvm`` holds, since that one commits. For one thread.
 
     Subclasses say how one try goes; ``_place`` is what tells the lock from every other one.
@@ -61,129 +61,129 @@ class Exclusion(ABC):
     def __init__(self, table: TableRef, jvm: Any) -> None:
         self._table = table
         self._jvm = jvm
-        self._turn: _Turn | None = None
+        self._process_lock: _ProcessLock | None = None
         #: the Java thread that works under the lock; None before the first time
-        self._worker: JavaThread | None = None
+        self._java_thread: JavaThread | None = None
         #: what waits for the end of a Java thread that did not answer; None where there is no such thread
-        self._waiting: list[Callable[[], None]] | None = None
-        self._handing_over = threading.Lock()
+        self._idle_callbacks: list[Callable[[], None]] | None = None
+        self._callbacks_lock = threading.Lock()
 
     @property
-    def is_taken(self) -> bool:
+    def is_held(self) -> bool:
         """Whether it is ours."""
-        return self._turn is not None
+        return self._process_lock is not None
 
-    def take(self, doing: str) -> None:
-        """Take the lock, waiting for up to ``PATIENCE``.
+    def acquire(self, doing: str) -> None:
+        """Take the lock, waiting for up to ``ACQUIRE_TIMEOUT``.
 
         Raises Transient saying who has it, Rejected where there is no such lock to be had.
         """
-        deadline = time.monotonic() + PATIENCE.total_seconds()
-        while not self._try(doing):
+        deadline = time.monotonic() + ACQUIRE_TIMEOUT.total_seconds()
+        while not self._try_acquire(doing):
             if time.monotonic() >= deadline:
                 raise Transient(
-                    f"{self._table.name}: {self._holder()}; it was waited for {format_duration(PATIENCE)} while {doing}"
+                    f"{self._table.name}: {self._describe_holder()}; it was waited for {format_duration(ACQUIRE_TIMEOUT)} while {doing}"
                 )
             time.sleep(_POLL_SECONDS)
 
-    def confirm(self, doing: str) -> None:
+    def assert_held(self, doing: str) -> None:
         """Raise Transient where the lock is not ours any more: the last look before something irrevocable."""
-        reason = self._loss()
+        reason = self._loss_reason()
         if reason is not None:
             raise Transient(f"{self._table.name}: lakefold's own lock on the table was lost while {doing} ({reason})")
 
-    def when_idle(self, act: Callable[[], None]) -> None:
+    def run_when_idle(self, callback: Callable[[], None]) -> None:
         """Call ``act`` when no call of the JVM that was made under the lock still runs.
 
         That is at once, or from another thread once the Java thread that did not answer is proved to have ended, before
         the lock is given back. What ``act`` raises is logged then.
         """
-        with self._handing_over:
-            if self._waiting is not None:
-                self._waiting.append(act)
+        with self._callbacks_lock:
+            if self._idle_callbacks is not None:
+                self._idle_callbacks.append(callback)
                 return
-            if self.is_taken and self._worker is not None and not self._worker.is_free():
-                self._waiting = [act]
+            if self.is_held and self._java_thread is not None and not self._java_thread.is_idle():
+                self._idle_callbacks = [callback]
                 return
-        act()
+        callback()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Give the lock back, once no call of the JVM that was made under it still runs."""
-        turn, self._turn = self._turn, None
+        turn, self._process_lock = self._process_lock, None
         assert turn is not None
-        worker = self._worker
-        if self._waiting is None and (worker is None or worker.is_free()):
-            self._give_back(turn)
+        worker = self._java_thread
+        if self._idle_callbacks is None and (worker is None or worker.is_idle()):
+            self._release(turn)
             return
         assert worker is not None
-        with self._handing_over:
-            self._waiting = self._waiting or []
+        with self._callbacks_lock:
+            self._idle_callbacks = self._idle_callbacks or []
         log.warning(
             "%s: %s did not answer and may still work on the table: lakefold's own lock is kept until it has ended",
             self._table.name,
             worker,
         )
-        self._is_kept(worker)
+        self._on_thread_unanswered(worker)
         name = f"lock of {self._table.name} until {worker} has ended"
-        threading.Thread(target=self._give_back_later, args=(turn, worker), name=name, daemon=True).start()
+        threading.Thread(target=self._release_after_thread_end, args=(turn, worker), name=name, daemon=True).start()
 
-    def _give_back(self, turn: _Turn) -> None:
+    def _release(self, process_lock: _ProcessLock) -> None:
         try:
             self._unlock()
         finally:
-            turn.lock.release()
+            process_lock.lock.release()
 
-    def _give_back_later(self, turn: _Turn, worker: JavaThread) -> None:
-        while not worker.has_ended():
+    def _release_after_thread_end(self, process_lock: _ProcessLock, java_thread: JavaThread) -> None:
+        while not java_thread.has_ended():
             time.sleep(_END_POLL_SECONDS)
         while True:
-            with self._handing_over:
-                if not self._waiting:
-                    self._waiting = None
+            with self._callbacks_lock:
+                if not self._idle_callbacks:
+                    self._idle_callbacks = None
                     break
-                act = self._waiting.pop(0)
+                act = self._idle_callbacks.pop(0)
             try:
                 act()
             except Exception as error:
-                if not got_no_answer(error):  # the process has ended, and all that it held with it
-                    log.warning("%s: after %s had ended: %s", self._table.name, worker, error)
+                if not is_unanswered(error):  # the process has ended, and all that it held with it
+                    log.warning("%s: after %s had ended: %s", self._table.name, java_thread, error)
         try:
-            self._give_back(turn)
+            self._release(process_lock)
         except Exception as error:
             log.warning("%s: could not give lakefold's own lock back: %s", self._table.name, error)
-        log.warning("%s: %s has ended, and lakefold's own lock is given back", self._table.name, worker)
+        log.warning("%s: %s has ended, and lakefold's own lock is given back", self._table.name, java_thread)
 
-    def _try(self, doing: str) -> bool:
-        with _registry:
-            turn = _turns.setdefault(self._place(), _Turn())
+    def _try_acquire(self, doing: str) -> bool:
+        with _registry_lock:
+            turn = _process_locks.setdefault(self._lock_key(), _ProcessLock())
         if not turn.lock.acquire(timeout=_POLL_SECONDS):
             return False
-        self._turn = turn
-        self._worker = None
+        self._process_lock = turn
+        self._java_thread = None
         try:
-            self._worker = JavaThread(self._jvm)
-            if self._lock(self._claim(doing, self._worker)):
+            self._java_thread = JavaThread(self._jvm)
+            if self._try_lock(self._new_owner_record(doing, self._java_thread)):
                 return True
         except BaseException:
             with suppress(Exception):
-                self.give_back()
+                self.release()
             raise
-        self.give_back()
+        self.release()
         return False
 
-    def _claim(self, doing: str, worker: JavaThread) -> dict[str, object]:
+    def _new_owner_record(self, doing: str, java_thread: JavaThread) -> dict[str, object]:
         """What the holder says of itself."""
         return {
             "host": socket.gethostname(),
-            "pid": worker.pid,
+            "pid": java_thread.pid,
             "doing": doing,
             "since": datetime.now(UTC).isoformat(timespec="seconds"),
         }
 
-    def _holder(self) -> str:
+    def _describe_holder(self) -> str:
         """Who has the lock, as a sentence."""
         with suppress(OSError, ValueError, KeyError, TypeError):
-            known = json.loads(self._read())
+            known = json.loads(self._read_owner_record())
             since = f"{datetime.fromisoformat(known['since']):%H:%M:%S} UTC"
             return (
                 f"process {known['pid']} of host {known['host']}, a lakefold, has been {known['doing']} since {since}"
@@ -191,14 +191,14 @@ class Exclusion(ABC):
         return "another lakefold is changing the table"
 
     @abstractmethod
-    def _place(self) -> Hashable: ...
+    def _lock_key(self) -> Hashable: ...
 
     @abstractmethod
-    def _lock(self, claim: dict[str, object]) -> bool:
+    def _try_lock(self, owner_record: dict[str, object]) -> bool:
         """One try without waiting; whether it is ours now."""
 
     @abstractmethod
-    def _loss(self) -> str | None:
+    def _loss_reason(self) -> str | None:
         """How the lock was lost; None while it is ours."""
 
     @abstractmethod
@@ -206,9 +206,9 @@ class Exclusion(ABC):
         """Undo ``_lock``, however far that came."""
 
     @abstractmethod
-    def _is_kept(self, worker: JavaThread) -> None:
+    def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
         """Take note that the lock is kept until ``worker``, which did not answer, has ended."""
 
     @abstractmethod
-    def _read(self) -> bytes:
+    def _read_owner_record(self) -> bytes:
         """What the holder says of itself, as it wrote it."""

@@ -18,28 +18,28 @@ from pathlib import Path
 from typing import Any
 
 from lake.errors import Rejected
-from lake.formats.hudi.client.exclusion import FILE, Exclusion
+from lake.formats.hudi.client.exclusion import LOCK_FILE, LakefoldLock
 from lake.formats.hudi.jvm.java_thread import JavaThread
-from lake.formats.hudi.jvm.outcomes import cause_chain, got_no_answer, root_line
-from lake.formats.hudi.locks.mounts import missing_locks, unshared_locks
+from lake.formats.hudi.jvm.outcomes import is_unanswered, java_cause_chain, root_message
+from lake.formats.hudi.locks.mounts import missing_lock_refusal, unshared_lock_refusals
 from lake.model import TableRef
 
 #: the byte that is locked lies behind what is written, which can be read everywhere then
-_BYTE = 1 << 40
-_NO_LOCKS = ("No locks available", "not supported", "not implemented", "Invalid argument")
+_LOCKED_BYTE = 1 << 40
+_LOCKING_UNSUPPORTED_MESSAGES = ("No locks available", "not supported", "not implemented", "Invalid argument")
 
 
-class FileExclusion(Exclusion):
+class FileLock(LakefoldLock):
     """The lock of the table at the local path ``base``."""
 
     def __init__(self, table: TableRef, base: str, jvm: Any) -> None:
         super().__init__(table, jvm)
-        self._path = Path(base) / FILE
+        self._path = Path(base) / LOCK_FILE
         #: the locked file as the Java process has it open
         self._file: Any = None
-        self._signer: dict[str, object] = {}
+        self._owner_record: dict[str, object] = {}
 
-    def _place(self) -> Hashable:
+    def _lock_key(self) -> Hashable:
         """The very file, whatever name of it the table has: closing it anywhere in the JVM would unlock it."""
         # Not its parents: a table that was dropped must not come back as a directory.
         with suppress(FileExistsError):
@@ -51,46 +51,46 @@ class FileExclusion(Exclusion):
             os.close(descriptor)
         return status.st_dev, status.st_ino
 
-    def _lock(self, claim: dict[str, object]) -> bool:
-        for refusal in unshared_locks(self._path):
+    def _try_lock(self, owner_record: dict[str, object]) -> bool:
+        for refusal in unshared_lock_refusals(self._path):
             raise Rejected(f"{self._table.name}: {refusal}")
         self._file = self._jvm.java.io.RandomAccessFile(str(self._path), "rw")
         try:
-            if self._file.getChannel().tryLock(_BYTE, 1, False) is None:
+            if self._file.getChannel().tryLock(_LOCKED_BYTE, 1, False) is None:
                 return False
         except Exception as error:
-            for name, message in cause_chain(error):
+            for name, message in java_cause_chain(error):
                 if name.endswith("OverlappingFileLockException"):
                     return False
-                if any(text in message for text in _NO_LOCKS):
-                    raise Rejected(f"{self._table.name}: {missing_locks(self._path, message)}") from error
+                if any(text in message for text in _LOCKING_UNSUPPORTED_MESSAGES):
+                    raise Rejected(f"{self._table.name}: {missing_lock_refusal(self._path, message)}") from error
             raise
-        self._signer = claim
-        return self._is_named()
+        self._owner_record = owner_record
+        return self._is_visible_by_path()
 
-    def _loss(self) -> str | None:
+    def _loss_reason(self) -> str | None:
         try:
             # A network file system that has lost our lock answers a write with an error.
-            return None if self._is_named() else f"{self._path} was deleted or replaced"
+            return None if self._is_visible_by_path() else f"{self._path} was deleted or replaced"
         except Exception as error:
-            if got_no_answer(error):
+            if is_unanswered(error):
                 raise
-            return root_line(error, cause_chain(error))
+            return root_message(error, java_cause_chain(error))
 
-    def _is_named(self) -> bool:
+    def _is_visible_by_path(self) -> bool:
         """Whether what is written into the locked file is what others find."""
         # New each time: a copy of the file is not the file.
-        signature = f"{json.dumps(self._signer | {'token': uuid.uuid4().hex})}\n".encode()
+        signature = f"{json.dumps(self._owner_record | {'token': uuid.uuid4().hex})}\n".encode()
         self._file.seek(0)
         self._file.write(signature)
         self._file.setLength(len(signature))
         self._file.getFD().sync()
         try:
-            return self._read() == signature
+            return self._read_owner_record() == signature
         except FileNotFoundError:
             return False
 
-    def _is_kept(self, worker: JavaThread) -> None:
+    def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
         """The file stays open, so that the kernel keeps the lock until the Java process ends or closes it."""
 
     def _unlock(self) -> None:
@@ -99,8 +99,8 @@ class FileExclusion(Exclusion):
             if file is not None:
                 file.close()
         except Exception as error:
-            if not got_no_answer(error):  # the process has ended and so gave it back
+            if not is_unanswered(error):  # the process has ended and so gave it back
                 raise
 
-    def _read(self) -> bytes:
+    def _read_owner_record(self) -> bytes:
         return self._path.read_bytes()

@@ -14,65 +14,65 @@ from contextlib import contextmanager
 from typing import Any
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.client.exclusion import FILE
-from lake.formats.hudi.client.exclusive_renewed import RenewedExclusion
-from lake.formats.hudi.files.storage import Storage
-from lake.hdfs import client, outcomes
+from lake.formats.hudi.client.exclusion import LOCK_FILE
+from lake.formats.hudi.client.exclusive_renewed import RenewedLock
+from lake.formats.hudi.files.storage import TableStorage
+from lake.hdfs import client, errors_with_errno
 from lake.model import TableRef
 
-_DIRECTORY, _, _NAME = FILE.rpartition("/")
+_DIRECTORY, _, _NAME = LOCK_FILE.rpartition("/")
 
 
-class HdfsExclusion(RenewedExclusion):
+class HdfsLock(RenewedLock):
     """The lock of the table in ``storage``."""
 
-    def __init__(self, table: TableRef, storage: Storage, jvm: Any) -> None:
+    def __init__(self, table: TableRef, storage: TableStorage, jvm: Any) -> None:
         super().__init__(table, jvm)
         self._storage = storage
         self._client = client(storage.location)
         self._directory = storage.path(_DIRECTORY)
 
-    def _place(self) -> Hashable:
+    def _lock_key(self) -> Hashable:
         return self._storage.location
 
-    def _shown(self) -> str:
-        return self._storage.shown(FILE)
+    def _display_path(self) -> str:
+        return self._storage.display_path(LOCK_FILE)
 
-    def _put(self, body: dict[str, object], tag: str | None) -> str | None:
-        number = 1 if tag is None else int(tag) + 1
-        content = json.dumps(body).encode()
+    def _compare_and_set(self, record: dict[str, object], version: str | None) -> str | None:
+        number = 1 if version is None else int(version) + 1
+        content = json.dumps(record).encode()
         draft = f"{self._directory}/.{_NAME}.{uuid.uuid4().hex}"
-        with self._reaching():
+        with self._translated_errors():
             # Not the table's directory: one that was dropped must not come back.
             self._client.mkdirs(self._directory)
             with self._client.create(draft) as file:
                 file.write(content)
             try:
-                self._client.rename(draft, self._path(number))
+                self._client.rename(draft, self._version_path(number))
             except FileExistsError:
                 self._client.delete(draft)
                 # Perhaps by ourselves: a call whose answer was lost is repeated, and then meets what it did.
-                found = self._find()
+                found = self._read_version()
                 return found[0] if found is not None and found[1] == content else None
-            numbers = self._numbers()
+            numbers = self._list_version_numbers()
             if max(numbers, default=0) != number:
-                self._client.delete(self._path(number))
+                self._client.delete(self._version_path(number))
                 return None
             for old in numbers:
                 if old < number:
-                    self._client.delete(self._path(old))
+                    self._client.delete(self._version_path(old))
         return str(number)
 
-    def _find(self) -> tuple[str, bytes] | None:
-        with self._reaching():
-            while numbers := self._numbers():
+    def _read_version(self) -> tuple[str, bytes] | None:
+        with self._translated_errors():
+            while numbers := self._list_version_numbers():
                 try:
-                    return str(max(numbers)), bytes(self._client.read(self._path(max(numbers))).read())
+                    return str(max(numbers)), bytes(self._client.read(self._version_path(max(numbers))).read())
                 except FileNotFoundError:
                     continue  # replaced by a higher one meanwhile
         return None
 
-    def _numbers(self) -> list[int]:
+    def _list_version_numbers(self) -> list[int]:
         try:
             names = [one.path.rpartition("/")[2] for one in self._client.list_status(self._directory)]
         except FileNotFoundError:
@@ -80,17 +80,17 @@ class HdfsExclusion(RenewedExclusion):
         numbers = [name.removeprefix(f"{_NAME}.") for name in names if name.startswith(f"{_NAME}.")]
         return [int(number) for number in numbers if number.isdecimal()]
 
-    def _path(self, number: int) -> str:
+    def _version_path(self, number: int) -> str:
         return f"{self._directory}/{_NAME}.{number}"
 
     @contextmanager
-    def _reaching(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
-            with outcomes():
+            with errors_with_errno():
                 yield
         except PermissionError as error:
             raise Rejected(
-                f"{self._table.name}: {self._shown()}: {error.strerror}; let lakefold's user write"
+                f"{self._table.name}: {self._display_path()}: {error.strerror}; let lakefold's user write"
             ) from error
         except OSError as error:
-            raise Transient(f"{self._table.name}: {self._shown()}: {error.strerror or error}") from error
+            raise Transient(f"{self._table.name}: {self._display_path()}: {error.strerror or error}") from error

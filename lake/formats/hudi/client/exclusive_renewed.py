@@ -22,70 +22,72 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from lake.formats.hudi.client.exclusion import Exclusion
+from lake.formats.hudi.client.exclusion import LakefoldLock
 from lake.formats.hudi.jvm.java_thread import JavaThread
 from lake.identity import Process
 from lake.model import TableRef
 from lake.units import format_duration
 
 log = logging.getLogger(__name__)
-RENEWAL = timedelta(seconds=10)
+RENEWAL_INTERVAL = timedelta(seconds=10)
 #: how long the note must not have changed before it is taken from a holder of whom nothing is known
-SILENCE = timedelta(minutes=10)
+TAKEOVER_TIMEOUT = timedelta(minutes=10)
 
 #: notes as they were last found held, with when that was seen first; by place
-_watched: dict[Hashable, tuple[str, float]] = {}
+_observed_versions: dict[Hashable, tuple[str, float]] = {}
 #: what this process could not give back
-_abandoned: set[str] = set()
+_unreleased_tokens: set[str] = set()
 
 
-class RenewedExclusion(Exclusion):
+class RenewedLock(LakefoldLock):
     """The lock of a table that the process itself holds and renews."""
 
     def __init__(self, table: TableRef, jvm: Any) -> None:
         super().__init__(table, jvm)
-        self._claimed: dict[str, object] = {}
+        self._owner_record: dict[str, object] = {}
         #: the version of the note that is ours; None while it is not
-        self._tag: str | None = None
-        self._writing = threading.Lock()
+        self._version: str | None = None
+        self._write_lock = threading.Lock()
         self._stopped = threading.Event()
-        self._renewing: threading.Thread | None = None
+        self._renewal_thread: threading.Thread | None = None
 
     @abstractmethod
-    def _shown(self) -> str:
+    def _display_path(self) -> str:
         """Where the note is, as a person finds it."""
 
     @abstractmethod
-    def _put(self, body: dict[str, object], tag: str | None) -> str | None:
+    def _compare_and_set(self, record: dict[str, object], version: str | None) -> str | None:
         """The new version of the note, where it was the version ``tag`` (None: not there at all); else None."""
 
     @abstractmethod
-    def _find(self) -> tuple[str, bytes] | None:
+    def _read_version(self) -> tuple[str, bytes] | None:
         """Version and content of the note; None where there is none."""
 
-    def _prove(self) -> None:
+    def _verify_conditional_writes(self) -> None:
         """Raise Rejected where the store is seen to write although the condition does not hold."""
 
-    def _lock(self, claim: dict[str, object]) -> bool:
-        process = Process.of(int(str(claim["pid"])))
-        self._claimed = claim | {"token": uuid.uuid4().hex, "process": process and asdict(process)}
-        found = self._find()
+    def _try_lock(self, owner_record: dict[str, object]) -> bool:
+        process = Process.of(int(str(owner_record["pid"])))
+        self._owner_record = owner_record | {"token": uuid.uuid4().hex, "process": process and asdict(process)}
+        found = self._read_version()
         if found is not None and not self._is_free(*found):
             return False
-        self._tag = self._put(self._claimed, found and found[0])
-        if self._tag is None:
+        self._version = self._compare_and_set(self._owner_record, found and found[0])
+        if self._version is None:
             return False
-        self._prove()
+        self._verify_conditional_writes()
         self._stopped.clear()
-        self._renewing = threading.Thread(target=self._renew, name=f"lock of {self._table.name}", daemon=True)
-        self._renewing.start()
+        self._renewal_thread = threading.Thread(
+            target=self._renew_until_stopped, name=f"lock of {self._table.name}", daemon=True
+        )
+        self._renewal_thread.start()
         return True
 
-    def _is_free(self, tag: str, body: bytes) -> bool:
+    def _is_free(self, version: str, body: bytes) -> bool:
         """Whether the note may be taken: given back, abandoned by us, its holder dead, or silent for long."""
         try:
             holder = json.loads(body)
-            if holder.get("free") or holder["token"] in _abandoned:
+            if holder.get("free") or holder["token"] in _unreleased_tokens:
                 return True
             process = holder["process"] and Process(**holder["process"])
         except (ValueError, KeyError, TypeError):
@@ -93,52 +95,54 @@ class RenewedExclusion(Exclusion):
         if process and process.is_dead:
             log.warning("%s: taking over the lock of %s, which died", self._table.name, process)
             return True
-        watched, since = _watched.get(self._place(), ("", 0.0))
+        watched, since = _observed_versions.get(self._lock_key(), ("", 0.0))
         now = time.monotonic()
-        if watched != tag:
-            _watched[self._place()] = tag, now
+        if watched != version:
+            _observed_versions[self._lock_key()] = version, now
             return False
-        if now - since < SILENCE.total_seconds():
+        if now - since < TAKEOVER_TIMEOUT.total_seconds():
             return False
-        silence = format_duration(SILENCE)
-        log.warning("%s: taking over a lock that was not renewed for %s: %s", self._table.name, silence, self._holder())
+        silence = format_duration(TAKEOVER_TIMEOUT)
+        log.warning(
+            "%s: taking over a lock that was not renewed for %s: %s", self._table.name, silence, self._describe_holder()
+        )
         return True
 
-    def _renew(self) -> None:
-        while not self._stopped.wait(RENEWAL.total_seconds()):
+    def _renew_until_stopped(self) -> None:
+        while not self._stopped.wait(RENEWAL_INTERVAL.total_seconds()):
             # Whoever is about to commit asks again, and hears what is wrong.
             with suppress(Exception):
-                if self._loss() is not None:
+                if self._loss_reason() is not None:
                     return
 
-    def _loss(self) -> str | None:
+    def _loss_reason(self) -> str | None:
         """Renew, which only the holder can."""
-        with self._writing:
-            if self._tag is not None:
-                self._tag = self._put(self._claimed | {"renewal": uuid.uuid4().hex}, self._tag)
-            return None if self._tag is not None else f"{self._shown()} was taken over or replaced"
+        with self._write_lock:
+            if self._version is not None:
+                self._version = self._compare_and_set(self._owner_record | {"renewal": uuid.uuid4().hex}, self._version)
+            return None if self._version is not None else f"{self._display_path()} was taken over or replaced"
 
-    def _is_kept(self, worker: JavaThread) -> None:
+    def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
         # Renewed until the Java process has ended, whatever becomes of its connection; where that can't be seen the
         # note expires.
-        if worker.process is None:
+        if java_thread.process is None:
             self._stopped.set()
 
     def _unlock(self) -> None:
         self._stopped.set()
-        renewing, self._renewing = self._renewing, None
+        renewing, self._renewal_thread = self._renewal_thread, None
         if renewing is not None:
             renewing.join()
-        tag, self._tag = self._tag, None
+        tag, self._version = self._version, None
         if tag is None:
             return
         try:
-            if self._put({"free": True, "token": uuid.uuid4().hex}, tag) is None:
+            if self._compare_and_set({"free": True, "token": uuid.uuid4().hex}, tag) is None:
                 log.error("%s: lakefold's own lock was taken over while it was held", self._table.name)
         except Exception as error:
-            _abandoned.add(str(self._claimed["token"]))
+            _unreleased_tokens.add(str(self._owner_record["token"]))
             log.warning("%s: could not give lakefold's own lock back: %s", self._table.name, error)
 
-    def _read(self) -> bytes:
-        found = self._find()
+    def _read_owner_record(self) -> bytes:
+        found = self._read_version()
         return found[1] if found else b""

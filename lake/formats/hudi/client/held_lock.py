@@ -25,10 +25,10 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, ClassVar
 
-from lake.elapsed import Since
+from lake.elapsed import Stopwatch
 from lake.formats.hudi.jvm.bundle import Bundle
-from lake.formats.hudi.jvm.outcomes import cause_chain, got_no_answer, root_line
-from lake.formats.hudi.locks.journal import OpenEntry
+from lake.formats.hudi.jvm.outcomes import is_unanswered, java_cause_chain, root_message
+from lake.formats.hudi.locks.journal import OpenLockEntry
 from lake.units import format_duration
 
 #: the least that Hudi's own providers keep a lock that is not renewed
@@ -38,7 +38,7 @@ _ZOOKEEPER_TRIES = 10
 _EXPIRE_MINUTES = "hoodie.write.lock.filesystem.expire"
 
 
-class HeldLock(ABC):
+class HudiLock(ABC):
     """One acquisition. Used by the thread that took the lock, since Hudi's locks belong to threads."""
 
     #: how long the store keeps the lock without a renewal; None where it keeps it for ever, or does not say
@@ -46,19 +46,19 @@ class HeldLock(ABC):
     #: whether nobody but lakefold renews it
     is_renewed_here: ClassVar[bool] = False
 
-    def loss(self) -> str | None:
+    def loss_reason(self) -> str | None:
         """How the lock was lost; None where it is proved that it has been held without a gap, and was renewed.
 
         Raises what py4j raises where the Java process does not answer.
         """
-        asked = Since()
+        asked = Stopwatch()
         try:
             reason = self._renew()
         except Exception as error:
-            if got_no_answer(error):
+            if is_unanswered(error):
                 raise
-            return root_line(error, cause_chain(error))
-        took = timedelta(seconds=asked.seconds)
+            return root_message(error, java_cause_chain(error))
+        took = timedelta(seconds=asked.elapsed_seconds)
         if reason is None and self.validity is not None and took > self.validity / 2:
             kept = format_duration(self.validity)
             return f"its renewal took {format_duration(took)}, and it is kept for {kept} without one"
@@ -75,13 +75,13 @@ class HeldLock(ABC):
             return
         every, over = self.validity.total_seconds() / 4, threading.Event()
 
-        def keep() -> None:
+        def renew_periodically() -> None:
             while not over.wait(every):
                 # A commit renews the lock itself before it begins, and hears what is wrong.
                 with suppress(Exception):
                     self._renew()
 
-        renewing = threading.Thread(target=keep, name="renewal of a lock file", daemon=True)
+        renewing = threading.Thread(target=renew_periodically, name="renewal of a lock file", daemon=True)
         renewing.start()
         try:
             yield
@@ -89,17 +89,17 @@ class HeldLock(ABC):
             over.set()
             renewing.join()
 
-    def abandon(self) -> bool:
+    def force_release(self) -> bool:
         """Have the store free the lock where the thread that took it can't give it back; whether that is possible."""
         return False
 
 
-class _LockFile(HeldLock):
+class _LocalLockFile(HudiLock):
     """Hudi's lock file where lakefold sees the table's file system; renewed, since Hudi does not."""
 
     is_renewed_here = True
 
-    def __init__(self, entry: OpenEntry, minutes: int) -> None:
+    def __init__(self, entry: OpenLockEntry, minutes: int) -> None:
         self._entry = entry
         self.validity = timedelta(minutes=minutes) if minutes else None
 
@@ -108,54 +108,54 @@ class _LockFile(HeldLock):
         return None if held else "the lock file was taken away by another process"
 
 
-class _DistantLockFile(HeldLock):
+class _HadoopLockFile(HudiLock):
     """Hudi's lock file on a file system of Hadoop's."""
 
     is_renewed_here = True
 
     def __init__(self, jvm: Any, configuration: Any, provider: Any, minutes: int) -> None:
         self._path = jvm.org.apache.hadoop.fs.Path(str(provider.getLock()))
-        self._files = self._path.getFileSystem(configuration)
+        self._file_system = self._path.getFileSystem(configuration)
         self.validity = timedelta(minutes=minutes) if minutes else None
-        status = self._files.getFileStatus(self._path)
+        status = self._file_system.getFileStatus(self._path)
         #: by the clock of the file system, with our own count of what has passed since
-        self._taken_at, self._begun = int(status.getModificationTime()), time.monotonic()
-        self._tells_ids = str(status.getClass().getName()).startswith("org.apache.hadoop.hdfs.")
-        self._known = self._identity(status)
+        self._acquired_ms, self._acquired_monotonic = int(status.getModificationTime()), time.monotonic()
+        self._has_file_ids = str(status.getClass().getName()).startswith("org.apache.hadoop.hdfs.")
+        self._expected_identity = self._identity(status)
         #: renewals come from two threads
-        self._renewing = threading.Lock()
+        self._renewal_lock = threading.Lock()
 
     def _identity(self, status: Any) -> object:
-        return int(status.getFileId()) if self._tells_ids else int(status.getModificationTime())
+        return int(status.getFileId()) if self._has_file_ids else int(status.getModificationTime())
 
     def _renew(self) -> str | None:
-        with self._renewing:
-            return self._renew_alone()
+        with self._renewal_lock:
+            return self._renew_exclusively()
 
-    def _renew_alone(self) -> str | None:
+    def _renew_exclusively(self) -> str | None:
         taken_away = "the lock file was taken away by another process"
         try:
-            if self._identity(self._files.getFileStatus(self._path)) != self._known:
+            if self._identity(self._file_system.getFileStatus(self._path)) != self._expected_identity:
                 return taken_away
             if self.validity is not None:
-                now = self._taken_at + round((time.monotonic() - self._begun) * 1000)
-                self._files.setTimes(self._path, now, -1)
-                self._known = self._known if self._tells_ids else now
-                if self._identity(self._files.getFileStatus(self._path)) != self._known:
+                now = self._acquired_ms + round((time.monotonic() - self._acquired_monotonic) * 1000)
+                self._file_system.setTimes(self._path, now, -1)
+                self._expected_identity = self._expected_identity if self._has_file_ids else now
+                if self._identity(self._file_system.getFileStatus(self._path)) != self._expected_identity:
                     return taken_away
         except Exception as error:
-            if any(name.endswith("FileNotFoundException") for name, _ in cause_chain(error)):
+            if any(name.endswith("FileNotFoundException") for name, _ in java_cause_chain(error)):
                 return taken_away
             raise
         return None
 
 
-class _Node(HeldLock):
+class _ZooKeeperNode(HudiLock):
     """The node of this acquisition on ZooKeeper. The session that made it is renewed by ZooKeeper's own client."""
 
     def __init__(self, bundle: Bundle, provider: Any) -> None:
-        self._curator = bundle.hidden_field(provider, "curatorFrameworkClient")
-        self._path = str(bundle.call_hidden(provider.getLock(), "getLockPath"))
+        self._curator = bundle.private_field(provider, "curatorFrameworkClient")
+        self._path = str(bundle.call_private(provider.getLock(), "getLockPath"))
         self._content = self._session().getData(self._path, False, None)
         self.validity = timedelta(milliseconds=int(self._session().getSessionTimeout()))
 
@@ -170,7 +170,7 @@ class _Node(HeldLock):
                 self._session().setData(self._path, self._content, -1)
                 return None
             except Exception as error:
-                names = [name.rpartition("$")[2] for name, _ in cause_chain(error)]
+                names = [name.rpartition("$")[2] for name, _ in java_cause_chain(error)]
                 if {"NoNodeException", "SessionExpiredException"} & {*names}:
                     return f"its node {self._path} on ZooKeeper is gone, as it is when its session ends"
                 if "ConnectionLossException" not in names or attempt == _ZOOKEEPER_TRIES - 1:
@@ -178,12 +178,12 @@ class _Node(HeldLock):
             time.sleep(1.0)
         return None
 
-    def abandon(self) -> bool:
+    def force_release(self) -> bool:
         self._curator.close()
         return True
 
 
-class _MetastoreLock(HeldLock):
+class _MetastoreLock(HudiLock):
     """A lock of the Hive metastore, renewed by Hudi; only the metastore knows how long it keeps it."""
 
     def __init__(self, provider: Any) -> None:
@@ -194,22 +194,22 @@ class _MetastoreLock(HeldLock):
         try:
             state = str(self._metastore.checkLock(self._id).getState().name())
         except Exception as error:
-            if any(name.endswith("NoSuchLockException") for name, _ in cause_chain(error)):
+            if any(name.endswith("NoSuchLockException") for name, _ in java_cause_chain(error)):
                 return f"the metastore does not know lock {self._id} any more, as when it expires"
             raise
         return None if state == "ACQUIRED" else f"lock {self._id} of the metastore is {state}"
 
 
-class _StorageLock(HeldLock):
+class _StorageLock(HudiLock):
     """An object that is replaced under a condition, renewed by Hudi."""
 
     def __init__(self, bundle: Bundle, provider: Any) -> None:
         self._bundle, self._provider = bundle, provider
-        self.validity = timedelta(seconds=int(bundle.hidden_field(provider, "lockValiditySecs")))
+        self.validity = timedelta(seconds=int(bundle.private_field(provider, "lockValiditySecs")))
 
     def _renew(self) -> str | None:
         assert self.validity is not None
-        if not self._bundle.call_hidden(self._provider, "renewLock"):
+        if not self._bundle.call_private(self._provider, "renewLock"):
             return "its file was replaced by another process, or could not be replaced"
         # Also where the store did not answer Hudi says that it was renewed.
         until = int(self._provider.getLock().getValidUntilMs())
@@ -219,7 +219,7 @@ class _StorageLock(HeldLock):
         return f"it could not be renewed, it is kept for {format_duration(max(left, timedelta()))} more"
 
 
-class _LockItem(HeldLock):
+class _DynamoDbItem(HudiLock):
     """An item of DynamoDB, renewed by Hudi."""
 
     def __init__(self, provider: Any) -> None:
@@ -231,23 +231,25 @@ class _LockItem(HeldLock):
         return "its lease has ended" if self._item.isExpired() else None
 
 
-class _Unknown(HeldLock):
+class _UnknownLock(HudiLock):
     """A lock of which nothing can be asked."""
 
-    def __init__(self, kind: str, begun: Since) -> None:
-        self._kind, self._begun = kind, begun
+    def __init__(self, kind: str, begun: Stopwatch) -> None:
+        self._provider_class, self._since = kind, begun
 
     def _renew(self) -> str | None:
-        held_for = timedelta(seconds=self._begun.seconds)
+        held_for = timedelta(seconds=self._since.elapsed_seconds)
         if held_for <= UNKNOWN_VALIDITY:
             return None
         return (
-            f"nothing can be asked of a lock of {self._kind}, and it was taken {format_duration(held_for)} ago, more "
+            f"nothing can be asked of a lock of {self._provider_class}, and it was taken {format_duration(held_for)} ago, more "
             f"than {format_duration(UNKNOWN_VALIDITY)}"
         )
 
 
-def held_lock(bundle: Bundle, guard: Any, configuration: Any, entry: OpenEntry | None, begun: Since) -> HeldLock:
+def acquired_hudi_lock(
+    bundle: Bundle, guard: Any, configuration: Any, entry: OpenLockEntry | None, since: Stopwatch
+) -> HudiLock:
     """The lock that the write client ``guard`` has just taken; ``begun`` is when it was asked for.
 
     ``configuration`` is Hadoop's, ``entry`` the journal's of a lock file that lakefold sees. Call it in the thread that
@@ -262,14 +264,14 @@ def held_lock(bundle: Bundle, guard: Any, configuration: Any, entry: OpenEntry |
     if "FileSystemBasedLockProvider" in names:
         minutes = int(guard.getConfig().getProps().getProperty(_EXPIRE_MINUTES) or 0)
         if entry is not None:
-            return _LockFile(entry, minutes)
-        return _DistantLockFile(bundle.jvm, configuration, provider, minutes)
+            return _LocalLockFile(entry, minutes)
+        return _HadoopLockFile(bundle.jvm, configuration, provider, minutes)
     if names[0].startswith("Zookeeper") or "BaseZookeeperBasedLockProvider" in names:
-        return _Node(bundle, provider)
+        return _ZooKeeperNode(bundle, provider)
     if "HiveMetastoreBasedLockProvider" in names:
         return _MetastoreLock(provider)
     if "StorageBasedLockProvider" in names:
         return _StorageLock(bundle, provider)
     if "DynamoDBBasedLockProviderBase" in names or "DynamoDBBasedLockProvider" in names:
-        return _LockItem(provider)
-    return _Unknown(str(provider.getClass().getName()), begun)
+        return _DynamoDbItem(provider)
+    return _UnknownLock(str(provider.getClass().getName()), since)

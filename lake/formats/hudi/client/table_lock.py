@@ -7,19 +7,19 @@ from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lake.elapsed import Since
+from lake.elapsed import Stopwatch
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.client.exclusion import Exclusion
-from lake.formats.hudi.client.exclusive_file import FileExclusion
-from lake.formats.hudi.client.exclusive_hdfs import HdfsExclusion
-from lake.formats.hudi.client.exclusive_object import ObjectExclusion
-from lake.formats.hudi.client.held_lock import HeldLock, held_lock
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.client.exclusion import LakefoldLock
+from lake.formats.hudi.client.exclusive_file import FileLock
+from lake.formats.hudi.client.exclusive_hdfs import HdfsLock
+from lake.formats.hudi.client.exclusive_object import ObjectStoreLock
+from lake.formats.hudi.client.held_lock import HudiLock, acquired_hudi_lock
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.bundle import Bundle
-from lake.formats.hudi.jvm.class_cache import packages_of
-from lake.formats.hudi.jvm.outcomes import got_no_answer, translate
-from lake.formats.hudi.locks.journal import Journal, OpenEntry
-from lake.formats.hudi.locks.providers import LOCK_PROVIDER, is_lock_file, lock_file
+from lake.formats.hudi.jvm.class_cache import cached_jvm
+from lake.formats.hudi.jvm.outcomes import is_unanswered, translate_error
+from lake.formats.hudi.locks.journal import LockJournal, OpenLockEntry
+from lake.formats.hudi.locks.providers import LOCK_PROVIDER, has_lock_file_provider, lock_file_path
 from lake.identity import Process
 from lake.model import Concurrency, TableRef
 
@@ -31,7 +31,7 @@ CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 _LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
 _LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
 #: what a lock file and the timeline files written under it take, with a margin
-_LOCK_ROOM_BYTES = 64 << 10
+_MIN_FREE_BYTES = 64 << 10
 
 
 def concurrency_options(table: TableRef) -> dict[str, str]:
@@ -52,11 +52,11 @@ def concurrency_options(table: TableRef) -> dict[str, str]:
     }
 
 
-def exclusion_of(table: TableRef, storage: Storage, jvm: Any) -> Exclusion:
+def lakefold_lock_of(table: TableRef, storage: TableStorage, jvm: Any) -> LakefoldLock:
     """lakefold's own lock, as it is where the table lies."""
     if storage.is_local:
-        return FileExclusion(table, storage.base, jvm)
-    return HdfsExclusion(table, storage, jvm) if storage.has_directories else ObjectExclusion(table, storage.base, jvm)
+        return FileLock(table, storage.base, jvm)
+    return HdfsLock(table, storage, jvm) if storage.has_directories else ObjectStoreLock(table, storage.base, jvm)
 
 
 class TableLock:
@@ -69,17 +69,17 @@ class TableLock:
     def __init__(self, table: TableRef, spark: "SparkSession", guard: Any, bundle: Bundle) -> None:
         self.table = table
         self._spark = spark
-        self._jvm: Any = packages_of(spark)
-        self._guard = guard
+        self._jvm: Any = cached_jvm(spark)
+        self._lock_client = guard
         self._bundle = bundle
-        self._storage = Storage(table.location)
-        path = lock_file(table)
-        self._journal = None if path is None else Journal(self._storage.base, path)
-        self._exclusion = exclusion_of(table, self._storage, self._jvm)
+        self._storage = TableStorage(table.location)
+        path = lock_file_path(table)
+        self._journal = None if path is None else LockJournal(self._storage.base, path)
+        self._lakefold_lock = lakefold_lock_of(table, self._storage, self._jvm)
         #: the acquisition of the writers' lock; None while there is none, or where there is no such lock
-        self._acquired: HeldLock | None = None
+        self._hudi_lock: HudiLock | None = None
         self._is_held = False
-        self._was_busy = False
+        self._has_foreign_holder = False
 
     @property
     def is_held(self) -> bool:
@@ -87,7 +87,7 @@ class TableLock:
         return self._is_held
 
     @contextmanager
-    def held(self, doing: str, owner: Any) -> Iterator[None]:
+    def locked(self, doing: str, owner: Any) -> Iterator[None]:
         """Hold both locks while the block runs; ``owner`` is Hudi's Option of the instant that they are held for.
 
         Inside such a block another one holds nothing more. Raises Transient saying where the lock is, and who has it,
@@ -96,120 +96,120 @@ class TableLock:
         if self._is_held:
             yield
             return
-        self._refuse_a_full_disk(doing)
-        with self.alone(doing):
-            self._remove_orphan()
-            begun = Since()
+        self._refuse_full_disk(doing)
+        with self.lakefold_locked(doing):
+            self._remove_orphaned_lock()
+            begun = Stopwatch()
             try:
-                entry = self._begin(owner, doing)
+                entry = self._acquire_hudi_lock(owner, doing)
             except Exception as error:
-                if not self._remove_orphan():
-                    raise translate(error, self.table, doing) from error
-                begun = Since()
+                if not self._remove_orphaned_lock():
+                    raise translate_error(error, self.table, doing) from error
+                begun = Stopwatch()
                 try:
-                    entry = self._begin(owner, doing)
+                    entry = self._acquire_hudi_lock(owner, doing)
                 except Exception as again:
-                    raise translate(again, self.table, doing) from again
+                    raise translate_error(again, self.table, doing) from again
             self._is_held = True
             try:
-                self._acquired = self._acquisition(entry, begun, doing)
-                with nullcontext() if self._acquired is None else self._acquired.renewed():
+                self._hudi_lock = self._new_hudi_lock(entry, begun, doing)
+                with nullcontext() if self._hudi_lock is None else self._hudi_lock.renewed():
                     yield
             finally:
-                acquired, self._acquired, self._is_held = self._acquired, None, False
-                self._exclusion.when_idle(partial(self._end, owner, entry, acquired))
+                acquired, self._hudi_lock, self._is_held = self._hudi_lock, None, False
+                self._lakefold_lock.run_when_idle(partial(self._release_hudi_lock, owner, entry, acquired))
 
-    def _acquisition(self, entry: OpenEntry | None, begun: Since, doing: str) -> HeldLock | None:
+    def _new_hudi_lock(self, entry: OpenLockEntry | None, since: Stopwatch, doing: str) -> HudiLock | None:
         """What tells whether the writers' lock, which has just been taken, is still held."""
         if self.table.concurrency is Concurrency.SINGLE_WRITER:
             return None
         configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
         try:
-            return held_lock(self._bundle, self._guard, configuration, entry, begun)
+            return acquired_hudi_lock(self._bundle, self._lock_client, configuration, entry, since)
         except Exception as error:
-            raise translate(error, self.table, doing) from error
+            raise translate_error(error, self.table, doing) from error
 
-    def _end(self, owner: Any, entry: OpenEntry | None, acquired: HeldLock | None) -> None:
+    def _release_hudi_lock(self, owner: Any, entry: OpenLockEntry | None, hudi_lock: HudiLock | None) -> None:
         """Give the lock that the writers share back."""
-        lost = is_lock_file(self.table) and acquired is not None and acquired.loss() is not None
+        lost = has_lock_file_provider(self.table) and hudi_lock is not None and hudi_lock.loss_reason() is not None
         if lost or (entry is not None and not entry.is_held):
-            self._was_busy = True  # Hudi would delete the file of whoever has the lock now
+            self._has_foreign_holder = True  # Hudi would delete the file of whoever has the lock now
         else:
             try:
-                self._bundle.end_lock(self._guard, owner)
+                self._bundle.release_lock(self._lock_client, owner)
             except Exception:
                 # Some of Hudi's locks are given back by the thread alone that took them, and it may have ended.
-                if acquired is None or not acquired.abandon():
+                if hudi_lock is None or not hudi_lock.force_release():
                     raise
         # Not where that failed: the journal says whose lock was left behind.
         if entry is not None:
             entry.close()
 
-    def when_idle(self, act: Callable[[], None]) -> None:
-        """Call ``act`` when no call of the JVM that was made under these locks still runs; see ``Exclusion``."""
-        self._exclusion.when_idle(act)
+    def run_when_idle(self, callback: Callable[[], None]) -> None:
+        """Call ``act`` when no call of the JVM that was made under these locks still runs; see ``LakefoldLock``."""
+        self._lakefold_lock.run_when_idle(callback)
 
     @contextmanager
-    def alone(self, doing: str) -> Iterator[None]:
+    def lakefold_locked(self, doing: str) -> Iterator[None]:
         """Keep every other lakefold out while the block runs, but not the table's writers; within ``held`` too.
 
         Raises Transient saying who has the lock, Rejected where there can be none.
         """
-        if self._exclusion.is_taken:
+        if self._lakefold_lock.is_held:
             yield
             return
         try:
-            self._exclusion.take(doing)
+            self._lakefold_lock.acquire(doing)
         except Exception as error:
-            raise translate(error, self.table, doing) from error
+            raise translate_error(error, self.table, doing) from error
         try:
             yield
         finally:
-            self._exclusion.give_back()
+            self._lakefold_lock.release()
 
-    def confirm(self, doing: str) -> None:
+    def assert_held(self, doing: str) -> None:
         """Raise Transient where a lock is not ours any more: the last look before something irrevocable."""
-        self._exclusion.confirm(doing)
-        reason = self.loss()
+        self._lakefold_lock.assert_held(doing)
+        reason = self.loss_reason()
         if reason is not None:
             raise Transient(f"{self.table.name}: the table's lock was lost while {doing}: {reason}; {self._advice()}")
 
-    def loss(self) -> str | None:
+    def loss_reason(self) -> str | None:
         """How the lock that the writers share was lost; None where it is proved to have been held without a gap."""
-        return None if self._acquired is None else self._acquired.loss()
+        return None if self._hudi_lock is None else self._hudi_lock.loss_reason()
 
     def _advice(self) -> str:
-        if is_lock_file(self.table):
+        if has_lock_file_provider(self.table):
             # A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the lock file of the holder.
             return "let the writers wait longer for the lock (hoodie.write.lock.num_retries)"
         return "nothing was changed, and the plan is tried again"
 
-    def _begin(self, owner: Any, doing: str) -> OpenEntry | None:
-        entry = self._open_entry(doing)
+    def _acquire_hudi_lock(self, owner: Any, doing: str) -> OpenLockEntry | None:
+        entry = self._open_journal_entry(doing)
         try:
-            self._bundle.begin_lock(self._guard, owner, self._jvm.org.apache.hudi.common.util.Option.empty())
+            self._bundle.acquire_lock(self._lock_client, owner, self._jvm.org.apache.hudi.common.util.Option.empty())
         except Exception as error:
-            self._was_busy = True
-            if entry is not None and not got_no_answer(error):
+            self._has_foreign_holder = True
+            if entry is not None and not is_unanswered(error):
                 entry.close()
             raise
         if entry is not None and self._journal is not None:
-            entry.held()
-            self._journal.sweep()
+            entry.record_lock_file()
+            self._journal.delete_stale_entries()
         return entry
 
-    def _open_entry(self, doing: str) -> OpenEntry | None:
+    def _open_journal_entry(self, doing: str) -> OpenLockEntry | None:
         # It is the Java process that holds the lock, and it may outlive this one by seconds.
         process = self._journal and Process.of(self._jvm.java.lang.ProcessHandle.current().pid())
-        return self._journal.open(process, doing) if self._journal and process else None
+        return self._journal.open_entry(process, doing) if self._journal and process else None
 
-    def _remove_orphan(self) -> bool:
-        removed = self._journal.remove_orphan() if self._journal else None
+    def _remove_orphaned_lock(self) -> bool:
+        removed = self._journal.remove_orphaned_lock() if self._journal else None
         if removed is not None:
             log.warning("%s: removed the lock of %s", self.table.name, removed)
         return removed is not None
 
-    def _refuse_a_full_disk(self, doing: str) -> None:
+    def _refuse_full_disk(self, doing: str) -> None:
         """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
         if not self._storage.is_local:
             return  # an object store is never full, and a NameNode says so before it creates a file
@@ -217,7 +217,7 @@ class TableLock:
         remaining = (
             path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()
         )
-        if remaining < _LOCK_ROOM_BYTES:
+        if remaining < _MIN_FREE_BYTES:
             raise Transient(
                 f"{self.table.name}: the disk is full, {remaining} bytes are free while {doing}; free space"
             )
@@ -225,7 +225,7 @@ class TableLock:
     def close(self) -> None:
         """Close the Java client; never raises."""
         # A lock-file provider that did not get the lock deletes the holder's file when it is closed.
-        if self._was_busy and is_lock_file(self.table):
+        if self._has_foreign_holder and has_lock_file_provider(self.table):
             return
         with suppress(Exception):
-            self._guard.close()
+            self._lock_client.close()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lake.errors import Rejected
-from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, Engine
+from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, EngineChoice
 from lake.formats.hudi.timeline.clocks import MAX_SKEW, max_skew_milliseconds
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import Concurrency, TableRef
@@ -51,7 +51,7 @@ def key_options(properties: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def plan_options(plan: Plan, engine: Engine, schema_json: str) -> dict[str, str]:
+def plan_options(plan: Plan, engine: EngineChoice, schema_json: str) -> dict[str, str]:
     """Write settings for executing ``plan`` by ``engine`` on a table with this Spark schema.
 
     Raises Rejected where a sort column can't be sorted by.
@@ -62,7 +62,7 @@ def plan_options(plan: Plan, engine: Engine, schema_json: str) -> dict[str, str]
     }
     if plan.kind is PlanKind.CLUSTERING and plan.options.sort_columns:
         options |= _layout_options(plan, schema_json)
-    if engine.copies:
+    if engine.is_copy:
         options["hoodie.clustering.execution.strategy.class"] = f"org.apache.hudi.{COPY_STRATEGY}"
     if plan.options.compression:
         options["hoodie.parquet.compression.codec"] = plan.options.compression

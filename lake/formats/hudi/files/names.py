@@ -12,12 +12,12 @@ PARTITION_MARKER = ".hoodie_partition_metadata"
 _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
 
 
-Group = tuple[str, str]
+FileGroupId = tuple[str, str]
 """What is one over all its versions: partition and file id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DataFile:
+class DataFileName:
     """A base or log file's name taken apart.
 
     ``instant`` is the commit that wrote it; for a log file of table version 6 the one of the base file it belongs to,
@@ -33,17 +33,17 @@ class DataFile:
     is_cdc: bool = False
 
     @property
-    def group(self) -> Group:
+    def group_id(self) -> FileGroupId:
         """Which one the file is a part of."""
         return self.partition, self.file_id
 
 
-def data_file(path: str) -> DataFile | None:
+def parse_file_name(path: str) -> DataFileName | None:
     """The file at ``path`` (relative to the table), None when the name is none of Hudi's."""
     partition, _, name = path.rpartition("/")
     match = _LOG.fullmatch(name)
     if match:
-        return DataFile(
+        return DataFileName(
             partition=partition,
             name=name,
             file_id=match["file_id"],
@@ -54,26 +54,31 @@ def data_file(path: str) -> DataFile | None:
     match = _BASE.fullmatch(name)
     if match is None:
         return None
-    return DataFile(partition=partition, name=name, file_id=match["file_id"], instant=match["instant"], is_log=False)
+    return DataFileName(
+        partition=partition, name=name, file_id=match["file_id"], instant=match["instant"], is_log=False
+    )
 
 
-def is_foreign(path: str) -> bool:
+def is_foreign_file(path: str) -> bool:
     """Whether ``path`` ends as a base file does and its name is none of Hudi's, so that the file is of others."""
     name = path.rpartition("/")[2]
-    return name.endswith(".parquet") and not name.startswith(PARTITION_MARKER) and data_file(path) is None
+    return name.endswith(".parquet") and not name.startswith(PARTITION_MARKER) and parse_file_name(path) is None
 
 
-def log_order(name: str) -> tuple[str, int, str]:
+def log_sort_key(name: str) -> tuple[str, int, str]:
     """Sort key that puts a slice's log files oldest first."""
     match = _LOG.fullmatch(name)
     return (match["instant"], int(match["version"]), name) if match else ("", 0, name)
 
 
-def join(partition: str, name: str) -> str:
+def relative_path(partition: str, name: str) -> str:
     """A file's path relative to the table."""
     return f"{partition}/{name}" if partition else name
 
 
-def paths_of(slice_: FileSlice) -> list[str]:
+def slice_paths(slice_: FileSlice) -> list[str]:
     """A slice's files relative to the table: the base file, where it has one, and its log files."""
-    return [*([slice_.path] if slice_.path else []), *(join(slice_.partition, name) for name in slice_.log_files)]
+    return [
+        *([slice_.path] if slice_.path else []),
+        *(relative_path(slice_.partition, name) for name in slice_.log_files),
+    ]

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from lake.errors import Rejected
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.inputs.footers import Footer, read_footers
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.inputs.footers import InputFooter, read_footers
 from lake.plan import AUTO, ClusteringGroup, Plan, PlanKind
 from lake.units import format_bytes
 
@@ -27,18 +27,18 @@ _MERGED = "logs are merged row by row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class EngineChoice:
     """The engine of one plan and why it was taken."""
 
-    copies: bool
+    is_copy: bool
     reason: str
 
     def __str__(self) -> str:
         """As a person reads it in the log and in the plan's history."""
-        return f"engine {'stitch' if self.copies else 'spark'}: {self.reason}"
+        return f"engine {'stitch' if self.is_copy else 'spark'}: {self.reason}"
 
 
-def turned_to_text(properties: Mapping[str, str], schema_json: str) -> Collection[str]:
+def columns_read_as_text(properties: Mapping[str, str], schema_json: str) -> Collection[str]:
     """Partition columns that are text in a table's Spark schema where a key generator formats time stamps.
 
     Spark reads such a column as text, whatever is in the files, and what ``UPDATE`` read it writes: from then on the
@@ -53,29 +53,29 @@ def turned_to_text(properties: Mapping[str, str], schema_json: str) -> Collectio
 
 def choose_engine(
     plan: Plan,
-    storage: Storage,
+    storage: TableStorage,
     *,
     merge_on_read: bool,
     can_copy: bool,
-    as_text: Collection[str] = (),
-    has_days: bool = True,
-) -> Engine:
+    text_columns: Collection[str] = (),
+    has_dates: bool = True,
+) -> EngineChoice:
     """The engine for ``plan`` as its ``engine`` setting asks; ``can_copy`` says whether the bundle has a copy.
 
     Reads the footers of all inputs unless something else decides. Inputs that are gone or damaged are passed over:
-    publishing the plan, or the rewrite, names them. Numbers in a column of ``as_text`` are copied, whatever the size of
+    publishing the plan, or the rewrite, names them. Numbers in a column of ``overrides_as_text`` are copied, whatever the size of
     the row groups. So are dates and timestamps that Spark would move into today's calendar, while other readers move
     none; they are looked for where the table ``has_days``, columns of these types. Raises Rejected where the setting
     can't be followed, or where only a copy would do and can't be had.
     """
     for kept, anew in (
-        (_numbers(plan, storage, as_text), "anew, without UPDATE in Spark SQL"),
-        (_moved(plan, storage) if has_days else None, "anew by today's calendar"),
+        (_find_numeric_text_column(plan, storage, text_columns), "anew, without UPDATE in Spark SQL"),
+        (_find_rebased_values(plan, storage) if has_dates else None, "anew by today's calendar"),
     ):
         if kept is not None:
-            return _only_copy(plan, storage, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
+            return _require_copy(plan, storage, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
     if plan.kind is PlanKind.COMPACTION:
-        return Engine(copies=False, reason=_MERGED)
+        return EngineChoice(is_copy=False, reason=_MERGED)
     wanted = plan.options.engine
     if wanted == "arrow":
         raise Rejected(
@@ -83,57 +83,59 @@ def choose_engine(
             "indexes; set engine = auto, stitch or spark"
         )
     if wanted == "spark":
-        return Engine(copies=False, reason="as set")
-    obstacle = _obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
+        return EngineChoice(is_copy=False, reason="as set")
+    obstacle = _copy_obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
     if wanted == "stitch":
-        obstacle = obstacle or _differing(_footers(plan, storage))
+        obstacle = obstacle or _find_difference(_read_input_footers(plan, storage))
         if obstacle:
             raise Rejected(
                 f"{plan.table.name}: engine = stitch can't rewrite this plan: {obstacle}; or set engine = auto"
             )
-        return Engine(copies=True, reason="as set")
+        return EngineChoice(is_copy=True, reason="as set")
     if obstacle is None:
-        footers = list(_footers(plan, storage))
-        obstacle = _differing(iter(footers)) or _unhealthy(plan, footers)
+        footers = list(_read_input_footers(plan, storage))
+        obstacle = _find_difference(iter(footers)) or _find_small_row_groups(plan, footers)
     if obstacle:
-        return Engine(copies=False, reason=f"no copy, {obstacle}")
-    return Engine(copies=True, reason="one schema and healthy row groups in all inputs")
+        return EngineChoice(is_copy=False, reason=f"no copy, {obstacle}")
+    return EngineChoice(is_copy=True, reason="one schema and healthy row groups in all inputs")
 
 
-def _numbers(plan: Plan, storage: Storage, as_text: Collection[str]) -> str | None:
-    """The first input with numbers in a column of ``as_text``, in words."""
-    for footer in _footers(plan, storage) if as_text else ():
-        for column in sorted(footer.numbers.intersection(as_text)):
+def _find_numeric_text_column(plan: Plan, storage: TableStorage, text_columns: Collection[str]) -> str | None:
+    """The first input with numbers in a column of ``overrides_as_text``, in words."""
+    for footer in _read_input_footers(plan, storage) if text_columns else ():
+        for column in sorted(footer.numeric_columns.intersection(text_columns)):
             return f"{footer.path} has numbers in partition column {column}, which is text in the table's schema"
     return None
 
 
-def _moved(plan: Plan, storage: Storage) -> str | None:
+def _find_rebased_values(plan: Plan, storage: TableStorage) -> str | None:
     """The first input with values that Spark would move into today's calendar, in words."""
-    for footer in _footers(plan, storage):
-        for column in footer.moved:
+    for footer in _read_input_footers(plan, storage):
+        for column in footer.rebased_columns:
             return f"{footer.path} has dates or timestamps of Spark's calendar before 3.0 in column {column}"
     return None
 
 
-def _only_copy(plan: Plan, storage: Storage, kept: str, anew: str, *, merge_on_read: bool, can_copy: bool) -> Engine:
+def _require_copy(
+    plan: Plan, storage: TableStorage, value_kept: str, how_to_rewrite: str, *, merge_on_read: bool, can_copy: bool
+) -> EngineChoice:
     """The copy of what only a copy keeps, ``kept`` in words; raises Rejected where there is none."""
     if plan.kind is PlanKind.COMPACTION:
         obstacle: str | None = _MERGED
     elif plan.options.engine not in {AUTO, "stitch"}:
         obstacle = f"engine = {plan.options.engine} is set; set engine = {AUTO}"
     else:
-        obstacle = _obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
-        obstacle = obstacle or _differing(_footers(plan, storage))
+        obstacle = _copy_obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
+        obstacle = obstacle or _find_difference(_read_input_footers(plan, storage))
     if obstacle:
         raise Rejected(
-            f"{plan.table.name}: {kept}, and only a copy keeps them, but {obstacle}; otherwise write the table "
-            f"{anew}, or leave it out"
+            f"{plan.table.name}: {value_kept}, and only a copy keeps them, but {obstacle}; otherwise write the table "
+            f"{how_to_rewrite}, or leave it out"
         )
-    return Engine(copies=True, reason=f"{kept}, and only a copy keeps them")
+    return EngineChoice(is_copy=True, reason=f"{value_kept}, and only a copy keeps them")
 
 
-def _obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | None:
+def _copy_obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | None:
     """What about the plan rules a copy out, with the setting that changes it."""
     if not can_copy:
         return "this Hudi bundle has no copy; use bundle 1.1 or newer"
@@ -152,11 +154,11 @@ def _obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | None:
     return None
 
 
-def _footers(plan: Plan, storage: Storage) -> Iterator[Footer]:
+def _read_input_footers(plan: Plan, storage: TableStorage) -> Iterator[InputFooter]:
     return read_footers(storage, [s.path for group in plan.groups for s in group.slices if s.path is not None])
 
 
-def _differing(footers: Iterator[Footer]) -> str | None:
+def _find_difference(footers: Iterator[InputFooter]) -> str | None:
     """The first two inputs that may not become one file."""
     first = next(footers, None)
     for other in footers:
@@ -166,13 +168,13 @@ def _differing(footers: Iterator[Footer]) -> str | None:
         if other.bloom_filter != first.bloom_filter:
             kinds = f"{other.bloom_filter or 'none'}, {first.path} has {first.bloom_filter or 'none'}"
             return f"{other.path} has a bloom filter of another type ({kinds})"
-        if other.old_calendar != first.old_calendar:
+        if other.legacy_calendar_zone != first.legacy_calendar_zone:
             # One file has one calendar, by which all its values are read.
             return f"{other.path} has dates and timestamps of another calendar than {first.path}, or of another zone"
     return None
 
 
-def _unhealthy(plan: Plan, footers: list[Footer]) -> str | None:
+def _find_small_row_groups(plan: Plan, footers: list[InputFooter]) -> str | None:
     """The first group whose row groups are too small on average to be kept."""
     by_path = {footer.path: footer for footer in footers}
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 
 _BLOOM_TYPE = b"hoodie_bloom_filter_type_code"
 _NUMBERS = frozenset({"INT32", "INT64", "FLOAT", "DOUBLE"})
@@ -19,16 +19,16 @@ _BLOOM_FILTERS = (b"org.apache.hudi.bloomfilter", b"com.uber.hoodie.bloomfilter"
 #: what Spark writes into a file of its calendar before 3.0, and of the time zone of its timestamps
 _LEGACY, _VERSION, _ZONE = b"org.apache.spark.legacyDateTime", b"org.apache.spark.version", b"org.apache.spark.timeZone"
 #: 1582-10-15 as days, 1900-01-01 as seconds, both since 1970
-_GREGORIAN, _ZONES_AGREE = -141_427, -2_208_988_800
+_GREGORIAN_START_DAYS, _MODERN_ZONES_START_SECONDS = -141_427, -2_208_988_800
 _PER_SECOND = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
-class Footer:
+class InputFooter:
     """One file's footer: its Parquet schema as text, how its data is cut, the type of its bloom filter.
 
     ``file_bytes`` is the size of the file, ``data_bytes`` that of its compressed column chunks; ``numbers`` are the
-    columns, nested ones by their dotted paths, that hold plain numbers. ``old_calendar`` is not None where Spark wrote
+    columns, nested ones by their dotted paths, that hold plain numbers. ``legacy_calendar_zone`` is not None where Spark wrote
     dates and timestamps by the calendar of its releases before 3.0: the zone of the timestamps, empty where the file
     does not name it. ``moved`` are the columns that may then have values that are others in today's calendar.
     """
@@ -39,15 +39,15 @@ class Footer:
     row_groups: int
     data_bytes: int
     bloom_filter: str | None
-    numbers: frozenset[str]
-    old_calendar: str | None = None
-    moved: tuple[str, ...] = ()
+    numeric_columns: frozenset[str]
+    legacy_calendar_zone: str | None = None
+    rebased_columns: tuple[str, ...] = ()
 
 
-def read_footers(storage: Storage, paths: Sequence[str]) -> Iterator[Footer]:
+def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputFooter]:
     """The footers of ``paths`` in their order, read in parallel; files that are gone or damaged are passed over."""
 
-    def read(path: str) -> Footer | None:
+    def read(path: str) -> InputFooter | None:
         try:
             with storage.open(path) as source:
                 footer = pq.read_metadata(source)
@@ -64,8 +64,8 @@ def read_footers(storage: Storage, paths: Sequence[str]) -> Iterator[Footer]:
             for j in range(footer.num_columns)
         )
         leaves = map(footer.schema.column, range(footer.num_columns))
-        calendar = _old_calendar(metadata)
-        return Footer(
+        calendar = _legacy_calendar_zone(metadata)
+        return InputFooter(
             path,
             file_bytes,
             schema,
@@ -74,36 +74,36 @@ def read_footers(storage: Storage, paths: Sequence[str]) -> Iterator[Footer]:
             bloom.decode() if bloom else None,
             frozenset(leaf.path for leaf in leaves if leaf.physical_type in _NUMBERS),
             calendar,
-            () if calendar is None else tuple(_moved(footer)),
+            () if calendar is None else tuple(_rebased_columns(footer)),
         )
 
     with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)), "footers") as pool:
         yield from (footer for footer in pool.map(read, paths) if footer is not None)
 
 
-def _old_calendar(metadata: Mapping[bytes, bytes]) -> str | None:
-    """``Footer.old_calendar`` as Spark tells it from a file's metadata."""
+def _legacy_calendar_zone(metadata: Mapping[bytes, bytes]) -> str | None:
+    """``Footer.legacy_calendar_zone`` as Spark tells it from a file's metadata."""
     major = metadata.get(_VERSION, b"").split(b".")[0]
     is_old = major.isdigit() and (int(major) < 3 or _LEGACY in metadata)
     return metadata.get(_ZONE, b"").decode() if is_old else None
 
 
-def _moved(footer: Any) -> Iterator[str]:
+def _rebased_columns(footer: Any) -> Iterator[str]:
     """The columns of a file in an old calendar that have values before the calendars agree, or no bounds to tell."""
     for j in range(footer.num_columns):
         leaf = footer.schema.column(j)
         if leaf.logical_type.type == "DATE":
-            limit = _GREGORIAN
+            limit = _GREGORIAN_START_DAYS
         elif leaf.logical_type.type == "TIMESTAMP":
-            limit = _ZONES_AGREE * _PER_SECOND[json.loads(leaf.logical_type.to_json())["timeUnit"]]
+            limit = _MODERN_ZONES_START_SECONDS * _PER_SECOND[json.loads(leaf.logical_type.to_json())["timeUnit"]]
         else:
             continue
         chunks = [footer.row_group(i).column(j) for i in range(footer.num_row_groups)]
-        if any(_may_be_before(limit, chunk) for chunk in chunks):
+        if any(_can_be_before(limit, chunk) for chunk in chunks):
             yield leaf.path
 
 
-def _may_be_before(limit: int, chunk: Any) -> bool:
+def _can_be_before(limit: int, chunk: Any) -> bool:
     told = chunk.statistics
     if told is not None and told.has_null_count and told.null_count == chunk.num_values:
         return False

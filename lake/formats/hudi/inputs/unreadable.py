@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.formats.hudi.files.names import paths_of
-from lake.formats.hudi.files.storage import Storage
-from lake.plan import LeftOut, Plan
+from lake.formats.hudi.files.names import slice_paths
+from lake.formats.hudi.files.storage import TableStorage
+from lake.plan import Plan, SkippedGroup
 
 #: what readers of a damaged Parquet file say; other failures are no reason to read all inputs again
 _DAMAGE = re.compile(r"parquet|corrupt|malformed|EOFException|BufferUnderflow|decompress|snappy|zstd", re.IGNORECASE)
 
 
-def _footer_fault(storage: Storage, path: str) -> str | None:
+def _footer_fault(storage: TableStorage, path: str) -> str | None:
     try:
         with storage.open(path) as source:
             pq.ParquetFile(source)
@@ -26,7 +26,7 @@ def _footer_fault(storage: Storage, path: str) -> str | None:
     return None
 
 
-def _content_fault(storage: Storage, path: str) -> str | None:
+def _content_fault(storage: TableStorage, path: str) -> str | None:
     try:
         with storage.open(path) as source:
             for _ in pq.ParquetFile(source, page_checksum_verification=True).iter_batches(batch_size=8192):
@@ -38,7 +38,9 @@ def _content_fault(storage: Storage, path: str) -> str | None:
     return None
 
 
-def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: str) -> tuple[LeftOut, ...]:
+def find_unreadable_groups(
+    storage: TableStorage, plan: Plan, groups: Sequence[int], error_text: str
+) -> tuple[SkippedGroup, ...]:
     """The groups among ``groups`` with an input that is missing or can't be read, each with its reason.
 
     ``complaint`` is what the failed rewrite said: where every file is there with a sound footer, those that it names
@@ -47,23 +49,23 @@ def unreadable(storage: Storage, plan: Plan, groups: Sequence[int], complaint: s
     """
     faults: dict[str, str] = {}
     bases = {s.path for g in groups for s in plan.groups[g].slices if s.path}
-    everything = {path for g in groups for s in plan.groups[g].slices for path in paths_of(s)}
+    everything = {path for g in groups for s in plan.groups[g].slices for path in slice_paths(s)}
     for path in sorted(everything):
         if not storage.is_file(path):
             faults[path] = "is gone from storage"
         elif path in bases and (fault := _footer_fault(storage, path)):
             faults[path] = fault
     if not faults:
-        named = {path for path in bases if path.rsplit("/", 1)[-1] in complaint}
-        for path in sorted(named or (bases if _DAMAGE.search(complaint) else ())):
+        named = {path for path in bases if path.rsplit("/", 1)[-1] in error_text}
+        for path in sorted(named or (bases if _DAMAGE.search(error_text) else ())):
             if fault := _content_fault(storage, path):
                 faults[path] = fault
     left_out = []
     for index in groups:
-        own = [path for s in plan.groups[index].slices for path in paths_of(s) if path in faults]
+        own = [path for s in plan.groups[index].slices for path in slice_paths(s) if path in faults]
         if own:
             left_out.append(
-                LeftOut(
+                SkippedGroup(
                     group=index,
                     reason="; ".join(f"{path} {faults[path]}" for path in own),
                     quarantine=tuple(path for path in own if not faults[path].startswith("is gone")),

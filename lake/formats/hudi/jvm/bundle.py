@@ -13,13 +13,13 @@ from weakref import WeakKeyDictionary
 
 from lake.errors import Rejected
 from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY
-from lake.formats.hudi.jvm.class_cache import packages_of
+from lake.formats.hudi.jvm.class_cache import cached_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _HUDI = "org.apache.hudi."
-_SET = 'set "spark.jars.packages" in section [spark] to org.apache.hudi:hudi-spark3.5-bundle_2.12:'
+_SET_PACKAGES_REMEDY = 'set "spark.jars.packages" in section [spark] to org.apache.hudi:hudi-spark3.5-bundle_2.12:'
 _COMMON: Mapping[str, tuple[str, ...]] = {
     "client.SparkRDDWriteClient": (
         "cluster",
@@ -100,11 +100,11 @@ class Bundle:
     #: versions of tables that the line reads, writes and leaves at their version
     table_versions: ClassVar[tuple[int, ...]] = (6, 8, 9)
     #: whether the line has a clustering that copies row groups as bytes
-    copies_row_groups: ClassVar[bool] = True
+    can_copy_row_groups: ClassVar[bool] = True
     #: whether a clustering's inputs can be read in column batches instead of by Hudi; tried on the 1.2 line only
-    reads_batches: ClassVar[bool] = True
+    can_read_batches: ClassVar[bool] = True
     #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
-    serves_others: ClassVar[bool] = True
+    can_run_foreign_plans: ClassVar[bool] = True
     #: Java classes below ``org.apache.hudi.`` with the methods of theirs, public or not, that differ between lines
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
         _SINCE_1_1,
@@ -117,30 +117,30 @@ class Bundle:
 
     def __init__(self, spark: "SparkSession", version: str) -> None:
         self.spark = spark
-        self.jvm: Any = packages_of(spark)
+        self.jvm: Any = cached_jvm(spark)
         self.version = version
-        #: methods that ``call_hidden`` has found, by class, name and number of arguments
+        #: methods that ``call_private`` has found, by class, name and number of arguments
         self._methods: dict[tuple[str, str, int], Any] = {}
 
     def check_table_version(self, table: str, version: int) -> None:
         """Raise Rejected where this bundle can't serve tables of ``version``."""
         if version in self.table_versions:
             return
-        able = [line for line in LINES if version in line.table_versions]
+        able = [line for line in RELEASE_LINES if version in line.table_versions]
         if not able:
             known = ", ".join(map(str, Bundle.table_versions))
             raise Rejected(f"{table}: table version {version} is not served, only {known}; upgrade it with its writer")
         raise Rejected(
             f"{table}: table version {version} needs Hudi bundle {able[-1].line} or newer, this session has "
-            f"{self.version}; {_SET}{able[0].release}"
+            f"{self.version}; {_SET_PACKAGES_REMEDY}{able[0].release}"
         )
 
-    def check_serves_others(self, table: str, doing: str) -> None:
+    def require_foreign_plans(self, table: str, doing: str) -> None:
         """Raise Rejected where this bundle can't do what ``doing`` says for others than lakefold."""
-        if not self.serves_others:
+        if not self.can_run_foreign_plans:
             raise Rejected(
                 f"{table}: {doing} needs Hudi bundle {Bundle11.line} or newer, this session has {self.version}; "
-                f"{_SET}{Bundle.release}"
+                f"{_SET_PACKAGES_REMEDY}{Bundle.release}"
             )
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
@@ -151,33 +151,35 @@ class Bundle:
         """What ``table_schema`` gave as a Spark type, a Java object."""
         return self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(schema)
 
-    def begin_lock(self, client: Any, owner: Any, nobody: Any) -> None:
+    def acquire_lock(self, client: Any, owner: Any, no_owner: Any) -> None:
         """Take the table's lock that a write client's settings name, for the instant in the Option ``owner``."""
-        self._transactions(client).beginStateChange(owner, nobody)
+        self._transaction_manager(client).beginStateChange(owner, no_owner)
 
-    def end_lock(self, client: Any, owner: Any) -> None:
+    def release_lock(self, client: Any, owner: Any) -> None:
         """Give the table's lock back."""
-        self._transactions(client).endStateChange(owner)
+        self._transaction_manager(client).endStateChange(owner)
 
     def lock_provider(self, client: Any) -> Any:
-        """What holds the table's lock that ``begin_lock`` took: one object for each acquisition."""
-        return self.hidden_field(self._transactions(client), "lockManager").getLockProvider()
+        """What holds the table's lock that ``acquire_lock`` took: one object for each acquisition."""
+        return self.private_field(self._transaction_manager(client), "lockManager").getLockProvider()
 
-    def _transactions(self, client: Any) -> Any:
+    def _transaction_manager(self, client: Any) -> Any:
         return client.getTableServiceClient().getTransactionManager()
 
     def resolve_conflicts(self, client: Any, metadata: Any) -> None:
         """Let Hudi compare a clustering's commit metadata with what was committed meanwhile; needs its lock."""
-        self.call_hidden(client.getTableServiceClient(), "preCommit", metadata, True)
+        self.call_private(client.getTableServiceClient(), "preCommit", metadata, True)
 
-    def write_stats(self, client: Any, java: Any) -> list[Any]:
+    def run_write(self, client: Any, write_metadata: Any) -> list[Any]:
         """Run a lazy clustering exactly once; its statistics take the place of the job in its write metadata ``java``.
 
         Hudi would count on its cache when the commit asks for them again; a lost executor would then write all files a
         second time.
         """
         service = client.getTableServiceClient()
-        stats = list(self.call_hidden(service, "triggerWritesAndFetchWriteStats", java).getDataTableWriteStats())
+        stats = list(
+            self.call_private(service, "triggerWritesAndFetchWriteStats", write_metadata).getDataTableWriteStats()
+        )
         statuses = self.jvm.java.util.ArrayList()
         for stat in stats:
             status = self.jvm.org.apache.hudi.client.WriteStatus(False, 0.0)
@@ -187,36 +189,36 @@ class Bundle:
             status.setTotalRecords(stat.getNumWrites())
             status.setTotalErrorRecords(stat.getTotalWriteErrors())
             statuses.add(status)
-        java.setWriteStatuses(self.spark.sparkContext._jsc.parallelize(statuses, 1))
+        write_metadata.setWriteStatuses(self.spark.sparkContext._jsc.parallelize(statuses, 1))
         return stats
 
-    def commit_clustering(self, client: Any, java: Any, table: Any, instant: str) -> None:
+    def commit_clustering(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
         """Commit a clustering whose statistics were taken."""
-        self.call_hidden(client.getTableServiceClient(), "commitClustering", java, table, instant)
+        self.call_private(client.getTableServiceClient(), "commitClustering", write_metadata, table, instant)
 
     def prepare_commit(self, client: Any) -> None:
         """Look up what ``commit_clustering`` calls, so that nothing but the commit is left to be done."""
-        self._hidden_method(client.getTableServiceClient(), "commitClustering", 3)
+        self._find_private_method(client.getTableServiceClient(), "commitClustering", 3)
 
     def begin_compaction(self, client: Any, instant: str) -> Any:
         """Make a requested compaction inflight; Hudi's write of it as a job that has not run yet."""
         return client.compact(instant, False)
 
-    def commit_compaction(self, client: Any, java: Any, table: Any, instant: str) -> None:
+    def commit_compaction(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
         """Commit a compaction whose statistics were taken."""
         present = self.jvm.org.apache.hudi.common.util.Option.of(table)
-        client.getTableServiceClient().commitCompaction(instant, java, present)
+        client.getTableServiceClient().commitCompaction(instant, write_metadata, present)
 
-    def roll_back(self, service: Any, method: Any, inflight: Any, known: Any) -> None:
+    def roll_back_rewrite(self, service: Any, method: Any, inflight: Any, pending_rollback: Any) -> None:
         """Call ``method``, a table's rollback of an inflight rewrite, for a table service client ``service``."""
-        method(inflight, known, service.getTransactionManager())
+        method(inflight, pending_rollback, service.getTransactionManager())
 
     def run_clean(self, context: Any, config: Any, table: Any, requested: Any) -> None:
         """Run the clean plan of the Java instant ``requested`` and no other pending one."""
         executor = self.jvm.org.apache.hudi.table.action.clean.CleanActionExecutor(
             context, config, table, requested.requestedTime()
         )
-        self.call_hidden(executor, "runPendingClean", table, requested)
+        self.call_private(executor, "runPendingClean", table, requested)
 
     def requested_clustering(self, meta: Any, instant: str) -> Any:
         """The Java instant of a requested clustering; in layout 1 it is a replacecommit from the start."""
@@ -239,12 +241,12 @@ class Bundle:
             array[position] = item
         return array
 
-    def call_hidden(self, target: Any, method: str, *arguments: Any) -> Any:
+    def call_private(self, target: Any, method: str, *arguments: Any) -> Any:
         """Call a private or protected method of ``target`` by its name and number of arguments."""
-        found = self._hidden_method(target, method, len(arguments))
+        found = self._find_private_method(target, method, len(arguments))
         return found.invoke(target, self.array(self.jvm.java.lang.Object, list(arguments)))
 
-    def _hidden_method(self, target: Any, method: str, count: int) -> Any:
+    def _find_private_method(self, target: Any, method: str, count: int) -> Any:
         """The method itself; the search asks the JVM for each method of the class and takes a while."""
         java_class = target.getClass()
         key = str(java_class.getName()), method, count
@@ -264,7 +266,7 @@ class Bundle:
             raise Rejected(f"Hudi bundle {self.version} has no {method} with {count} arguments")
         return self._methods[key]
 
-    def hidden_field(self, target: Any, name: str) -> Any:
+    def private_field(self, target: Any, name: str) -> Any:
         """The value of a private or protected field of ``target``."""
         java_class = target.getClass()
         while java_class is not None:
@@ -281,7 +283,7 @@ class Bundle11(Bundle):
 
     line = "1.1"
     release = "1.1.1"
-    reads_batches = False
+    can_read_batches = False
     symbols = (_SINCE_1_1, _AVRO_SCHEMA)
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
@@ -291,7 +293,7 @@ class Bundle11(Bundle):
         return self.jvm.org.apache.hudi.AvroConversionUtils.convertAvroSchemaToStructType(schema)
 
     def resolve_conflicts(self, client: Any, metadata: Any) -> None:
-        self.call_hidden(client.getTableServiceClient(), "preCommit", metadata)
+        self.call_private(client.getTableServiceClient(), "preCommit", metadata)
 
 
 class Bundle10(Bundle11):
@@ -304,8 +306,8 @@ class Bundle10(Bundle11):
     line = "1.0"
     release = "1.0.2"
     table_versions = (6, 8)
-    copies_row_groups = False
-    serves_others = False
+    can_copy_row_groups = False
+    can_run_foreign_plans = False
     symbols = (
         _AVRO_SCHEMA,
         {
@@ -314,42 +316,42 @@ class Bundle10(Bundle11):
         },
     )
 
-    def begin_lock(self, client: Any, owner: Any, nobody: Any) -> None:
-        self._transactions(client).beginTransaction(owner, nobody)
+    def acquire_lock(self, client: Any, owner: Any, no_owner: Any) -> None:
+        self._transaction_manager(client).beginTransaction(owner, no_owner)
 
-    def end_lock(self, client: Any, owner: Any) -> None:
-        self._transactions(client).endTransaction(owner)
+    def release_lock(self, client: Any, owner: Any) -> None:
+        self._transaction_manager(client).endTransaction(owner)
 
-    def _transactions(self, client: Any) -> Any:
+    def _transaction_manager(self, client: Any) -> Any:
         """The client's own manager, which Hudi's conflict resolution asks for the owner of the lock."""
-        return self.hidden_field(client.getTableServiceClient(), "txnManager")
+        return self.private_field(client.getTableServiceClient(), "txnManager")
 
-    def write_stats(self, client: Any, java: Any) -> list[Any]:
-        return list(java.getCommitMetadata().get().getWriteStats())
+    def run_write(self, client: Any, write_metadata: Any) -> list[Any]:
+        return list(write_metadata.getCommitMetadata().get().getWriteStats())
 
-    def commit_clustering(self, client: Any, java: Any, table: Any, instant: str) -> None:
-        metadata = java.getCommitMetadata().get()
-        self.call_hidden(client.getTableServiceClient(), "completeClustering", metadata, table, instant)
+    def commit_clustering(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
+        metadata = write_metadata.getCommitMetadata().get()
+        self.call_private(client.getTableServiceClient(), "completeClustering", metadata, table, instant)
 
     def prepare_commit(self, client: Any) -> None:
-        self._hidden_method(client.getTableServiceClient(), "completeClustering", 3)
+        self._find_private_method(client.getTableServiceClient(), "completeClustering", 3)
 
     def begin_compaction(self, client: Any, instant: str) -> Any:
-        return self.call_hidden(client, "compact", instant, False)
+        return self.call_private(client, "compact", instant, False)
 
-    def commit_compaction(self, client: Any, java: Any, table: Any, instant: str) -> None:
+    def commit_compaction(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
         empty = self.jvm.org.apache.hudi.common.util.Option.empty()
-        client.getTableServiceClient().commitCompaction(instant, java.getCommitMetadata().get(), empty)
+        client.getTableServiceClient().commitCompaction(instant, write_metadata.getCommitMetadata().get(), empty)
 
-    def roll_back(self, service: Any, method: Any, inflight: Any, known: Any) -> None:
-        method(inflight, known)
+    def roll_back_rewrite(self, service: Any, method: Any, inflight: Any, pending_rollback: Any) -> None:
+        method(inflight, pending_rollback)
 
 
-LINES: tuple[type[Bundle], ...] = (Bundle, Bundle11, Bundle10)
+RELEASE_LINES: tuple[type[Bundle], ...] = (Bundle, Bundle11, Bundle10)
 """The release lines that lakefold knows, newest first."""
 
-_known: "WeakKeyDictionary[Any, tuple[type[Bundle], str]]" = WeakKeyDictionary()
-_looking = threading.Lock()
+_bundles_by_gateway: "WeakKeyDictionary[Any, tuple[type[Bundle], str]]" = WeakKeyDictionary()
+_cache_lock = threading.Lock()
 
 
 def bundle_of(spark: "SparkSession") -> Bundle:
@@ -358,29 +360,31 @@ def bundle_of(spark: "SparkSession") -> Bundle:
     Raises Rejected where there is none, where its release line is not known, or where it lacks what we call.
     """
     gateway = spark.sparkContext._gateway
-    with _looking:
-        if gateway not in _known:
-            _known[gateway] = _look(packages_of(spark))
-        line, version = _known[gateway]
+    with _cache_lock:
+        if gateway not in _bundles_by_gateway:
+            _bundles_by_gateway[gateway] = _detect_bundle(cached_jvm(spark))
+        line, version = _bundles_by_gateway[gateway]
     return line(spark, version)
 
 
-def _look(jvm: Any) -> tuple[type[Bundle], str]:
+def _detect_bundle(jvm: Any) -> tuple[type[Bundle], str]:
     from py4j.java_gateway import JavaClass, get_java_class
 
     entry = jvm.org.apache.hudi.common.table.HoodieTableMetaClient
     if not isinstance(entry, JavaClass):
-        raise Rejected(f"this Spark session has no Hudi bundle; {_SET}{Bundle.release}")
+        raise Rejected(f"this Spark session has no Hudi bundle; {_SET_PACKAGES_REMEDY}{Bundle.release}")
     version = str(get_java_class(entry).getPackage().getImplementationVersion() or "of unknown version")
-    for line in LINES:
+    for line in RELEASE_LINES:
         if version.startswith(f"{line.line}."):
-            probe(jvm, _COMMON, *line.symbols)
+            require_symbols(jvm, _COMMON, *line.symbols)
             return line, version
-    known = ", ".join(line.release for line in LINES)
-    raise Rejected(f"Hudi bundle {version} is not known, only {known} and their patch releases; {_SET}{Bundle.release}")
+    known = ", ".join(line.release for line in RELEASE_LINES)
+    raise Rejected(
+        f"Hudi bundle {version} is not known, only {known} and their patch releases; {_SET_PACKAGES_REMEDY}{Bundle.release}"
+    )
 
 
-def probe(jvm: Any, *symbols: Mapping[str, tuple[str, ...]]) -> None:
+def require_symbols(jvm: Any, *symbols: Mapping[str, tuple[str, ...]]) -> None:
     """Raise Rejected naming every class and method of ``symbols`` that this Hudi bundle lacks."""
     from py4j.java_gateway import JavaClass, get_java_class
 
@@ -403,7 +407,9 @@ def probe(jvm: Any, *symbols: Mapping[str, tuple[str, ...]]) -> None:
         have = set(re.findall(r"\.(\w+)\(", text))
         missing += [f"{name}.{method}" for method in wanted_methods if method not in have]
     if missing:
-        raise Rejected(f"this Hudi bundle lacks what lakefold calls ({', '.join(missing)}); {_SET}{Bundle.release}")
+        raise Rejected(
+            f"this Hudi bundle lacks what lakefold calls ({', '.join(missing)}); {_SET_PACKAGES_REMEDY}{Bundle.release}"
+        )
 
 
 def _java_class(jvm: Any, name: str) -> Any:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Packages:
+class CachedPackages:
     """py4j's view of a JVM, or of a package there, which remembers what it was asked for."""
 
     def __init__(self, view: Any) -> None:
@@ -24,19 +24,19 @@ class Packages:
 
         found = getattr(self._view, name)
         if isinstance(found, JavaPackage):
-            found = Packages(found)
+            found = CachedPackages(found)
         setattr(self, name, found)
         return found
 
 
-_known: "WeakKeyDictionary[Any, Packages]" = WeakKeyDictionary()
+_jvm_cache: "WeakKeyDictionary[Any, CachedPackages]" = WeakKeyDictionary()
 _lock = threading.Lock()
 
 
-def packages_of(spark: "SparkSession") -> Any:
+def cached_jvm(spark: "SparkSession") -> Any:
     """What ``spark._jvm`` is, but quicker. The same for all sessions of a JVM."""
     gateway = spark.sparkContext._gateway
     with _lock:
-        if gateway not in _known:
-            _known[gateway] = Packages(spark._jvm)
-        return _known[gateway]
+        if gateway not in _jvm_cache:
+            _jvm_cache[gateway] = CachedPackages(spark._jvm)
+        return _jvm_cache[gateway]

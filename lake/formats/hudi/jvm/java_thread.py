@@ -18,17 +18,17 @@ class JavaThread:
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
         self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
-        self._id = self._current()
+        self._id = self._current_thread_id()
         #: the Java process; None where the kernel does not tell
         self.process = Process.of(self.pid)
 
-    def _current(self) -> int:
+    def _current_thread_id(self) -> int:
         return int(self._jvm.java.lang.Thread.currentThread().getId())
 
-    def is_free(self) -> bool:
+    def is_idle(self) -> bool:
         """Whether this thread answers, so that no earlier call runs in it; asked by the Python thread that made it."""
         try:
-            return self._current() == self._id
+            return self._current_thread_id() == self._id
         except Exception:  # no answer
             return False
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from lake import s3
 from lake.errors import CommitUnknown, Conflict, Integrity, LakefoldError, Rejected, SessionSpoiled, Transient
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.locks.journal import Journal
-from lake.formats.hudi.locks.providers import lock_file, provider_note
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.locks.journal import LockJournal
+from lake.formats.hudi.locks.providers import describe_provider_lock, lock_file_path
 from lake.model import TableRef
 
 _CONFLICT = (
@@ -40,7 +40,7 @@ Cause = tuple[str, str]
 """Class name and message of one link of a Java cause chain."""
 
 
-def cause_chain(error: BaseException) -> list[Cause]:
+def java_cause_chain(error: BaseException) -> list[Cause]:
     """Class name and message of every Java cause below ``error``, outermost first; empty for a Python error."""
     chain: list[Cause] = []
     java: Any = getattr(error, "java_exception", None)
@@ -50,7 +50,7 @@ def cause_chain(error: BaseException) -> list[Cause]:
     return chain
 
 
-def root_line(error: BaseException, chain: Sequence[Cause]) -> str:
+def root_message(error: BaseException, chain: Sequence[Cause]) -> str:
     """The innermost message that says something, as one line."""
     for name, message in reversed(chain):
         lines = [line for line in message.splitlines() if line.strip()]
@@ -62,7 +62,7 @@ def root_line(error: BaseException, chain: Sequence[Cause]) -> str:
     return f"{type(error).__name__}: {text[0][:300]}" if text else type(error).__name__
 
 
-def got_no_answer(error: BaseException) -> bool:
+def is_unanswered(error: BaseException) -> bool:
     """Whether the Java process did not answer a call. The call may still run: see ``jvm.java_thread``."""
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
@@ -92,7 +92,7 @@ def stack_trace(error: BaseException) -> str:
     return str(context._jvm.org.apache.commons.lang3.exception.ExceptionUtils.getStackTrace(java))
 
 
-def is_spoiled(trace: str) -> bool:
+def is_session_spoiled(trace: str) -> bool:
     """Whether a Java stack is that of a JVM in which no record of a metadata table can be made any more.
 
     Hudi takes the offsets of such a record's fields from one schema and compares schemas by identity. In a JVM in which
@@ -104,7 +104,7 @@ def is_spoiled(trace: str) -> bool:
     return _METADATA_RECORD in trace or (_METADATA_TABLE in trace and _WITHOUT_FRAMES.search(trace) is not None)
 
 
-def commit_had_begun(error: BaseException) -> bool:
+def can_have_committed(error: BaseException) -> bool:
     """Whether Hudi's commit may have got as far as completing an instant when it failed with ``error``.
 
     What fails before that, the update of the metadata table or a validator of the writer's, leaves no commit.
@@ -121,19 +121,23 @@ def commit_had_begun(error: BaseException) -> bool:
     return bool(_COMPLETING.search(trace))
 
 
-def lock_note(table: TableRef) -> str:
+def describe_lock(table: TableRef) -> str:
     """Where the table's lock is, who has it as far as that can be seen, and how it goes away or is removed."""
-    path = lock_file(table)
-    return provider_note(table) if path is None else Journal(Storage(table.location).base, path).note()
+    path = lock_file_path(table)
+    return (
+        describe_provider_lock(table)
+        if path is None
+        else LockJournal(TableStorage(table.location).base, path).describe_lock()
+    )
 
 
 def is_disk_full(error: BaseException) -> bool:
     """Whether the storage had no room left."""
-    messages = " ".join([str(error), *(message for _, message in cause_chain(error))])
+    messages = " ".join([str(error), *(message for _, message in java_cause_chain(error))])
     return any(text in messages for text in _DISK_FULL)
 
 
-def translate(error: BaseException, table: TableRef, doing: str, *, committing: bool = False) -> LakefoldError:
+def translate_error(error: BaseException, table: TableRef, doing: str, *, committing: bool = False) -> LakefoldError:
     """The outcome for ``error``, met while ``doing``.
 
     ``committing`` says that the table's commit had been called, so that what is not clear is CommitUnknown.
@@ -141,12 +145,12 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
     if isinstance(error, LakefoldError):
         return error
     unclear = CommitUnknown if committing else Transient
-    if got_no_answer(error):
+    if is_unanswered(error):
         return unclear(f"{table.name}: Spark's Java process did not answer while {doing}")
-    chain = cause_chain(error)
+    chain = java_cause_chain(error)
     names = [name for name, _ in chain]
     messages = " ".join([*(message for _, message in chain), str(error) if not chain else ""])
-    line = root_line(error, chain)
+    line = root_message(error, chain)
     if any(name in _CONFLICT for name in names):
         return Conflict(f"{table.name}: a writer was faster while {doing} ({line})")
     if any(name in _NO_CLASS for name in names):
@@ -158,7 +162,7 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
     if _NO_BUCKET in names and not committing:
         return Rejected(f"{table.name}: {line}; correct the location, or {s3.PREFIX}endpoint")
     if _LOCK in names:
-        return Transient(f"{table.name}: the table's lock was not free while {doing}; {lock_note(table)}")
+        return Transient(f"{table.name}: the table's lock was not free while {doing}; {describe_lock(table)}")
     if _VALIDATION in names:
         return Integrity(f"{table.name}: Hudi's pre-commit validation refused the new files while {doing} ({line})")
     if is_disk_full(error):
@@ -170,13 +174,13 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
         return refused(
             f"{table.name}: permission denied while {doing} ({line}); give lakefold write access to the table"
         )
-    if is_spoiled(stack_trace(error)):
+    if is_session_spoiled(stack_trace(error)):
         spoiled = CommitUnknown if committing else SessionSpoiled
         return spoiled(
             f"{table.name}: Hudi can't make records of the metadata table in this JVM any more while {doing} ({line}, "
             "in HoodieMetadataPayload.getInsertValue); Spark's session is started anew"
         )
-    if _NO_FILE_ID in messages and (path := _first_foreign(table)) is not None:
+    if _NO_FILE_ID in messages and (path := _first_foreign_file(table)) is not None:
         return unclear(
             f"{table.name}: Hudi can't list a partition while {doing}, since {path} in it is not a file of Hudi's; "
             "move it out of the table"
@@ -184,19 +188,19 @@ def translate(error: BaseException, table: TableRef, doing: str, *, committing: 
     return unclear(f"{table.name}: failed while {doing} ({line})")
 
 
-def _first_foreign(table: TableRef) -> str | None:
+def _first_foreign_file(table: TableRef) -> str | None:
     """The first of the foreign files in partitions of the table; None where there is none, or it can't be listed."""
     with suppress(LakefoldError, OSError):
-        return next(iter(Storage(table.location).on_disk().foreign), None)
+        return next(iter(TableStorage(table.location).list_table_files().foreign_files), None)
     return None
 
 
 @contextmanager
-def outcomes(table: TableRef, doing: str) -> Iterator[None]:
+def translated_errors(table: TableRef, doing: str) -> Iterator[None]:
     """Raise whatever happens inside as an outcome; not for the commit itself."""
     try:
         yield
     except LakefoldError:
         raise
     except Exception as error:
-        raise translate(error, table, doing) from error
+        raise translate_error(error, table, doing) from error

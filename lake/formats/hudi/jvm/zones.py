@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from lake.errors import Rejected
-from lake.formats.hudi.jvm.class_cache import packages_of
-from lake.formats.hudi.timeline.clocks import offset_at, stamp
+from lake.formats.hudi.jvm.class_cache import cached_jvm
+from lake.formats.hudi.timeline.clocks import format_instant_time, utc_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,64 +27,64 @@ if TYPE_CHECKING:
 _LOWEST = "0"
 
 
-class _Gate:
+class _OffsetGate:
     """Admits sections of one offset at a time, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._offset = timedelta()
-        self._inside = 0
+        self._active_sections = 0
         self._queue: deque[object] = deque()
 
-    def enter(self, offset: timedelta) -> bool:
+    def enter_section(self, offset: timedelta) -> bool:
         """Wait for sections of other offsets to end; whether this section is the only one inside."""
         turn = object()
-        with self._changed:
+        with self._condition:
             self._queue.append(turn)
-            while self._queue[0] is not turn or (self._inside and self._offset != offset):
-                self._changed.wait()
+            while self._queue[0] is not turn or (self._active_sections and self._offset != offset):
+                self._condition.wait()
             self._queue.popleft()
-            self._inside, self._offset = self._inside + 1, offset
-            self._changed.notify_all()
-            return self._inside == 1
+            self._active_sections, self._offset = self._active_sections + 1, offset
+            self._condition.notify_all()
+            return self._active_sections == 1
 
-    def leave(self) -> None:
-        with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
+    def exit_section(self) -> None:
+        with self._condition:
+            self._active_sections -= 1
+            self._condition.notify_all()
 
 
-class Zones:
+class TimeZones:
     """The zone of Hudi's instants in one JVM; for any number of threads."""
 
     def __init__(self, jvm: Any) -> None:
         self._jvm = jvm
-        self._gate = _Gate()
-        self._setting = threading.Lock()
-        self._generator: Any = jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator
-        self._zones: Any = jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone
+        self._gate = _OffsetGate()
+        self._zone_lock = threading.Lock()
+        self._time_generator: Any = jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator
+        self._zone_enum: Any = jvm.org.apache.hudi.common.model.HoodieTimelineTimeZone
 
     @contextmanager
-    def set_to(self, table: str, timezone: str) -> Iterator[timedelta]:
+    def using_zone(self, table: str, timezone: str) -> Iterator[timedelta]:
         """Have Hudi form times in the zone of a table with this ``timezone`` while the block runs; its offset to UTC.
 
         Raises Rejected where this JVM forms times in another zone all the same.
         """
-        offset = offset_at(timezone, self.now())
-        self._gate.enter(offset)
+        offset = utc_offset(timezone, self.now())
+        self._gate.enter_section(offset)
         try:
-            with self._setting:
-                self._set(table, timezone, offset)
+            with self._zone_lock:
+                self._set_zone(table, timezone, offset)
             yield offset
         finally:
-            self._gate.leave()
+            self._gate.exit_section()
 
     def now(self) -> datetime:
         """What the JVM's clock says, from which Hudi forms its times."""
         milliseconds = int(self._jvm.java.lang.System.currentTimeMillis())
         return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
 
-    def _set(self, table: str, timezone: str, offset: timedelta) -> None:
+    def _set_zone(self, table: str, timezone: str, offset: timedelta) -> None:
         now = self.now()
         # Others of the same zone may be inside: what is set is what they have, and never another zone in between.
         by_local = bool(offset) and self._local_offsets(now) == {offset}
@@ -92,10 +92,10 @@ class Zones:
         # is lent this offset until the next section sets it.
         lent = timedelta() if by_local else offset
         zone_of_utc = self._jvm.java.time.ZoneOffset.ofTotalSeconds(int(lent.total_seconds()))
-        self._field(self._zones.UTC.getClass(), "zoneId").set(self._zones.UTC, zone_of_utc)
-        self._generator.setCommitTimeZone(self._zones.LOCAL if by_local else self._zones.UTC)
-        self._forget_later_times(stamp(now + offset))
-        formed, expected = self._formed(now), stamp(now + offset)
+        self._accessible_field(self._zone_enum.UTC.getClass(), "zoneId").set(self._zone_enum.UTC, zone_of_utc)
+        self._time_generator.setCommitTimeZone(self._zone_enum.LOCAL if by_local else self._zone_enum.UTC)
+        self._reset_later_times(format_instant_time(now + offset))
+        formed, expected = self._format_time(now), format_instant_time(now + offset)
         if formed != expected:
             raise Rejected(
                 f"{table}: hoodie.table.timeline.timezone = {timezone} asks for the time {expected}, but Hudi in this "
@@ -106,14 +106,14 @@ class Zones:
     def _local_offsets(self, now: datetime) -> set[timedelta]:
         """What LOCAL means to Hudi's methods: the JVM's default zone now, or that of when Hudi's class was loaded."""
         instant = self._jvm.java.time.Instant.ofEpochMilli(round(now.timestamp() * 1000))
-        zones = (self._jvm.java.time.ZoneId.systemDefault(), self._zones.LOCAL.getZoneId())
+        zones = (self._jvm.java.time.ZoneId.systemDefault(), self._zone_enum.LOCAL.getZoneId())
         return {timedelta(seconds=int(zone.getRules().getOffset(instant).getTotalSeconds())) for zone in zones}
 
-    def _formed(self, now: datetime) -> str:
+    def _format_time(self, now: datetime) -> str:
         date = self._jvm.java.util.Date(round(now.timestamp() * 1000))
-        return str(self._generator.formatDateBasedOnTimeZone(date))
+        return str(self._time_generator.formatDateBasedOnTimeZone(date))
 
-    def _forget_later_times(self, now: str) -> None:
+    def _reset_later_times(self, now: str) -> None:
         """Have Hudi forget the last time that it formed where that is later than ``now``: one of another zone.
 
         Hudi waits until its next time is later than the last one, hours where that was formed in a zone further east.
@@ -121,24 +121,24 @@ class Zones:
         """
         from py4j.java_gateway import get_java_class
 
-        last = self._field(get_java_class(self._generator), "LAST_INSTANT_TIME").get(None)
+        last = self._accessible_field(get_java_class(self._time_generator), "LAST_INSTANT_TIME").get(None)
         if str(last.get()) > now:
             last.set(_LOWEST)
 
-    def _field(self, java_class: Any, name: str) -> Any:
+    def _accessible_field(self, java_class: Any, name: str) -> Any:
         field = java_class.getDeclaredField(name)
         field.setAccessible(True)
         return field
 
 
-_known: "WeakKeyDictionary[Any, Zones]" = WeakKeyDictionary()
-_looking = threading.Lock()
+_time_zones_by_gateway: "WeakKeyDictionary[Any, TimeZones]" = WeakKeyDictionary()
+_cache_lock = threading.Lock()
 
 
-def zones_of(spark: "SparkSession") -> Zones:
+def time_zones_of(spark: "SparkSession") -> TimeZones:
     """The zones of the JVM of ``spark``, the same for all sessions of it."""
     gateway = spark.sparkContext._gateway
-    with _looking:
-        if gateway not in _known:
-            _known[gateway] = Zones(packages_of(spark))
-        return _known[gateway]
+    with _cache_lock:
+        if gateway not in _time_zones_by_gateway:
+            _time_zones_by_gateway[gateway] = TimeZones(cached_jvm(spark))
+        return _time_zones_by_gateway[gateway]

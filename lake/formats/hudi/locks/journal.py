@@ -32,7 +32,7 @@ DIRECTORY = ".hoodie/.lakefold/locks"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LockEntry:
     """One lock of ours. ``inode`` and ``mtime_ns`` are the lock file's, null until the lock is held.
 
     ``next_mtime_ns`` is its time once the renewal that has been begun is done.
@@ -46,50 +46,50 @@ class Entry:
     mtime_ns: int | None = None
     next_mtime_ns: int | None = None
 
-    def is_of(self, status: os.stat_result) -> bool:
+    def is_entry_of(self, status: os.stat_result) -> bool:
         """Whether the lock file with this status is the one the entry was written for."""
         return self.inode == status.st_ino and status.st_mtime_ns in (self.mtime_ns, self.next_mtime_ns)
 
 
-class Journal:
+class LockJournal:
     """The entries of one table, and its lock file at ``lock``. Raises OSError where the table can't be written."""
 
     def __init__(self, base: str, lock: str) -> None:
         self.lock = Path(lock)
         self._directory = Path(base) / DIRECTORY
 
-    def open(self, process: Process, doing: str) -> "OpenEntry":
+    def open_entry(self, process: Process, doing: str) -> "OpenLockEntry":
         """Write an entry for the lock that is about to be asked for."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        entry = Entry(lock=str(self.lock), doing=doing, written_at=time.time(), process=process)
-        return OpenEntry(self._directory / f"{uuid.uuid4().hex}.json", entry)
+        entry = LockEntry(lock=str(self.lock), doing=doing, written_at=time.time(), process=process)
+        return OpenLockEntry(self._directory / f"{uuid.uuid4().hex}.json", entry)
 
-    def _entries(self) -> Iterator[tuple[Path, Entry]]:
+    def _entries(self) -> Iterator[tuple[Path, LockEntry]]:
         for path in sorted(self._directory.glob("*.json")):
             # Given back meanwhile, or torn by a crash of the machine.
             with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
                 values = json.loads(path.read_text())
-                entry = Entry(**values | {"process": Process(**values["process"])})
+                entry = LockEntry(**values | {"process": Process(**values["process"])})
                 if entry.lock == str(self.lock):
                     yield path, entry
 
-    def remove_orphan(self) -> str | None:
+    def remove_orphaned_lock(self) -> str | None:
         """Remove the lock file if a dead process of ours left it, saying whose it was; None where nothing was removed.
 
         Of several processes that try at once one does it. A lock that was given back and taken anew is left alone.
         """
         for path, entry in self._entries():
             if entry.process.is_dead:
-                with _alone_with(path) as alone:
-                    if alone and self._take_away(entry):
+                with _exclusive_entry(path) as alone:
+                    if alone and self._remove_lock_file(entry):
                         path.unlink(missing_ok=True)
                         age = format_duration(max(0.0, time.time() - entry.written_at))
                         return f"{entry.process}, which died {entry.doing}; its lock was {age} old"
         return None
 
-    def _take_away(self, entry: Entry) -> bool:
-        status = _stat(self.lock)
-        if status is None or not entry.is_of(status):
+    def _remove_lock_file(self, entry: LockEntry) -> bool:
+        status = _stat_or_none(self.lock)
+        if status is None or not entry.is_entry_of(status):
             return False
         # Hadoop's checksum file; the next lock brings its own.
         self.lock.with_name(f".{self.lock.name}.crc").unlink(missing_ok=True)
@@ -99,27 +99,27 @@ class Journal:
             os.rename(self.lock, aside)
         except FileNotFoundError:
             return False
-        ours = entry.is_of(aside.stat())
+        ours = entry.is_entry_of(aside.stat())
         if not ours:
             with suppress(FileExistsError):
                 os.link(aside, self.lock)
         aside.unlink()
         return ours
 
-    def sweep(self) -> None:
+    def delete_stale_entries(self) -> None:
         """Delete entries of dead processes whose lock is not there any more; call it while holding the lock."""
-        held = _stat(self.lock)
+        held = _stat_or_none(self.lock)
         for path, entry in self._entries():
-            if entry.process.is_dead and not (held and entry.is_of(held)):
+            if entry.process.is_dead and not (held and entry.is_entry_of(held)):
                 path.unlink(missing_ok=True)
 
-    def note(self) -> str:
+    def describe_lock(self) -> str:
         """Who holds the lock, how old it is, and how a person removes it."""
-        status = _stat(self.lock)
+        status = _stat_or_none(self.lock)
         if status is None:
             return "no lock file is left, so its holder has finished by now"
         age = format_duration(max(0.0, time.time() - status.st_mtime))
-        entry = next((entry for _, entry in self._entries() if entry.is_of(status)), None)
+        entry = next((entry for _, entry in self._entries() if entry.is_entry_of(status)), None)
         start = f"lock file {self.lock} is {age} old"
         if entry is None:
             return f"{start}; if no writer of this table is running it was left by a dead process: rm {self.lock}"
@@ -133,34 +133,34 @@ class Journal:
         return f"{holder}; if that process is dead: rm {self.lock}"
 
 
-class OpenEntry:
+class OpenLockEntry:
     """The entry of a lock that is being asked for or held.
 
     While the lock is held its file is kept open: until then the file system gives its inode to no other file.
     """
 
-    def __init__(self, path: Path, entry: Entry) -> None:
+    def __init__(self, path: Path, entry: LockEntry) -> None:
         self._path = path
         self._entry = entry
         self._file: int | None = None
-        self._taken: tuple[int, float] = (0, 0.0)
+        self._acquired_at: tuple[int, float] = (0, 0.0)
         #: renewals come from two threads
-        self._renewing = threading.Lock()
+        self._renewal_lock = threading.Lock()
         self._write()
 
-    def held(self) -> None:
+    def record_lock_file(self) -> None:
         """Note the identity of the lock file, which is this entry's now."""
         with suppress(FileNotFoundError):
             self._file = os.open(self._entry.lock, os.O_RDONLY)
             status = os.fstat(self._file)
-            self._taken = status.st_mtime_ns, time.monotonic()
+            self._acquired_at = status.st_mtime_ns, time.monotonic()
             self._entry = replace(self._entry, inode=status.st_ino, mtime_ns=status.st_mtime_ns)
             self._write()
 
     @property
     def is_held(self) -> bool:
         """Whether the lock file is still the one that was noted."""
-        status = _stat(Path(self._entry.lock))
+        status = _stat_or_none(Path(self._entry.lock))
         if status is None or self._file is None:
             return False
         own = os.fstat(self._file)
@@ -171,10 +171,10 @@ class OpenEntry:
 
         Its time goes on from the one that its file system gave it, by what has passed since on this host.
         """
-        with self._renewing:
+        with self._renewal_lock:
             if self._file is None or not self.is_held:
                 return False
-            taken_ns, begun = self._taken
+            taken_ns, begun = self._acquired_at
             now_ns = taken_ns + round((time.monotonic() - begun) * 1e9)
             # Noted before and after: whenever the process dies the file is known to be its own.
             self._entry = replace(self._entry, next_mtime_ns=now_ns)
@@ -186,7 +186,7 @@ class OpenEntry:
 
     def close(self) -> None:
         """The lock has been given back or was not to be had."""
-        with self._renewing:
+        with self._renewal_lock:
             file, self._file = self._file, None
             if file is not None:
                 os.close(file)
@@ -200,7 +200,7 @@ class OpenEntry:
 
 
 @contextmanager
-def _alone_with(path: Path) -> Iterator[bool]:
+def _exclusive_entry(path: Path) -> Iterator[bool]:
     """Whether nobody else holds the entry at ``path`` for removing its lock and nobody has; held inside."""
     try:
         file = path.open("rb")
@@ -216,7 +216,7 @@ def _alone_with(path: Path) -> Iterator[bool]:
         yield path.exists()
 
 
-def _stat(path: Path) -> os.stat_result | None:
+def _stat_or_none(path: Path) -> os.stat_result | None:
     try:
         return path.stat()
     except FileNotFoundError:

@@ -9,40 +9,40 @@ from collections.abc import Iterator
 
 from lake.model import Concurrency, OnConflict, TableRef
 
-STRATEGY = "hoodie.write.lock.conflict.resolution.strategy"
-UPDATES = "hoodie.clustering.updates.strategy"
+CONFLICT_STRATEGY_KEY = "hoodie.write.lock.conflict.resolution.strategy"
+UPDATES_STRATEGY_KEY = "hoodie.clustering.updates.strategy"
 #: without it a writer that is inflight, but has not said yet which file groups it changes, loses (since Hudi 1.2)
 PENDING_INGESTION = "hoodie.clustering.fail.on.pending.ingestion.during.conflict.resolution"
 _PREFER_WRITER = "PreferWriterConflictResolutionStrategy"
-WRITER_WINS = {
-    STRATEGY: f"org.apache.hudi.client.transaction.{_PREFER_WRITER}",
-    UPDATES: "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy",
+WRITER_WINS_OPTIONS = {
+    CONFLICT_STRATEGY_KEY: f"org.apache.hudi.client.transaction.{_PREFER_WRITER}",
+    UPDATES_STRATEGY_KEY: "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy",
     PENDING_INGESTION: "true",
 }
 """What both sides set where the writer is to win; the last one matters on our side only."""
 
 
-def on_conflict(table: TableRef) -> OnConflict:
+def effective_on_conflict(table: TableRef) -> OnConflict:
     """The choice in force: the stated one, else what the write options mean, else Hudi's default."""
     if table.on_conflict is not None:
         return table.on_conflict
-    named = table.write_options.get(STRATEGY, "").endswith(_PREFER_WRITER)
+    named = table.write_options.get(CONFLICT_STRATEGY_KEY, "").endswith(_PREFER_WRITER)
     return OnConflict.WRITER_WINS if named else OnConflict.PLAN_WINS
 
 
-def writer_wins(table: TableRef) -> bool:
+def is_writer_preferred(table: TableRef) -> bool:
     """Whether a writer of ``table`` wins against a plan."""
-    return table.concurrency is Concurrency.OCC and on_conflict(table) is OnConflict.WRITER_WINS
+    return table.concurrency is Concurrency.OCC and effective_on_conflict(table) is OnConflict.WRITER_WINS
 
 
 def conflict_options(table: TableRef) -> dict[str, str]:
     """Write options of ours for the choice in force, beside the table's own."""
-    return dict(WRITER_WINS) if writer_wins(table) else {}
+    return dict(WRITER_WINS_OPTIONS) if is_writer_preferred(table) else {}
 
 
-def contradictions(table: TableRef) -> Iterator[str]:
+def on_conflict_refusals(table: TableRef) -> Iterator[str]:
     """What of ``on_conflict`` can't be kept with the other settings of ``table``."""
-    chosen = on_conflict(table)
+    chosen = effective_on_conflict(table)
     if chosen is OnConflict.WRITER_WINS and table.concurrency is not Concurrency.OCC:
         if table.on_conflict is not None:
             yield (
@@ -50,11 +50,11 @@ def contradictions(table: TableRef) -> Iterator[str]:
                 "set the one or remove the other"
             )
         return
-    for key, value in WRITER_WINS.items():
+    for key, value in WRITER_WINS_OPTIONS.items():
         given = table.write_options.get(key)
         if given is None:
             continue
         agrees = given.strip().lower() == value.lower()
         # The other two do nothing on our side without the strategy.
-        if (not agrees) if chosen is OnConflict.WRITER_WINS else (agrees and key == STRATEGY):
+        if (not agrees) if chosen is OnConflict.WRITER_WINS else (agrees and key == CONFLICT_STRATEGY_KEY):
             yield f'write_options {key} = {given} contradicts on_conflict = "{chosen}"; remove the key'

@@ -22,7 +22,7 @@ class _Provider:
     """Settings it can't do without, and how a lock that is not free goes away; ``{key}`` is the value of a setting."""
 
     required: tuple[str, ...]
-    note: str
+    description: str
 
 
 _PROVIDERS: Mapping[str, _Provider] = {
@@ -47,17 +47,17 @@ _PROVIDERS: Mapping[str, _Provider] = {
 }
 
 
-def lock_provider(table: TableRef) -> str:
+def lock_provider_name(table: TableRef) -> str:
     """The simple class name of the provider in the table's options, '' without one."""
     return table.write_options.get(LOCK_PROVIDER, "").rpartition(".")[2]
 
 
-def is_lock_file(table: TableRef) -> bool:
+def has_lock_file_provider(table: TableRef) -> bool:
     """Whether the table's lock is Hudi's lock file."""
-    return table.concurrency is Concurrency.OCC and lock_provider(table) == _LOCK_FILE
+    return table.concurrency is Concurrency.OCC and lock_provider_name(table) == _LOCK_FILE
 
 
-def lock_path(table: TableRef) -> str | None:
+def possible_lock_file(table: TableRef) -> str | None:
     """Where Hudi's lock file would be, whatever kind of lock the table has; None where it or the table is not local."""
     directory = table.write_options.get(LOCK_DIRECTORY) or f"{table.location}/.hoodie"
     if is_local(table.location) and is_local(directory):
@@ -65,24 +65,24 @@ def lock_path(table: TableRef) -> str | None:
     return None
 
 
-def lock_file(table: TableRef) -> str | None:
+def lock_file_path(table: TableRef) -> str | None:
     """The path of the lock file; None where the table has another kind of lock, or the file is not a local one."""
-    return lock_path(table) if is_lock_file(table) else None
+    return possible_lock_file(table) if has_lock_file_provider(table) else None
 
 
 def missing_settings(table: TableRef) -> Iterator[str]:
     """Settings without which the provider of ``table`` would refuse to start; nothing for providers not known here."""
-    known = _PROVIDERS.get(lock_provider(table))
+    known = _PROVIDERS.get(lock_provider_name(table))
     if known is not None:
         yield from (key for key in known.required if not table.write_options.get(key))
 
 
-def provider_note(table: TableRef) -> str:
+def describe_provider_lock(table: TableRef) -> str:
     """Where the lock is, and how that of a dead holder goes away."""
-    known = _PROVIDERS.get(lock_provider(table))
+    known = _PROVIDERS.get(lock_provider_name(table))
     if known is None:
         return f"its provider is {table.write_options.get(LOCK_PROVIDER)}"
-    note = known.note
+    note = known.description
     for key, value in table.write_options.items():
         note = note.replace(f"{{{key}}}", value)
     return note

@@ -22,7 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pyarrow import fs as pafs
 
 from lake.errors import LakefoldError, Transient
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.identity import Process
 from lake.units import format_duration
@@ -30,7 +30,7 @@ from lake.units import format_duration
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/attempts"
 #: an attempt that has not been renewed for so long is over, wherever its process is
-SILENCE = timedelta(minutes=30)
+ATTEMPT_TIMEOUT = timedelta(minutes=30)
 _RENEWAL_SECONDS = 30.0
 
 
@@ -46,33 +46,33 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signed:
+class AttemptFile:
     """An attempt with its file and when that was renewed last."""
 
     attempt: Attempt
     path: str
-    last_sign: datetime
+    renewed_at: datetime
 
     @property
     def is_alive(self) -> bool:
         """Whether it may still write or commit."""
         process = self.attempt.process
-        return not (process and process.is_dead) and datetime.now(UTC) - self.last_sign <= SILENCE
+        return not (process and process.is_dead) and datetime.now(UTC) - self.renewed_at <= ATTEMPT_TIMEOUT
 
     def __str__(self) -> str:
         who = str(self.attempt.process or "a process")
-        return f"{who}, last sign of life {format_duration(datetime.now(UTC) - self.last_sign)} ago"
+        return f"{who}, last sign of life {format_duration(datetime.now(UTC) - self.renewed_at)} ago"
 
 
-def attempts(storage: Storage) -> dict[str, list[Signed]]:
+def list_attempts(storage: TableStorage) -> dict[str, list[AttemptFile]]:
     """The attempts at each instant, by turn."""
-    found: dict[str, list[Signed]] = {}
-    for signed in sorted(_signed(storage), key=lambda s: (s.attempt.turn, s.path)):
+    found: dict[str, list[AttemptFile]] = {}
+    for signed in sorted(_read_attempt_files(storage), key=lambda s: (s.attempt.turn, s.path)):
         found.setdefault(signed.attempt.instant, []).append(signed)
     return found
 
 
-def _signed(storage: Storage) -> Iterator[Signed]:
+def _read_attempt_files(storage: TableStorage) -> Iterator[AttemptFile]:
     for info in storage.children(DIRECTORY):
         path = f"{DIRECTORY}/{info.base_name}"
         if info.type != pafs.FileType.File or not path.endswith(".json"):
@@ -82,39 +82,39 @@ def _signed(storage: Storage) -> Iterator[Signed]:
             values = json.loads(storage.read(path))
             process = values.pop("process")
             attempt = Attempt(**values, process=Process(**process) if process else None)
-            yield Signed(attempt=attempt, path=path, last_sign=info.mtime)
+            yield AttemptFile(attempt=attempt, path=path, renewed_at=info.mtime)
 
 
-def refuse_living(storage: Storage, table: str, instant: str) -> None:
+def refuse_live_attempts(storage: TableStorage, table: str, instant: str) -> None:
     """Raise Transient where an earlier attempt at ``instant``, which the next one shares, may still write to it."""
-    for signed in attempts(storage).get(instant, ()):
+    for signed in list_attempts(storage).get(instant, ()):
         if signed.is_alive:
             raise Transient(f"{table}: an earlier attempt at {instant} may still be writing ({signed})")
 
 
-def forget_ended(storage: Storage, instant: str) -> None:
+def delete_ended_attempts(storage: TableStorage, instant: str) -> None:
     """Delete the files of attempts at ``instant`` that are over; call it under the lock, with their work taken back."""
-    for signed in attempts(storage).get(instant, ()):
+    for signed in list_attempts(storage).get(instant, ()):
         if not signed.is_alive:
             storage.delete(signed.path)
 
 
-class OpenAttempt:
+class RunningAttempt:
     """An attempt of this process; call its constructor under the table's lock."""
 
     def __init__(
-        self, storage: Storage, timeline: Timeline, instant: str, plan_id: str, epoch: int, process: Process | None
+        self, storage: TableStorage, timeline: Timeline, instant: str, plan_id: str, epoch: int, process: Process | None
     ) -> None:
-        before = attempts(storage)
+        before = list_attempts(storage)
         pending = {entry.time for entry in timeline.pending}
         for other in before.keys() - pending - {instant}:
-            forget_ended(storage, other)
+            delete_ended_attempts(storage, other)
         turn = 1 + max((signed.attempt.turn for signed in before.get(instant, ())), default=0)
         self.attempt = Attempt(instant=instant, plan_id=plan_id, epoch=epoch, turn=turn, process=process)
         self._storage = storage
         self._path = f"{DIRECTORY}/{instant}-{uuid.uuid4().hex}.json"
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renewing, name=f"attempt {instant}", daemon=True)
+        self._thread = threading.Thread(target=self._renew_until_stopped, name=f"attempt {instant}", daemon=True)
         self._thread.start()
         try:
             storage.write(self._path, json.dumps(asdict(self.attempt)).encode())
@@ -127,7 +127,7 @@ class OpenAttempt:
 
         Or may have: an attempt whose file is gone was taken for over, its work was taken back, and turns begin anew.
         """
-        known = attempts(self._storage).get(self.attempt.instant, ())
+        known = list_attempts(self._storage).get(self.attempt.instant, ())
         return not known or known[-1].path != self._path
 
     def end(self) -> None:
@@ -139,7 +139,7 @@ class OpenAttempt:
         except (LakefoldError, OSError) as error:
             log.warning("%s stays for now: %s", self._path, error)
 
-    def _renewing(self) -> None:
+    def _renew_until_stopped(self) -> None:
         while not self._ended.wait(_RENEWAL_SECONDS):
             # The next round renews it, and without any it is silent, which is not more than what it is.
             with suppress(Exception):

@@ -10,36 +10,36 @@ from datetime import datetime
 
 from pyarrow import fs as pafs
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 
 
-class Begun:
+class InflightFile:
     """A rewrite that this process is about to begin; any thread may ask for it."""
 
-    def __init__(self, storage: Storage, instant: str) -> None:
+    def __init__(self, storage: TableStorage, instant: str) -> None:
         self._storage = storage
         self.instant = instant
         #: the inflight file and when it was written, from the first look that found it
-        self._inflight: tuple[str, datetime] | None = None
+        self._own_file: tuple[str, datetime] | None = None
 
-    def is_ours(self) -> bool | None:
+    def is_unchanged(self) -> bool | None:
         """Whether what an earlier look found is still there; None where there has been nothing to find."""
-        if self._inflight is None:
-            self._inflight = self._find()
+        if self._own_file is None:
+            self._own_file = self._find_inflight_file()
             return None
-        path, written_at = self._inflight
-        return self._written_at(path) == written_at
+        path, written_at = self._own_file
+        return self._modified_at(path) == written_at
 
-    def _find(self) -> tuple[str, datetime] | None:
+    def _find_inflight_file(self) -> tuple[str, datetime] | None:
         timeline = Timeline(self._storage)
         instant = timeline.find(self.instant)
         if instant is None or instant.inflight_file is None:
             return None
         path = f"{timeline.directory}/{instant.inflight_file}"
-        written_at = self._written_at(path)
+        written_at = self._modified_at(path)
         return None if written_at is None else (path, written_at)
 
-    def _written_at(self, path: str) -> datetime | None:
+    def _modified_at(self, path: str) -> datetime | None:
         info = self._storage.info(path)
         return info.mtime if info.type == pafs.FileType.File else None

@@ -14,24 +14,24 @@ them when it archives the instant.
 import logging
 
 from lake.errors import LakefoldError
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 
 log = logging.getLogger(__name__)
 #: where writers show which files they are about to write, by instant
-MARKERS = ".hoodie/.temp"
+MARKER_DIRECTORY = ".hoodie/.temp"
 _TYPE = "MARKERS.type"
 _CONTENT = b"this instant was completed by lakefold\n"
 
 
-def guard(storage: Storage, instant: str) -> None:
+def write_rollback_guard(storage: TableStorage, instant: str) -> None:
     """Leave the guard under a completed ``instant``; call it under the lock of its commit. Never raises."""
     try:
-        storage.write(f"{MARKERS}/{instant}/{_TYPE}", _CONTENT)
+        storage.write(f"{MARKER_DIRECTORY}/{instant}/{_TYPE}", _CONTENT)
     except (LakefoldError, OSError) as error:
         log.warning("%s: no guard could be left under %s: %s", storage.location, instant, error)
 
 
-def has_markers(storage: Storage, instant: str) -> bool:
+def has_markers(storage: TableStorage, instant: str) -> bool:
     """Whether there are markers of ``instant`` besides a guard."""
-    names = [info.base_name for info in storage.children(f"{MARKERS}/{instant}")]
-    return bool(names) and (names != [_TYPE] or storage.read(f"{MARKERS}/{instant}/{_TYPE}") != _CONTENT)
+    names = [info.base_name for info in storage.children(f"{MARKER_DIRECTORY}/{instant}")]
+    return bool(names) and (names != [_TYPE] or storage.read(f"{MARKER_DIRECTORY}/{instant}/{_TYPE}") != _CONTENT)

@@ -14,29 +14,29 @@ from datetime import UTC, datetime, timedelta
 
 from pyarrow import fs as pafs
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.clocks import max_skew_milliseconds
 from lake.formats.hudi.timeline.timeline import Instant, InstantState, Timeline
 from lake.model import Concurrency, TableRef
 
-HEARTBEATS = ".hoodie/.heartbeat"
+HEARTBEAT_DIRECTORY = ".hoodie/.heartbeat"
 _INTERVAL, _INTERVAL_DEFAULT = "hoodie.client.heartbeat.interval_in_ms", 60_000
 _MISSES, _MISSES_DEFAULT = "hoodie.client.heartbeat.tolerable.misses", 2
 
 
-def tolerance(write_options: Mapping[str, str]) -> timedelta:
+def heartbeat_timeout(write_options: Mapping[str, str]) -> timedelta:
     """How long a heartbeat may be silent before its writer counts as dead, by Hudi's own rule."""
     interval = timedelta(milliseconds=float(write_options.get(_INTERVAL, _INTERVAL_DEFAULT)))
     return interval * int(write_options.get(_MISSES, _MISSES_DEFAULT))
 
 
-def last_heartbeat(storage: Storage, instant: str) -> datetime | None:
+def last_heartbeat(storage: TableStorage, instant: str) -> datetime | None:
     """When the heartbeat of the write ``instant`` was renewed last; None where there is none."""
-    info = storage.info(f"{HEARTBEATS}/{instant}")
+    info = storage.info(f"{HEARTBEAT_DIRECTORY}/{instant}")
     return info.mtime if info.type == pafs.FileType.File else None
 
 
-def is_expired(table: TableRef, storage: Storage, instant: str) -> bool:
+def is_heartbeat_expired(table: TableRef, storage: TableStorage, instant: str) -> bool:
     """Whether the writer of ``instant`` is dead: its heartbeat is expired or missing.
 
     False for every instant of a table without optimistic concurrency, whose writers keep no heartbeats.
@@ -44,10 +44,10 @@ def is_expired(table: TableRef, storage: Storage, instant: str) -> bool:
     if table.concurrency is not Concurrency.OCC:
         return False
     last = last_heartbeat(storage, instant)
-    return last is None or _is_over(table, last)
+    return last is None or _is_timed_out(table, last)
 
 
-def is_lost_delete(table: TableRef, timeline: Timeline, instant: Instant) -> bool:
+def is_failed_delete_partition(table: TableRef, timeline: Timeline, instant: Instant) -> bool:
     """Whether ``instant`` is a delete_partition that has ended without telling, though its JVM renews the heartbeat.
 
     Hudi's delete_partition looks for pending clusterings and compactions first. Where it finds one it fails, and leaves
@@ -61,12 +61,12 @@ def is_lost_delete(table: TableRef, timeline: Timeline, instant: Instant) -> boo
         or instant.state is not InstantState.REQUESTED
     ):
         return False
-    requested_at = timeline.changed_at(instant.requested_file)
-    if requested_at is None or not _is_over(table, requested_at):
+    requested_at = timeline.modified_at(instant.requested_file)
+    if requested_at is None or not _is_timed_out(table, requested_at):
         return False
     return str((timeline.plan(instant) or {}).get("operationType") or "").upper() == "DELETE_PARTITION"
 
 
-def _is_over(table: TableRef, since: datetime) -> bool:
+def _is_timed_out(table: TableRef, since: datetime) -> bool:
     skew = timedelta(milliseconds=max_skew_milliseconds(table))
-    return datetime.now(UTC) - since > tolerance(table.write_options) + skew
+    return datetime.now(UTC) - since > heartbeat_timeout(table.write_options) + skew

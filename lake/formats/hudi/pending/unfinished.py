@@ -5,13 +5,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lake.formats.hudi.files.names import data_file, join
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.pending.attempts import SILENCE as ATTEMPT_SILENCE
-from lake.formats.hudi.pending.attempts import Signed, attempts
-from lake.formats.hudi.pending.completed_guard import MARKERS
-from lake.formats.hudi.pending.heartbeats import last_heartbeat, tolerance
-from lake.formats.hudi.pending.late_files import is_begun_by_others
+from lake.formats.hudi.files.names import parse_file_name, relative_path
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.attempts import ATTEMPT_TIMEOUT as ATTEMPT_SILENCE
+from lake.formats.hudi.pending.attempts import AttemptFile, list_attempts
+from lake.formats.hudi.pending.completed_guard import MARKER_DIRECTORY
+from lake.formats.hudi.pending.heartbeats import heartbeat_timeout, last_heartbeat
+from lake.formats.hudi.pending.late_files import is_begun_by_writer
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     SORT_COLUMNS,
@@ -24,54 +24,56 @@ from lake.formats.hudi.timeline.timeline import (
     planned_slices,
 )
 from lake.model import FileSlice, TableRef
-from lake.optional import Unfinished
+from lake.optional import PendingAction
 from lake.plan import ClusteringGroup, PlanKind
 
 #: without a heartbeat, which clusterings and single writers have none of, files tell; a task may be long at one
-SILENCE = timedelta(minutes=10)
+WRITER_TIMEOUT = timedelta(minutes=10)
 
 
-def unfinished(table: TableRef, storage: Storage, timeline: Timeline) -> list[Unfinished]:
+def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[PendingAction]:
     """Every pending instant of the active timeline, oldest first."""
     plans = dict(timeline.pending_plans())
-    at_work = attempts(storage) if timeline.pending else {}
+    at_work = list_attempts(storage) if timeline.pending else {}
     return [
-        _entry(table, storage, timeline, instant, plans.get(instant), at_work.get(instant.time, ()))
+        _pending_action(table, storage, timeline, instant, plans.get(instant), at_work.get(instant.time, ()))
         for instant in timeline.pending
     ]
 
 
-def _entry(
+def _pending_action(
     table: TableRef,
-    storage: Storage,
+    storage: TableStorage,
     timeline: Timeline,
     instant: Instant,
     plan: Mapping[str, Any] | None,
-    at_work: Sequence[Signed],
-) -> Unfinished:
-    plan_id = planned_by(plan, at_work)
-    last_sign, alive = _life(table, storage, timeline, instant, at_work, ours=plan_id is not None)
+    attempts_at_instant: Sequence[AttemptFile],
+) -> PendingAction:
+    plan_id = current_plan_id(plan, attempts_at_instant)
+    last_sign, alive = _last_activity(
+        table, storage, timeline, instant, attempts_at_instant, is_ours=plan_id is not None
+    )
     kind = plan_kind(instant, plan)
     partitions = {entry.partition for entry in planned_slices(plan or {})}
     groups = tuple(plan_groups(storage, plan)) if plan is not None and kind is not None else ()
-    return Unfinished(
+    return PendingAction(
         instant=instant.time,
         action=kind.value if kind else instant.kind,
-        begun=instant.state is not InstantState.REQUESTED,
+        is_begun=instant.state is not InstantState.REQUESTED,
         since=instant_datetime(instant.time, timeline.timezone),
-        last_sign=last_sign,
-        alive=alive,
+        last_activity=last_sign,
+        is_alive=alive,
         plan_id=plan_id,
         kind=kind,
         groups=groups,
         sort_columns=_sort_columns(plan),
         refusal=_refusal(plan, groups) if plan is not None and kind is not None else None,
-        attended=any(signed.is_alive for signed in at_work),
-        stays=plan_id is not None and must_stay(storage, timeline, instant, partitions),
+        has_live_owner=any(signed.is_alive for signed in attempts_at_instant),
+        must_execute=plan_id is not None and must_execute(storage, timeline, instant, partitions),
     )
 
 
-def must_stay(storage: Storage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
+def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
     """Whether a requested compaction has to be executed, since a log file carries its instant or may yet.
 
     Up to table version 6 a writer names its logs after the compaction that it sees pending, and without that they would
@@ -82,16 +84,20 @@ def must_stay(storage: Storage, timeline: Timeline, instant: Instant, partitions
     return any(i.kind == "deltacommit" for i in timeline.pending) or _has_logs(storage, instant.time, partitions)
 
 
-def _has_logs(storage: Storage, time: str, partitions: Collection[str]) -> bool:
+def _has_logs(storage: TableStorage, time: str, partitions: Collection[str]) -> bool:
     """Whether a log file in ``partitions`` carries the instant ``time``."""
-    files = (data_file(join(partition, name)) for partition in partitions for name in storage.names(partition))
+    files = (
+        parse_file_name(relative_path(partition, name))
+        for partition in partitions
+        for name in storage.list_file_names(partition)
+    )
     return any(file.is_log and file.instant == time for file in files if file is not None)
 
 
-def planned_by(plan: Mapping[str, Any] | None, at_work: Sequence[Signed]) -> str | None:
+def current_plan_id(plan: Mapping[str, Any] | None, attempts_at_instant: Sequence[AttemptFile]) -> str | None:
     """The plan that a pending rewrite of ours is of now: the one that wrote it, or one that adopted it since."""
     named = extra_metadata(plan).get(PLAN_KEY)
-    return at_work[-1].attempt.plan_id if named is not None and at_work else named
+    return attempts_at_instant[-1].attempt.plan_id if named is not None and attempts_at_instant else named
 
 
 def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | None:
@@ -101,14 +107,14 @@ def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | No
     return PlanKind.COMPACTION if instant.kind == "compaction" else None
 
 
-def _life(
+def _last_activity(
     table: TableRef,
-    storage: Storage,
+    storage: TableStorage,
     timeline: Timeline,
     instant: Instant,
-    at_work: Sequence[Signed],
+    attempts_at_instant: Sequence[AttemptFile],
     *,
-    ours: bool,
+    is_ours: bool,
 ) -> tuple[datetime, bool]:
     """The newest trace of whoever works on ``instant``, and whether it is recent enough to be left alone.
 
@@ -116,29 +122,31 @@ def _life(
     write options; what gives no other sign than its files is silent after ``SILENCE``, and after that of an attempt
     where it is ``ours``.
     """
-    others = instant.state is InstantState.INFLIGHT and is_begun_by_others(storage, timeline, instant.time)
-    if at_work and not others:
-        return max(signed.last_sign for signed in at_work), any(signed.is_alive for signed in at_work)
-    limit = ATTEMPT_SILENCE if ours and not others else SILENCE
+    others = instant.state is InstantState.INFLIGHT and is_begun_by_writer(storage, timeline, instant.time)
+    if attempts_at_instant and not others:
+        return max(signed.renewed_at for signed in attempts_at_instant), any(
+            signed.is_alive for signed in attempts_at_instant
+        )
+    limit = ATTEMPT_SILENCE if is_ours and not others else WRITER_TIMEOUT
     heartbeat = last_heartbeat(storage, instant.time)
     files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
-    signs = [storage.newest(f"{timeline.directory}/{name}") for name in files]
-    signs += [heartbeat, storage.newest(f"{MARKERS}/{instant.time}")]
+    signs = [storage.newest_modification(f"{timeline.directory}/{name}") for name in files]
+    signs += [heartbeat, storage.newest_modification(f"{MARKER_DIRECTORY}/{instant.time}")]
     last = max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
     if heartbeat is not None:
-        last, limit = heartbeat, tolerance(table.write_options)
+        last, limit = heartbeat, heartbeat_timeout(table.write_options)
     return last, datetime.now(UTC) - last <= limit
 
 
-def in_other_hands(table: TableRef, storage: Storage, timeline: Timeline, instant: Instant) -> bool:
+def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
     """Whether a writer executes a pending instant of ours now: what is there of it is not lakefold's to take back."""
-    if instant.state is not InstantState.INFLIGHT or not is_begun_by_others(storage, timeline, instant.time):
+    if instant.state is not InstantState.INFLIGHT or not is_begun_by_writer(storage, timeline, instant.time):
         return False
-    _, alive = _life(table, storage, timeline, instant, (), ours=True)
+    _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=True)
     return alive
 
 
-def plan_groups(storage: Storage, plan: Mapping[str, Any]) -> Iterator[ClusteringGroup]:
+def plan_groups(storage: TableStorage, plan: Mapping[str, Any]) -> Iterator[ClusteringGroup]:
     """The groups of a scheduled clustering, or each slice of a scheduled compaction as a group; sizes as on disk."""
     sizes = storage.sizes([path for entry in planned_slices(plan) for path in entry.paths])
     clustering = plan.get("clusteringPlan")
@@ -156,14 +164,14 @@ def plan_groups(storage: Storage, plan: Mapping[str, Any]) -> Iterator[Clusterin
 
 
 def _slice(entry: PlannedSlice, sizes: Mapping[str, int]) -> FileSlice:
-    path = join(entry.partition, entry.base) if entry.base else None
+    path = relative_path(entry.partition, entry.base) if entry.base else None
     return FileSlice(
         partition=entry.partition,
         file_id=entry.file_id,
         path=path,
         bytes=sizes.get(path, 0) if path else 0,
         log_files=entry.logs,
-        log_bytes=sum(sizes.get(join(entry.partition, name), 0) for name in entry.logs),
+        log_bytes=sum(sizes.get(relative_path(entry.partition, name), 0) for name in entry.logs),
     )
 
 

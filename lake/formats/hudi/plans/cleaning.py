@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cleans of lakefold's: exactly the named files, deleted through Hudi's clean action.
 
-Every clean plan says from which instant on older states can be read (``clean_start``). Without it Hudi's archiver
+Every clean plan says from which instant on older states can be read (``compute_clean_bounds``). Without it Hudi's archiver
 takes everything replaced before the clean as gone, archives the commits that replaced files which are still there, and
 those files become live again: every row of theirs twice.
 """
@@ -10,15 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.plans.clean_start import (
-    DELETED_KEY,
-    CleanStart,
-    Progress,
-    clean_start,
-    held_from,
-    native_progress,
+    NEWEST_DELETED_KEY,
+    CleanBounds,
+    CleanerProgress,
+    archival_bound,
+    compute_clean_bounds,
+    read_cleaner_progress,
 )
-from lake.formats.hudi.plans.last_look import last_look, unmoved
-from lake.formats.hudi.plans.pending_cleans import deleted_by, pending_cleans, withdraw
+from lake.formats.hudi.plans.last_look import check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.pending_cleans import find_deleted_files, list_pending_cleans, withdraw_clean
 from lake.formats.hudi.timeline.timeline import Timeline
 
 _CLEANING = "cleaning"
@@ -26,11 +26,11 @@ _CLEANING = "cleaning"
 MAX_FILES_PER_CLEAN = 1000
 
 
-def run_clean(
+def clean_files(
     client: HudiClient,
     timeline: Timeline,
     paths: Mapping[str, Sequence[str]],
-    progress: Progress,
+    progress: CleanerProgress,
     *,
     superseded_by: str,
     partitions: Sequence[str] = (),
@@ -44,39 +44,39 @@ def run_clean(
     """
     instant = client.new_instant()
     gone = frozenset(path for files in paths.values() for path in files)
-    start = clean_start(
-        client.table, client.storage, timeline, instant, progress, without=gone, superseded_by=superseded_by
+    start = compute_clean_bounds(
+        client.table, client.storage, timeline, instant, progress, deleted_paths=gone, superseded_by=superseded_by
     )
     publish_clean(client, timeline, instant, paths, start, partitions=partitions, fence=fence)
     client.run_clean(instant)
 
 
-def withdraw_left(client: HudiClient, timeline: Timeline) -> bool:
+def withdraw_pending_cleans(client: HudiClient, timeline: Timeline) -> bool:
     """Withdraw the cleans that a killed lakefold left; whether there were any. Call it under the lock.
 
     A clean of lakefold's runs under the lock from its first byte to its last, so that one that is pending now has no
     process any more. Of one that had begun the deleted files are told to readers and to the metadata table by a clean
     of their own. That comes first: nothing but the pending plan says which files are gone.
     """
-    left = pending_cleans(timeline)
+    left = list_pending_cleans(timeline)
     for clean in left:
-        deleted = deleted_by(client, clean)
+        deleted = find_deleted_files(client, clean)
         if deleted:
-            now = client.timeline()
-            newest = clean.extra.get(DELETED_KEY, "")
-            run_clean(client, now, deleted, native_progress(now), superseded_by=newest)
-        withdraw(client, timeline, clean)
+            now = client.read_timeline()
+            newest = clean.extra.get(NEWEST_DELETED_KEY, "")
+            clean_files(client, now, deleted, read_cleaner_progress(now), superseded_by=newest)
+        withdraw_clean(client, timeline, clean)
     return bool(left)
 
 
-def hold_back(client: HudiClient, timeline: Timeline, instant: str, partition: str) -> None:
+def hold_back_archival(client: HudiClient, timeline: Timeline, instant: str, partition: str) -> None:
     """See to it that the archiver holds the pending replacement ``instant`` back once it is completed.
 
     A clean by another process may have passed it while it was pending, as those by hours and by file versions do. Then
     a clean of no file, in ``partition``, corrects that. Call it under the lock.
     """
-    if held_from(timeline, client.table.write_options) > instant:
-        run_clean(client, timeline, {partition: ()}, native_progress(timeline), superseded_by="")
+    if archival_bound(timeline, client.table.write_options) > instant:
+        clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
 
 
 def publish_clean(
@@ -84,20 +84,20 @@ def publish_clean(
     timeline: Timeline,
     instant: str,
     paths: Mapping[str, Sequence[str]],
-    start: CleanStart,
+    bounds: CleanBounds,
     *,
     partitions: Sequence[str] = (),
     fence: Callable[[], None] = lambda: None,
 ) -> None:
     """Write the requested clean ``instant``; call it under the lock."""
-    kept = timeline.find(start.earliest)
+    kept = timeline.find(bounds.earliest_retained)
     record: dict[str, object] = {
         "earliestInstantToRetain": {
-            "timestamp": start.earliest,
+            "timestamp": bounds.earliest_retained,
             "action": kept.action if kept else "replacecommit",
             "state": "COMPLETED",
         },
-        "lastCompletedCommitTimestamp": start.commit,
+        "lastCompletedCommitTimestamp": bounds.newest_commit,
         "policy": "KEEP_LATEST_COMMITS",
         "filesToBeDeletedPerPartition": {},
         "filePathsToBeDeletedPerPartition": {
@@ -106,9 +106,11 @@ def publish_clean(
         },
         "partitionsToBeDeleted": list(partitions),
         "version": 2,
-        "extraMetadata": dict(start.extra),
+        "extraMetadata": dict(bounds.extra),
     }
     requested = client.meta.getInstantGenerator().getCleanRequestedInstant(instant)
-    plan = client.avro("HoodieCleanerPlan", record)
-    last_look(client, _CLEANING, instant=instant, check=unmoved(client, timeline, _CLEANING), fence=fence)
-    client.meta.getActiveTimeline().saveToCleanRequested(requested, client.present(plan))
+    plan = client.avro_object("HoodieCleanerPlan", record)
+    check_preconditions(
+        client, _CLEANING, instant=instant, check=unmoved_timeline_check(client, timeline, _CLEANING), fence=fence
+    )
+    client.meta.getActiveTimeline().saveToCleanRequested(requested, client.option_of(plan))

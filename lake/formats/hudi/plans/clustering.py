@@ -6,39 +6,39 @@ from typing import Any
 
 from lake.errors import Conflict
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import Group, join
-from lake.formats.hudi.pending.late_files import note
+from lake.formats.hudi.files.names import FileGroupId, relative_path
+from lake.formats.hudi.pending.late_files import record_instant
 from lake.formats.hudi.plans.freshness import (
     LiveSlice,
-    inputs_of,
-    live_slices,
-    pending_groups,
+    find_pending_groups,
+    input_paths,
+    read_live_slices,
+    require_outputs,
+    require_pending,
     stale_reason,
-    still_pending,
-    still_there,
 )
-from lake.formats.hudi.plans.last_look import PUBLISHING, last_look, unmoved
+from lake.formats.hudi.plans.last_look import PUBLISHING, check_preconditions, unmoved_timeline_check
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, SORT_COLUMNS, Timeline
 from lake.model import FileSlice
-from lake.plan import ClusteringGroup, LeftOut, Plan
-from lake.ports import Prepared, Rewrite
+from lake.plan import ClusteringGroup, Plan, SkippedGroup
+from lake.ports import PreparedPlan, Rewrite
 
 _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy"
 
 
-def examine(
-    plan: Plan, live: Mapping[Group, LiveSlice], held: Mapping[Group, str]
-) -> tuple[tuple[int, ...], tuple[LeftOut, ...]]:
+def select_live_groups(
+    plan: Plan, live: Mapping[FileGroupId, LiveSlice], pending: Mapping[FileGroupId, str]
+) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
     """Indices of the groups that can still be rewritten, and the others with their first reason."""
     kept: list[int] = []
-    left_out: list[LeftOut] = []
-    seen: set[Group] = set()
+    left_out: list[SkippedGroup] = []
+    seen: set[FileGroupId] = set()
     for index, group in enumerate(plan.groups):
         reason = None
         for slice_ in group.slices:
             key = (slice_.partition, slice_.file_id)
-            if key in held:
-                reason = f"file group {slice_.file_id} is in {held[key]}"
+            if key in pending:
+                reason = f"file group {slice_.file_id} is in {pending[key]}"
             elif key in seen:
                 reason = f"file group {slice_.file_id} is in two groups of the plan"
             else:
@@ -47,17 +47,19 @@ def examine(
             if reason:
                 break
         if reason:
-            left_out.append(LeftOut(group=index, reason=reason))
+            left_out.append(SkippedGroup(group=index, reason=reason))
         else:
             kept.append(index)
     return tuple(kept), tuple(left_out)
 
 
-def slice_record(client: HudiClient, slice_: FileSlice, base: str | None, logs: Sequence[str]) -> dict[str, Any]:
+def clustering_slice_record(
+    client: HudiClient, slice_: FileSlice, base: str | None, logs: Sequence[str]
+) -> dict[str, Any]:
     """``slice_`` as a clustering plan of Hudi's names it: absolute paths of its base file and of its logs."""
 
     def absolute(name: str) -> str:
-        return f"{client.base}/{join(slice_.partition, name)}"
+        return f"{client.base}/{relative_path(slice_.partition, name)}"
 
     return {
         "dataFilePath": absolute(base) if base else "",
@@ -69,26 +71,26 @@ def slice_record(client: HudiClient, slice_: FileSlice, base: str | None, logs: 
     }
 
 
-def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[Group, LiveSlice]) -> dict[str, Any]:
+def _group_record(client: HudiClient, group: ClusteringGroup, live: Mapping[FileGroupId, LiveSlice]) -> dict[str, Any]:
     now = [(s, live[s.partition, s.file_id]) for s in group.slices]
     return {
         "numOutputFileGroups": group.output_files,
         "metrics": {},
         "extraMetadata": {},
         "version": 1,
-        "slices": [slice_record(client, s, latest.base, latest.logs) for s, latest in now],
+        "slices": [clustering_slice_record(client, s, latest.base, latest.logs) for s, latest in now],
     }
 
 
-def make_known(
-    client: HudiClient, timeline: Timeline, plan: Plan, epoch: int, stage: Callable[[str], None]
-) -> Prepared:
+def publish_clustering(
+    client: HudiClient, timeline: Timeline, plan: Plan, epoch: int, on_instant: Callable[[str], None]
+) -> PreparedPlan:
     """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight.
 
     ``stage`` hears of the instant first.
     """
-    live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
-    kept, left_out = examine(plan, live, pending_groups(timeline))
+    live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
+    kept, left_out = select_live_groups(plan, live, find_pending_groups(timeline))
     if not kept:
         changed = f"every group of the plan was changed or taken after planning; the first: {left_out[0].reason}"
         raise Conflict(f"{plan.table.name}: {changed}", left_out)
@@ -107,24 +109,26 @@ def make_known(
             "inputGroups": [_group_record(client, plan.groups[index], live) for index in kept],
         },
     }
-    metadata = client.avro("HoodieRequestedReplaceMetadata", record)
+    metadata = client.avro_object("HoodieRequestedReplaceMetadata", record)
     instant = client.new_instant()
-    stage(instant)
+    on_instant(instant)
     requested = client.bundle.requested_clustering(client.meta, instant)
-    note(client.storage, timeline, instant, plan.partitions)
-    reads = inputs_of(plan, kept)
-    last_look(client, PUBLISHING, instant=instant, reads=reads, check=unmoved(client, timeline, PUBLISHING))
+    record_instant(client.storage, timeline, instant, plan.partitions)
+    reads = input_paths(plan, kept)
+    check_preconditions(
+        client, PUBLISHING, instant=instant, inputs=reads, check=unmoved_timeline_check(client, timeline, PUBLISHING)
+    )
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
-    return Prepared(plan=plan, epoch=epoch, instant=instant, groups=kept, left_out=left_out)
+    return PreparedPlan(plan=plan, epoch=epoch, instant=instant, live_groups=kept, skipped=left_out)
 
 
-def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
+def check_clustering_commit(client: HudiClient, rewrite: Rewrite) -> None:
     """Raise Conflict where the instant is not pending any more, a file is gone or an input changed; under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
-    still_pending(client, prepared, "replacecommit")
-    still_there(client, rewrite)
-    groups = [plan.groups[index] for index in prepared.groups]
-    live = live_slices(client, [slice_ for group in groups for slice_ in group.slices])
+    require_pending(client, prepared, "replacecommit")
+    require_outputs(client, rewrite)
+    groups = [plan.groups[index] for index in prepared.live_groups]
+    live = read_live_slices(client, [slice_ for group in groups for slice_ in group.slices])
     for group in groups:
         for slice_ in group.slices:
             reason = stale_reason(slice_, live)

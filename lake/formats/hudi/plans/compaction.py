@@ -12,23 +12,23 @@ from dataclasses import replace
 from typing import Any
 
 from lake.errors import Conflict
-from lake.formats.hudi.audit.damage import as_listed, damage_of
+from lake.formats.hudi.audit.damage import find_damage, to_listed_slice
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import Group, data_file, join, paths_of
-from lake.formats.hudi.pending.attempts import refuse_living
-from lake.formats.hudi.pending.late_files import note
-from lake.formats.hudi.pending.unfinished import must_stay
+from lake.formats.hudi.files.names import FileGroupId, parse_file_name, relative_path, slice_paths
+from lake.formats.hudi.pending.attempts import refuse_live_attempts
+from lake.formats.hudi.pending.late_files import record_instant
+from lake.formats.hudi.pending.unfinished import must_execute
 from lake.formats.hudi.plans.freshness import (
     LiveSlice,
-    inputs_of,
-    live_slices,
-    pending_groups,
-    stale_base,
-    still_pending,
-    still_there,
+    find_pending_groups,
+    input_paths,
+    read_live_slices,
+    require_outputs,
+    require_pending,
+    stale_base_reason,
 )
-from lake.formats.hudi.plans.last_look import PUBLISHING, last_look, unmoved
-from lake.formats.hudi.plans.rollback import roll_back
+from lake.formats.hudi.plans.last_look import PUBLISHING, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.read.slices import replaced_groups
 from lake.formats.hudi.timeline.history import active_history
 from lake.formats.hudi.timeline.timeline import (
@@ -41,64 +41,68 @@ from lake.formats.hudi.timeline.timeline import (
     planned_slices,
 )
 from lake.model import FileSlice
-from lake.plan import ClusteringGroup, LeftOut, Plan, PlanKind
-from lake.ports import Prepared, Rewrite
+from lake.plan import ClusteringGroup, Plan, PlanKind, SkippedGroup
+from lake.ports import PreparedPlan, Rewrite
 
 #: version 2 of Hudi's plan names files, not paths
 _PLAN_VERSION = 2
 
 
-def make_known(
-    client: HudiClient, timeline: Timeline, plan: Plan, epoch: int, stage: Callable[[str], None]
-) -> Prepared:
+def publish_compaction(
+    client: HudiClient, timeline: Timeline, plan: Plan, epoch: int, on_instant: Callable[[str], None]
+) -> PreparedPlan:
     """Write ``plan`` to the timeline as one requested compaction; call it under the lock, with no writer inflight.
 
-    ``stage`` hears of the instant first. ``Prepared.plan`` has the log files that the slices have now. Raises Conflict
+    ``stage`` hears of the instant first. ``PreparedPlan.plan`` has the log files that the slices have now. Raises Conflict
     when no slice is left.
     """
-    kept_request = _request_of(timeline, plan.plan_id)
+    kept_request = _find_requested(timeline, plan.plan_id)
     if kept_request is not None:
-        refuse_living(client.storage, plan.table.name, kept_request[0].time)
-        stage(kept_request[0].time)
-        note(client.storage, timeline, kept_request[0].time, plan.partitions)
-        return _prepared_from(client, plan, epoch, *kept_request)
-    live = live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
-    held = pending_groups(timeline)
+        refuse_live_attempts(client.storage, plan.table.name, kept_request[0].time)
+        on_instant(kept_request[0].time)
+        record_instant(client.storage, timeline, kept_request[0].time, plan.partitions)
+        return _prepare_requested(client, plan, epoch, *kept_request)
+    live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
+    held = find_pending_groups(timeline)
     groups, kept, left_out = list(plan.groups), [], []
     for index, group in enumerate(plan.groups):
         (planned,) = group.slices
         key = (planned.partition, planned.file_id)
-        reason = f"file group {planned.file_id} is in {held[key]}" if key in held else _stale(planned, live.get(key))
+        reason = (
+            f"file group {planned.file_id} is in {held[key]}" if key in held else _stale_reason(planned, live.get(key))
+        )
         if reason is None:
             groups[index] = _with_logs(client, group, live[key].logs)
             kept.append(index)
         else:
-            left_out.append(LeftOut(group=index, reason=reason))
+            left_out.append(SkippedGroup(group=index, reason=reason))
     if not kept:
         raise Conflict(
             f"{plan.table.name}: no slice of the plan is left; the first: {left_out[0].reason}", tuple(left_out)
         )
     record = {
-        "operations": [_operation(groups[index].slices[0]) for index in kept],
+        "operations": [_operation_record(groups[index].slices[0]) for index in kept],
         "extraMetadata": {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)},
         "version": _PLAN_VERSION,
         "strategy": None,
         "preserveHoodieMetadata": True,
         "missingSchedulePartitions": None,
     }
-    metadata = client.avro("HoodieCompactionPlan", record)
+    metadata = client.avro_object("HoodieCompactionPlan", record)
     instant = client.new_instant()
-    stage(instant)
+    on_instant(instant)
     requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant)
-    note(client.storage, timeline, instant, plan.partitions)
+    record_instant(client.storage, timeline, instant, plan.partitions)
     current = replace(plan, groups=tuple(groups))
-    reads = inputs_of(current, kept)
-    last_look(client, PUBLISHING, instant=instant, reads=reads, check=unmoved(client, timeline, PUBLISHING))
+    reads = input_paths(current, kept)
+    check_preconditions(
+        client, PUBLISHING, instant=instant, inputs=reads, check=unmoved_timeline_check(client, timeline, PUBLISHING)
+    )
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
-    return Prepared(plan=current, epoch=epoch, instant=instant, groups=tuple(kept), left_out=tuple(left_out))
+    return PreparedPlan(plan=current, epoch=epoch, instant=instant, live_groups=tuple(kept), skipped=tuple(left_out))
 
 
-def _request_of(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str, Any]] | None:
+def _find_requested(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str, Any]] | None:
     """The requested compaction that an earlier attempt of the plan had to leave, see ``withdrawal``."""
     for instant, record in timeline.pending_plans():
         if instant.kind == "compaction" and extra_metadata(record).get(PLAN_KEY) == plan_id:
@@ -106,29 +110,31 @@ def _request_of(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str,
     return None
 
 
-def _prepared_from(client: HudiClient, plan: Plan, epoch: int, instant: Instant, record: Mapping[str, Any]) -> Prepared:
+def _prepare_requested(
+    client: HudiClient, plan: Plan, epoch: int, instant: Instant, record: Mapping[str, Any]
+) -> PreparedPlan:
     """The same instant again, with the very slices that it names."""
-    logs: dict[Group, tuple[str, ...]] = {(s.partition, s.file_id): s.logs for s in planned_slices(record)}
+    logs: dict[FileGroupId, tuple[str, ...]] = {(s.partition, s.file_id): s.logs for s in planned_slices(record)}
     groups, kept, left_out = list(plan.groups), [], []
     for index, group in enumerate(plan.groups):
         names = logs.get((group.partition, group.slices[0].file_id))
         if names is None:
-            left_out.append(LeftOut(group=index, reason=f"not part of compaction {instant.time}"))
+            left_out.append(SkippedGroup(group=index, reason=f"not part of compaction {instant.time}"))
         else:
             groups[index] = _with_logs(client, group, names)
             kept.append(index)
-    return Prepared(
+    return PreparedPlan(
         plan=replace(plan, groups=tuple(groups)),
         epoch=epoch,
         instant=instant.time,
-        groups=tuple(kept),
-        left_out=tuple(left_out),
+        live_groups=tuple(kept),
+        skipped=tuple(left_out),
     )
 
 
-def _stale(planned: FileSlice, now: LiveSlice | None) -> str | None:
+def _stale_reason(planned: FileSlice, now: LiveSlice | None) -> str | None:
     """Why a planned slice can't be compacted any more; None when it can. More logs, or fewer, are no reason."""
-    reason = stale_base(planned, now)
+    reason = stale_base_reason(planned, now)
     if reason is None and now is not None and not now.logs:
         return f"file group {planned.file_id} has no log files any more"
     return reason
@@ -136,12 +142,12 @@ def _stale(planned: FileSlice, now: LiveSlice | None) -> str | None:
 
 def _with_logs(client: HudiClient, group: ClusteringGroup, names: Collection[str]) -> ClusteringGroup:
     (planned,) = group.slices
-    sizes = client.storage.sizes([join(planned.partition, name) for name in names])
+    sizes = client.storage.sizes([relative_path(planned.partition, name) for name in names])
     return replace(group, slices=(replace(planned, log_files=tuple(names), log_bytes=sum(sizes.values())),))
 
 
-def _operation(slice_: FileSlice) -> dict[str, Any]:
-    file = data_file(slice_.path or join(slice_.partition, slice_.log_files[0]))
+def _operation_record(slice_: FileSlice) -> dict[str, Any]:
+    file = parse_file_name(slice_.path or relative_path(slice_.partition, slice_.log_files[0]))
     return {
         "baseInstantTime": file.instant if file else None,
         "dataFilePath": slice_.path.rsplit("/", 1)[-1] if slice_.path else None,
@@ -157,15 +163,17 @@ def _operation(slice_: FileSlice) -> dict[str, Any]:
     }
 
 
-def unchanged(client: HudiClient, rewrite: Rewrite) -> None:
+def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
     """Raise Conflict where the instant is not pending any more, or a file is gone; call it under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
-    timeline = still_pending(client, prepared, "commit")
-    still_there(client, rewrite)
-    check_inputs(client, timeline, plan, prepared.groups, prepared.instant)
+    timeline = require_pending(client, prepared, "commit")
+    require_outputs(client, rewrite)
+    check_compaction_inputs(client, timeline, plan, prepared.live_groups, prepared.instant)
 
 
-def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Collection[int], instant: str) -> None:
+def check_compaction_inputs(
+    client: HudiClient, timeline: Timeline, plan: Plan, groups: Collection[int], instant: str
+) -> None:
     """Raise Conflict where a slice of ``groups`` can't be compacted as planned under ``instant``.
 
     It was replaced, is not in storage as its commits say, or has a log that is older than ``instant`` and not in the
@@ -173,16 +181,16 @@ def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Col
     """
     gone = replaced_groups(timeline)
     slices = [s for index in groups for s in plan.groups[index].slices]
-    there = client.storage.sizes([path for s in slices for path in paths_of(s)])
+    there = client.storage.sizes([path for s in slices for path in slice_paths(s)])
     for slice_ in slices:
         if (slice_.partition, slice_.file_id) in gone:
             raise Conflict(f"{plan.table.name}: file group {slice_.file_id} was replaced")
-        for path in paths_of(slice_):
+        for path in slice_paths(slice_):
             if path not in there:
                 raise Conflict(f"{plan.table.name}: {path} is gone from storage")
     # Hudi's listing has the slice after the pending compaction, so that storage and commits are compared alone.
-    planned = {(s.partition, s.file_id): as_listed(s) for s in slices}
-    for damage in damage_of(client.storage, timeline, planned, listing=False).values():
+    planned = {(s.partition, s.file_id): to_listed_slice(s) for s in slices}
+    for damage in find_damage(client.storage, timeline, planned, compare_listing=False).values():
         raise Conflict(f"{plan.table.name}: {damage.text}")
     for slice_ in slices:
         _refuse_earlier_logs(timeline, slice_, instant)
@@ -190,7 +198,7 @@ def check_inputs(client: HudiClient, timeline: Timeline, plan: Plan, groups: Col
 
 def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) -> None:
     """Raise Conflict where a log that is not in the plan belongs to the slice before the compaction."""
-    expected = active_history(timeline).expected((slice_.partition, slice_.file_id))
+    expected = active_history(timeline).expected_slice((slice_.partition, slice_.file_id))
     for name, log in expected.logs.items() if expected is not None else ():
         if name not in slice_.log_files and log.since < instant:
             why = (
@@ -198,30 +206,30 @@ def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) ->
                 if timeline.layout == 1
                 else f"was completed at {log.since}, by a clock that is behind"
             )
-            raise Conflict(f"{join(slice_.partition, name)} is not in compaction {instant} and {why}")
+            raise Conflict(f"{relative_path(slice_.partition, name)} is not in compaction {instant} and {why}")
 
 
-def withdraw(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
+def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
     """Roll a pending compaction back and take it off the timeline; call it under the lock. Whether there was a need to.
 
-    The request stays where ``must_stay`` says so; the plan's next attempt, or the plan that adopts it, takes it up.
+    The request stays where ``must_execute`` says so; the plan's next attempt, or the plan that adopts it, takes it up.
     """
     generator = client.meta.getInstantGenerator()
     begun = instant.state is InstantState.INFLIGHT
     if begun:
-        roll_back(client, instant.time, PlanKind.COMPACTION)
-    timeline = client.timeline()
+        roll_back_rewrite(client, instant.time, PlanKind.COMPACTION)
+    timeline = client.read_timeline()
     after = timeline.find(instant.time, action=instant.action)
     if after is None or after.state is not InstantState.REQUESTED:
         return begun
-    if must_stay(client.storage, timeline, after, partitions):
+    if must_execute(client.storage, timeline, after, partitions):
         return begun
     requested = f"{timeline.directory}/{after.requested_file}"
     content = client.storage.read(requested)
     client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
     # Writers of older Hudi begin without the lock: one that has begun since the look may have seen the request, and
     # names its logs after it.
-    if must_stay(client.storage, client.timeline(), after, partitions):
+    if must_execute(client.storage, client.read_timeline(), after, partitions):
         client.storage.write(requested, content)
         return begun
     return True

@@ -11,17 +11,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lake.errors import Conflict
-from lake.formats.hudi.audit.damage import damage_of, is_current
+from lake.formats.hudi.audit.damage import find_damage, is_timeline_current
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import Group, is_foreign, join, paths_of
-from lake.formats.hudi.read.slices import Slice
+from lake.formats.hudi.files.names import FileGroupId, is_foreign_file, relative_path, slice_paths
+from lake.formats.hudi.read.slices import ListedSlice
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
 from lake.plan import Plan
-from lake.ports import Prepared, Rewrite
+from lake.ports import PreparedPlan, Rewrite
 
 #: a difference seen while a commit or a clean came in between is looked at again
-_LOOKS = 3
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,35 +36,35 @@ class LiveSlice:
     damage: str | None = None
 
 
-def live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[Group, LiveSlice]:
+def read_live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[FileGroupId, LiveSlice]:
     """Latest slices of the partitions of ``planned`` by Hudi's own view, those of pending plans included.
 
     The groups of ``planned`` are compared with what the commits say; one that is damaged is always among them.
     """
     groups = {(slice_.partition, slice_.file_id) for slice_ in planned}
-    for _ in range(_LOOKS):
-        timeline = client.timeline()
+    for _ in range(_ATTEMPTS):
+        timeline = client.read_timeline()
         client.meta.reloadActiveTimeline()
-        found = _slices_of_view(client, {partition for partition, _ in groups})
-        damage = damage_of(client.storage, timeline, {key: _named(key, found.get(key)) for key in groups})
-        if not damage or is_current(timeline):
+        found = _read_view(client, {partition for partition, _ in groups})
+        damage = find_damage(client.storage, timeline, {key: _as_listed_slice(key, found.get(key)) for key in groups})
+        if not damage or is_timeline_current(timeline):
             break
     for key, entry in damage.items():
         found[key] = replace(found.get(key, LiveSlice(None, ())), damage=entry.text)
     return found
 
 
-def _named(key: Group, now: LiveSlice | None) -> Slice | None:
+def _as_listed_slice(key: FileGroupId, now: LiveSlice | None) -> ListedSlice | None:
     if now is None:
         return None
     sizes = (0,) * len(now.logs)
-    return Slice(partition=key[0], file_id=key[1], base=now.base, bytes=0, logs=now.logs, log_sizes=sizes)
+    return ListedSlice(partition=key[0], file_id=key[1], base=now.base, bytes=0, logs=now.logs, log_sizes=sizes)
 
 
-def _slices_of_view(client: HudiClient, partitions: Collection[str]) -> dict[Group, LiveSlice]:
+def _read_view(client: HudiClient, partitions: Collection[str]) -> dict[FileGroupId, LiveSlice]:
     hudi = client.jvm.org.apache.hudi
     collectors = client.jvm.java.util.stream.Collectors
-    found: dict[Group, LiveSlice] = {}
+    found: dict[FileGroupId, LiveSlice] = {}
     view, ordered = _open_view(client, sorted(partitions))
     try:
         lists = [view.getLatestFileSlices(partition).collect(collectors.toList()) for partition in ordered]
@@ -87,7 +87,7 @@ def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str
     id. The view is then made of what lakefold lists, without the foreign files.
     """
     hudi, java = client.jvm.org.apache.hudi, client.jvm.java
-    foreign = () if client.has_metadata_table else client.storage.on_disk(partitions).foreign
+    foreign = () if client.has_metadata_table else client.storage.list_table_files(partitions).foreign_files
     if not foreign:
         metadata = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(client.has_metadata_table).build()
         view = hudi.common.table.view.FileSystemViewManager.createInMemoryFileSystemView(
@@ -100,7 +100,7 @@ def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str
         return view, partitions
     listed, filled = java.util.ArrayList(), []
     for partition in partitions:
-        files = _without_foreign(client, partition)
+        files = _list_without_foreign(client, partition)
         listed.addAll(files)
         if not files.isEmpty():
             filled.append(partition)
@@ -108,37 +108,37 @@ def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str
     return hudi.common.table.view.HoodieTableFileSystemView(client.meta, timeline, listed), filled
 
 
-def _without_foreign(client: HudiClient, partition: str) -> Any:
+def _list_without_foreign(client: HudiClient, partition: str) -> Any:
     """What is in the directory of ``partition`` but for foreign files, as a Java list."""
     storage, path_of = client.meta.getStorage(), client.jvm.org.apache.hudi.storage.StoragePath
     others = client.jvm.java.util.ArrayList()
     for info in client.storage.children(partition):
-        if is_foreign(info.base_name):
-            others.add(storage.getPathInfo(path_of(f"{client.base}/{join(partition, info.base_name)}")))
+        if is_foreign_file(info.base_name):
+            others.add(storage.getPathInfo(path_of(f"{client.base}/{relative_path(partition, info.base_name)}")))
     files = client.jvm.java.util.ArrayList(storage.listDirectEntries(path_of(f"{client.base}/{partition}".rstrip("/"))))
     files.removeAll(others)
     return files
 
 
-def pending_groups(timeline: Timeline) -> dict[Group, str]:
+def find_pending_groups(timeline: Timeline) -> dict[FileGroupId, str]:
     """File groups of every pending clustering, compaction and log compaction, with what holds them."""
-    held: dict[Group, str] = {}
+    held: dict[FileGroupId, str] = {}
     for instant, plan in timeline.pending_plans():
         for entry in planned_slices(plan):
             held[entry.partition, entry.file_id] = f"pending {instant.kind} {instant.time}"
     return held
 
 
-def stale_reason(slice_: FileSlice, live: Mapping[Group, LiveSlice]) -> str | None:
+def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> str | None:
     """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
     now = live.get((slice_.partition, slice_.file_id))
-    reason = stale_base(slice_, now)
+    reason = stale_base_reason(slice_, now)
     if reason is None and now is not None and set(now.logs) != set(slice_.log_files):
         return f"file group {slice_.file_id} has {len(now.logs)} log files, the plan names {len(slice_.log_files)}"
     return reason
 
 
-def stale_base(slice_: FileSlice, now: LiveSlice | None) -> str | None:
+def stale_base_reason(slice_: FileSlice, now: LiveSlice | None) -> str | None:
     """Why a planned slice can't be rewritten whatever its logs are; None when it is sound and has its base file."""
     if now is None:
         return f"file group {slice_.file_id} is no longer live"
@@ -150,15 +150,15 @@ def stale_base(slice_: FileSlice, now: LiveSlice | None) -> str | None:
     return None
 
 
-def inputs_of(plan: Plan, groups: Iterable[int]) -> frozenset[str]:
+def input_paths(plan: Plan, groups: Iterable[int]) -> frozenset[str]:
     """The files of the slices that these groups of ``plan`` name, as paths relative to the table."""
-    return frozenset(path for index in groups for slice_ in plan.groups[index].slices for path in paths_of(slice_))
+    return frozenset(path for index in groups for slice_ in plan.groups[index].slices for path in slice_paths(slice_))
 
 
-def still_pending(client: HudiClient, prepared: Prepared, action: str) -> Timeline:
+def require_pending(client: HudiClient, prepared: PreparedPlan, action: str) -> Timeline:
     """The timeline, on which the plan's own instant is pending; call it under the lock. Raises Conflict otherwise."""
     plan = prepared.plan
-    timeline = client.timeline()
+    timeline = client.read_timeline()
     instant = timeline.find(prepared.instant, action=action)
     ours = extra_metadata(timeline.plan(instant)).get(PLAN_KEY) if instant else None
     if instant is None or not instant.pending or ours != plan.plan_id:
@@ -168,7 +168,7 @@ def still_pending(client: HudiClient, prepared: Prepared, action: str) -> Timeli
     return timeline
 
 
-def still_there(client: HudiClient, rewrite: Rewrite) -> None:
+def require_outputs(client: HudiClient, rewrite: Rewrite) -> None:
     """Raise Conflict where a file that ``rewrite`` wrote is gone, or another is in its place; call it under the lock.
 
     Where two attempts have one instant, only one of them has its files still there.

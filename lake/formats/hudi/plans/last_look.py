@@ -23,42 +23,42 @@ from typing import Any, NamedTuple
 
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import data_file, join
-from lake.formats.hudi.read.survivors import survivor_texts
+from lake.formats.hudi.files.names import parse_file_name, relative_path
+from lake.formats.hudi.read.survivors import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.clocks import (
     MAX_SKEW,
-    WRITTEN_WITHIN,
-    Mark,
-    comes_again,
+    MAX_WRITE_DELAY,
+    TimelineTime,
+    format_instant_time,
     max_skew_milliseconds,
-    moment_of,
-    newest,
-    offset_at,
-    stamp,
-    writers_ahead,
-    zones_apart,
+    newest_time,
+    parse_instant_time,
+    upcoming_clock_set_back,
+    utc_offset,
+    writer_clock_offset,
+    zone_difference,
 )
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
 PUBLISHING = "publishing a plan"
-_LOOKS = 5
+_ATTEMPTS = 5
 #: a file system's clock ticks in steps, and a stamp of the file and one of ours are not taken at once
-_LEAST_SKEW = timedelta(milliseconds=100)
-_CLOCK = ".hoodie/.lakefold/clock"
+_MIN_SKEW = timedelta(milliseconds=100)
+_CLOCK_PROBE_FILE = ".hoodie/.lakefold/clock"
 
 
-def last_look(
+def check_preconditions(
     client: HudiClient,
     doing: str,
     *,
     instant: str | None = None,
-    completes: str | None = None,
-    reads: Collection[str] = (),
+    completed_instant: str | None = None,
+    inputs: Collection[str] = (),
     check: Callable[[Timeline], None] = lambda timeline: None,
-    ready: Callable[[], None] = lambda: None,
+    prepare: Callable[[], None] = lambda: None,
     fence: Callable[[], None] = lambda: None,
-    withdraws: bool = False,
+    is_withdrawal: bool = False,
 ) -> Timeline:
     """The timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
 
@@ -70,34 +70,43 @@ def last_look(
     damaged metadata table. Raises Transient for what passes or is mended outside of lakefold, Rejected where the
     metadata table is damaged, and what ``check``, ``ready`` and ``fence`` raise.
     """
-    for _ in range(_LOOKS):
-        look = _look(client)
-        client.follow(look.timeline.properties, has_metadata_table=look.metadata is not None, doing=doing)
-        _refuse_pending(client, look.timeline, doing, withdraws=withdraws, completes=completes, reads=reads)
-        if not withdraws:
+    for _ in range(_ATTEMPTS):
+        look = _observe_timelines(client)
+        client.follow_table_changes(
+            look.timeline.properties, has_metadata_table=look.metadata_timeline is not None, doing=doing
+        )
+        _refuse_excluding_actions(
+            client,
+            look.timeline,
+            doing,
+            is_withdrawal=is_withdrawal,
+            completed_instant=completed_instant,
+            inputs=inputs,
+        )
+        if not is_withdrawal:
             _refuse_faults(client, look.timeline)
         _refuse_clock(client, look, doing, instant)
         check(look.timeline)
-        ready()
+        prepare()
         fence()
-        if _look(client).stamp == look.stamp:
-            client.confirm_lock(doing)
+        if _observe_timelines(client).fingerprint == look.fingerprint:
+            client.assert_lock_held(doing)
             return look.timeline
-    raise Transient(f"{client.table.name}: the table's timeline moved {_LOOKS} times while {doing}")
+    raise Transient(f"{client.table.name}: the table's timeline moved {_ATTEMPTS} times while {doing}")
 
 
-def unmoved(client: HudiClient, seen: Timeline, doing: str) -> Callable[[Timeline], None]:
+def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
     """A check for ``last_look``: that nothing has completed since ``seen`` was listed, and that no plan was scheduled.
 
     It raises Transient otherwise.
     """
 
     def check(timeline: Timeline) -> None:
-        completed = set(timeline.completed) - set(seen.completed)
+        completed = set(timeline.completed) - set(expected.completed)
         if completed:
             instant = min(completed, key=lambda entry: entry.time)
             raise Transient(f"{client.table.name}: {instant.kind} {instant.time} completed while {doing}")
-        known = {(entry.time, entry.action) for entry in seen.pending}
+        known = {(entry.time, entry.action) for entry in expected.pending}
         for instant, _ in timeline.pending_plans():
             if (instant.time, instant.action) not in known:
                 raise Transient(f"{client.table.name}: {instant.kind} {instant.time} was scheduled while {doing}")
@@ -105,52 +114,58 @@ def unmoved(client: HudiClient, seen: Timeline, doing: str) -> Callable[[Timelin
     return check
 
 
-def still(client: HudiClient, seen: Instant, doing: str) -> Callable[[Timeline], None]:
+def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -> Callable[[Timeline], None]:
     """A check for ``last_look``: that the pending instant ``seen`` is as it was seen, Transient otherwise."""
 
     def check(timeline: Timeline) -> None:
-        now = timeline.find(seen.time, action=seen.action)
-        if now == seen:
+        now = timeline.find(expected.time, action=expected.action)
+        if now == expected:
             return
         became = "withdrawn" if now is None else "completed" if not now.pending else f"made {now.state}"
-        raise Transient(f"{client.table.name}: {seen.kind} {seen.time} was {became} while {doing}, by another process")
+        raise Transient(
+            f"{client.table.name}: {expected.kind} {expected.time} was {became} while {doing}, by another process"
+        )
 
     return check
 
 
-class _Look(NamedTuple):
+class _ObservedTimelines(NamedTuple):
     timeline: Timeline
-    metadata: Timeline | None
+    metadata_timeline: Timeline | None
 
     @property
     def timelines(self) -> Collection[Timeline]:
-        return (self.timeline,) if self.metadata is None else (self.timeline, self.metadata)
+        return (self.timeline,) if self.metadata_timeline is None else (self.timeline, self.metadata_timeline)
 
     @property
-    def stamp(self) -> Hashable:
+    def fingerprint(self) -> Hashable:
         """What identifies all that was looked at."""
         properties = tuple(sorted(self.timeline.properties.items()))
         return properties, *(timeline.instants for timeline in self.timelines)
 
 
-def _look(client: HudiClient) -> _Look:
-    timeline = client.timeline()
-    there = metadata_table.is_there(client.storage)
-    return _Look(timeline, Timeline(client.storage.below(metadata_table.DIRECTORY)) if there else None)
+def _observe_timelines(client: HudiClient) -> _ObservedTimelines:
+    timeline = client.read_timeline()
+    there = metadata_table.metadata_table_exists(client.storage)
+    return _ObservedTimelines(
+        timeline, Timeline(client.storage.subdirectory(metadata_table.DIRECTORY)) if there else None
+    )
 
 
-def _refuse_pending(
+def _refuse_excluding_actions(
     client: HudiClient,
     timeline: Timeline,
     doing: str,
     *,
-    withdraws: bool,
-    completes: str | None,
-    reads: Collection[str],
+    is_withdrawal: bool,
+    completed_instant: str | None,
+    inputs: Collection[str],
 ) -> None:
     """Raise Transient where an action that excludes the caller's is pending."""
     for instant in timeline.pending:
-        why = _excludes(timeline, instant, withdraws=withdraws, completes=completes, reads=reads)
+        why = _exclusion_reason(
+            timeline, instant, is_withdrawal=is_withdrawal, completed_instant=completed_instant, inputs=inputs
+        )
         if why is not None:
             raise Transient(
                 f"{client.table.name}: {doing} waits for the pending {instant.kind} {instant.time}, {why}. If its "
@@ -158,43 +173,43 @@ def _refuse_pending(
             )
 
 
-def _excludes(
-    timeline: Timeline, instant: Instant, *, withdraws: bool, completes: str | None, reads: Collection[str]
+def _exclusion_reason(
+    timeline: Timeline, instant: Instant, *, is_withdrawal: bool, completed_instant: str | None, inputs: Collection[str]
 ) -> str | None:
     """Why nothing of ours may happen while ``instant`` is pending; None where it may."""
     if instant.kind == "restore":
         return "which takes the table back to an earlier state"
-    if instant.kind == "savepoint" and not withdraws:
+    if instant.kind == "savepoint" and not is_withdrawal:
         return "which is about to say what must stay"
     if instant.kind == "rollback":
         plan = timeline.plan(instant)
         if plan is None:
-            return None if withdraws else "which does not say yet what it takes back"
+            return None if is_withdrawal else "which does not say yet what it takes back"
         target = str((plan.get("instantToRollback") or {}).get("commitTime"))
-        if target == completes:
+        if target == completed_instant:
             return f"which takes back {target}, the instant of this plan, and deletes its files"
         found = timeline.find(target)
         if found is not None and not found.pending:
             return f"which takes back the completed {found.kind} {found.time}"
         # Hudi takes a completed instant from the timeline before it deletes the files, without the table's lock.
-        if path := _taken_back(plan, target, reads):
+        if path := _rolled_back_input(plan, target, inputs):
             return f"which takes back {target} and with it rows of {path}"
     return None
 
 
-def _taken_back(plan: Mapping[str, Any], target: str, reads: Collection[str]) -> str | None:
+def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[str]) -> str | None:
     """The first of the files ``reads`` that a rollback with this plan deletes, or undoes a block of."""
     named = {
-        join(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
+        relative_path(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
         for request in plan.get("rollbackRequests") or ()
         for path in (*(request.get("filesToBeDeleted") or ()), *(request.get("logBlocksToBeDeleted") or ()))
     }
-    return next((path for path in sorted(reads) if path in named or _is_of(path, target)), None)
+    return next((path for path in sorted(inputs) if path in named or _is_written_by(path, target)), None)
 
 
-def _is_of(path: str, instant: str) -> bool:
+def _is_written_by(path: str, instant: str) -> bool:
     """Whether the name of a data file says that ``instant`` wrote it."""
-    file = data_file(path)
+    file = parse_file_name(path)
     return file is not None and file.instant == instant
 
 
@@ -205,53 +220,55 @@ def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
     if instant.kind == "rollback":
         return "the next write of the table's writer finishes it"
     name = instant.inflight_file or instant.requested_file
-    return f"delete {timeline.storage.shown(f'{timeline.directory}/{name}')}"
+    return f"delete {timeline.storage.display_path(f'{timeline.directory}/{name}')}"
 
 
 def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
-    for fault in (*metadata_table.faults(client.storage, timeline), *survivor_texts(timeline)):
+    for fault in (*metadata_table.find_faults(client.storage, timeline), *describe_unrestored_rewrites(timeline)):
         raise Rejected(f"{client.table.name}: {fault}")
 
 
-def _refuse_clock(client: HudiClient, look: _Look, doing: str, instant: str | None) -> None:
+def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, instant: str | None) -> None:
     """Raise Transient where what is done now would not be the newest on the table, or the clock is wrong."""
-    skew = max(timedelta(milliseconds=max_skew_milliseconds(client.table)), _LEAST_SKEW)
-    latest = newest(look.timelines)
+    skew = max(timedelta(milliseconds=max_skew_milliseconds(client.table)), _MIN_SKEW)
+    latest = newest_time(observed.timelines)
     if instant is not None and latest.time >= instant:
         raise Transient(
-            f"{client.table.name}: {latest.what} is of {latest.time}, later than {instant}, the time that was taken "
+            f"{client.table.name}: {latest.description} is of {latest.time}, later than {instant}, the time that was taken "
             f"for {doing}"
         )
     _refuse_storage_clock(client, doing, skew)
-    _refuse_repeated_hour(client, look.timeline, doing)
-    _refuse_writers_clock(client, look.timeline, doing, skew)
-    while (now := _now(client, look.timeline)) <= latest.time:
-        behind = moment_of(latest.time) - moment_of(now)
+    _refuse_repeated_hour(client, observed.timeline, doing)
+    _refuse_writers_clock(client, observed.timeline, doing, skew)
+    while (now := _current_time(client, observed.timeline)) <= latest.time:
+        behind = parse_instant_time(latest.time) - parse_instant_time(now)
         if behind > skew:
-            raise Transient(_behind(client, look.timeline, latest, now, doing, skew))
+            raise Transient(_describe_clock_behind(client, observed.timeline, latest, now, doing, skew))
         time.sleep(behind.total_seconds() + 0.001)
 
 
-def _now(client: HudiClient, timeline: Timeline) -> str:
-    now = client.zones.now()
-    return stamp(now + offset_at(timeline.timezone, now))
+def _current_time(client: HudiClient, timeline: Timeline) -> str:
+    now = client.time_zones.now()
+    return format_instant_time(now + utc_offset(timeline.timezone, now))
 
 
-def _behind(client: HudiClient, timeline: Timeline, latest: Mark, now: str, doing: str, skew: timedelta) -> str:
+def _describe_clock_behind(
+    client: HudiClient, timeline: Timeline, latest: TimelineTime, now: str, doing: str, skew: timedelta
+) -> str:
     return (
-        f"{client.table.name}: {latest.what} is of {latest.time}, later than lakefold's now, {now} "
-        f"{_zone(client, timeline)}: what is done while {doing} would count as older. Set the clocks alike, or "
+        f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's now, {now} "
+        f"{_describe_zone(client, timeline)}: what is done while {doing} would count as older. Set the clocks alike, or "
         f"run lakefold in the writers' zone (TZ); up to {_milliseconds(skew)} ms are waited for ({MAX_SKEW})"
     )
 
 
-def _zone(client: HudiClient, timeline: Timeline) -> str:
+def _describe_zone(client: HudiClient, timeline: Timeline) -> str:
     """How lakefold's times come about, for a message."""
-    offset = offset_at(timeline.timezone, client.zones.now())
-    return f"in {_shown(offset)}, its zone for hoodie.table.timeline.timezone = {timeline.timezone}"
+    offset = utc_offset(timeline.timezone, client.time_zones.now())
+    return f"in {_format_offset(offset)}, its zone for hoodie.table.timeline.timezone = {timeline.timezone}"
 
 
-def _shown(offset: timedelta) -> str:
+def _format_offset(offset: timedelta) -> str:
     minutes = round(offset.total_seconds() / 60)
     return f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
 
@@ -261,22 +278,22 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
 
     A clock ahead of ours is in the way only until ours has passed the times on the table.
     """
-    found = writers_ahead(timeline)
+    found = writer_clock_offset(timeline)
     if found is None:
         return
     ahead, what = found
-    if zones := zones_apart(ahead):
-        theirs = offset_at(timeline.timezone, client.zones.now()) + zones
+    if zones := zone_difference(ahead):
+        theirs = utc_offset(timeline.timezone, client.time_zones.now()) + zones
         remedy = (
             "Have every writer honour that, or set LOCAL and run lakefold in the writers' zone (TZ)"
             if timeline.timezone.upper() == "UTC"
             else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer honour that"
         )
         raise Transient(
-            f"{client.table.name}: its writers form times in {_shown(theirs)} ({what}, compared with when its files "
-            f"were written), and lakefold does {_zone(client, timeline)}, while {doing}. {remedy}"
+            f"{client.table.name}: its writers form times in {_format_offset(theirs)} ({what}, compared with when its files "
+            f"were written), and lakefold does {_describe_zone(client, timeline)}, while {doing}. {remedy}"
         )
-    if -ahead > skew + WRITTEN_WITHIN:
+    if -ahead > skew + MAX_WRITE_DELAY:
         raise Transient(
             f"{client.table.name}: the clock of its writers is {-ahead.total_seconds():.0f} s behind the storage's "
             f"({what}, compared with when its files were written): what they write next would count as older "
@@ -286,7 +303,7 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
 
 def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) -> None:
     """Raise Transient where clocks are about to be set back, so that writers form the times of now once more."""
-    back = comes_again(timeline.timezone, client.zones.now())
+    back = upcoming_clock_set_back(timeline.timezone, client.time_zones.now())
     if back:
         minutes = round(back.total_seconds() / 60)
         raise Transient(
@@ -299,25 +316,27 @@ def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) ->
 
 def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> None:
     """Raise Transient where the clock that forms our times is further from the storage's than the table's skew."""
-    before = client.zones.now()
-    client.storage.write(_CLOCK, f"{before.isoformat()}\n".encode())
-    after = client.zones.now()
-    there = client.storage.modified([_CLOCK]).get(_CLOCK)
+    before = client.time_zones.now()
+    client.storage.write(_CLOCK_PROBE_FILE, f"{before.isoformat()}\n".encode())
+    after = client.time_zones.now()
+    there = client.storage.modified_times([_CLOCK_PROBE_FILE]).get(_CLOCK_PROBE_FILE)
     if there is None:
-        raise Transient(f"{client.table.name}: {client.storage.shown(_CLOCK)} was deleted while {doing}")
+        raise Transient(
+            f"{client.table.name}: {client.storage.display_path(_CLOCK_PROBE_FILE)} was deleted while {doing}"
+        )
     there = there.astimezone(UTC)
     step = timedelta(seconds=1) if there.microsecond == 0 else timedelta()
     if there - skew <= after and before <= there + step + skew:
         return
     nearest = before if before > there else after
     raise Transient(
-        f"{client.table.name}: the clock of lakefold's JVM says {_clock(nearest)} UTC, the storage's {_clock(there)} "
+        f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's {_format_clock(there)} "
         f"UTC (a file just written), while {doing}; set the clocks alike, allowed are {_milliseconds(skew)} ms "
         f"({MAX_SKEW})"
     )
 
 
-def _clock(moment: datetime) -> str:
+def _format_clock(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import join
-from lake.formats.hudi.plans.last_look import last_look, still
+from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.plans.last_look import check_preconditions, unchanged_instant_check
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
 
 _WITHDRAWING = "withdrawing a clean"
@@ -28,7 +28,7 @@ class PendingClean:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def pending_cleans(timeline: Timeline) -> list[PendingClean]:
+def list_pending_cleans(timeline: Timeline) -> list[PendingClean]:
     """The pending cleans of lakefold's, by time."""
     found = []
     for instant in timeline.pending:
@@ -36,28 +36,30 @@ def pending_cleans(timeline: Timeline) -> list[PendingClean]:
             plan = timeline.plan(instant) or {}
             extra = extra_metadata(plan)
             if CLEAN_KEY in extra:
-                found.append(PendingClean(instant=instant, paths=files_of(plan), extra=extra))
+                found.append(PendingClean(instant=instant, paths=planned_deletions(plan), extra=extra))
     return found
 
 
-def files_of(plan: Mapping[str, Any]) -> dict[str, list[str]]:
+def planned_deletions(plan: Mapping[str, Any]) -> dict[str, list[str]]:
     """The files that a clean plan deletes, by partition, as paths relative to the table."""
     return {
-        partition: [join(partition, str(entry["filePath"]).rsplit("/", 1)[-1]) for entry in entries]
+        partition: [relative_path(partition, str(entry["filePath"]).rsplit("/", 1)[-1]) for entry in entries]
         for partition, entries in (plan.get("filePathsToBeDeletedPerPartition") or {}).items()
     }
 
 
-def deleted_by(client: HudiClient, clean: PendingClean) -> dict[str, list[str]]:
+def find_deleted_files(client: HudiClient, clean: PendingClean) -> dict[str, list[str]]:
     """The files of a pending clean that are not in storage any more, by partition."""
     there = client.storage.sizes([path for paths in clean.paths.values() for path in paths])
     deleted = {name: [path for path in paths if path not in there] for name, paths in clean.paths.items()}
     return {name: paths for name, paths in deleted.items() if paths}
 
 
-def withdraw(client: HudiClient, timeline: Timeline, clean: PendingClean) -> None:
+def withdraw_clean(client: HudiClient, timeline: Timeline, clean: PendingClean) -> None:
     """Take a pending clean of lakefold's off the timeline; call it under the table's lock."""
-    last_look(client, _WITHDRAWING, withdraws=True, check=still(client, clean.instant, _WITHDRAWING))
+    check_preconditions(
+        client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, clean.instant, _WITHDRAWING)
+    )
     for name in (clean.instant.inflight_file, clean.instant.requested_file):
         if name is not None:
             client.remove_file(f"{timeline.directory}/{name}")

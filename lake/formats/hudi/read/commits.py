@@ -4,13 +4,13 @@
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from lake.formats.hudi.files.names import join
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.pending.attempts import attempts
-from lake.formats.hudi.pending.unfinished import planned_by
-from lake.formats.hudi.read.promises import reasons_to_wait
-from lake.formats.hudi.read.slices import committed_times, latest_slices, lists_by_metadata
-from lake.formats.hudi.timeline.history import Kept
+from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.attempts import list_attempts
+from lake.formats.hudi.pending.unfinished import current_plan_id
+from lake.formats.hudi.read.promises import find_ordering_blockers
+from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
+from lake.formats.hudi.timeline.history import WeightedCache
 from lake.formats.hudi.timeline.timeline import (
     CLEAN_KEY,
     COMMIT_ACTIONS,
@@ -25,55 +25,55 @@ from lake.formats.hudi.timeline.timeline import (
 )
 from lake.plan import Commit, OutputFile, SupersededVersion
 
-_OURS = ("clustering", "compaction", "replacecommit")
+_REWRITE_KINDS = ("clustering", "compaction", "replacecommit")
 
 
 #: whose plan a completed instant names; by table and by what identifies the content of the file that completed it
-_names: dict[tuple[str, Hashable], str | None] = {}
-_MOST_NAMES = 100_000
+_plan_id_cache: dict[tuple[str, Hashable], str | None] = {}
+_MAX_CACHED_PLAN_IDS = 100_000
 #: files that a completed clean of others deleted, which never change either
-_cleaned: Kept[frozenset[str]] = Kept(300_000)
+_foreign_clean_cache: WeightedCache[frozenset[str]] = WeightedCache(300_000)
 
 
-def find_commit(storage: Storage, timeline: Timeline, plan_id: str) -> Commit | None:
+def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Commit | None:
     """The completed commit that names ``plan_id``: active timeline newest first, then the archived one."""
-    active = landed(storage, timeline, {plan_id}).get(plan_id)
+    active = find_recent_commits(storage, timeline, {plan_id}).get(plan_id)
     if active is not None:
         return active
     for archived in timeline.archived({"replacecommit", "commit"}, containing=plan_id.encode()):
-        if named_plan(archived.plan, archived.metadata) == plan_id:
-            return _commit(storage, plan_id, archived.time, archived.plan, archived.metadata)
+        if recorded_plan_id(archived.plan, archived.metadata) == plan_id:
+            return _build_commit(storage, plan_id, archived.time, archived.plan, archived.metadata)
     return None
 
 
-def landed(storage: Storage, timeline: Timeline, plan_ids: Collection[str]) -> dict[str, Commit]:
+def find_recent_commits(storage: TableStorage, timeline: Timeline, plan_ids: Collection[str]) -> dict[str, Commit]:
     """The completed commits of the active timeline that name one of ``plan_ids``."""
     found: dict[str, Commit] = {}
     for instant in reversed(timeline.completed):
-        plan_id = plan_of(timeline, instant)
+        plan_id = plan_id_of(timeline, instant)
         if plan_id is not None and plan_id in plan_ids and plan_id not in found:
             plan, metadata = timeline.plan(instant), timeline.metadata(instant)
-            found[plan_id] = _commit(storage, plan_id, instant.time, plan, metadata)
+            found[plan_id] = _build_commit(storage, plan_id, instant.time, plan, metadata)
     return found
 
 
-def plan_of(timeline: Timeline, instant: Instant) -> str | None:
+def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
     """The plan of lakefold's that a completed instant belongs to, None for one of others."""
-    if instant.kind not in _OURS:
+    if instant.kind not in _REWRITE_KINDS:
         return None
-    key = timeline.storage.location, timeline.stamp(instant)
-    if key in _names:
-        return _names[key]
+    key = timeline.storage.location, timeline.fingerprint(instant)
+    if key in _plan_id_cache:
+        return _plan_id_cache[key]
     metadata = timeline.metadata(instant)
-    name = named_plan(timeline.plan(instant), metadata)
+    name = recorded_plan_id(timeline.plan(instant), metadata)
     if metadata is not None:  # an empty file may be one that is being written
-        if len(_names) >= _MOST_NAMES:
-            _names.clear()
-        _names[key] = name
+        if len(_plan_id_cache) >= _MAX_CACHED_PLAN_IDS:
+            _plan_id_cache.clear()
+        _plan_id_cache[key] = name
     return name
 
 
-def named_plan(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
+def recorded_plan_id(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
     """The plan of ours that a completed rewrite belongs to.
 
     A commit of ours names the plan that made it, which need not be the one that wrote the request: plans are adopted.
@@ -82,8 +82,8 @@ def named_plan(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | Non
     return extra_metadata(metadata).get(PLAN_KEY) or extra_metadata(plan).get(PLAN_KEY)
 
 
-def _commit(
-    storage: Storage,
+def _build_commit(
+    storage: TableStorage,
     plan_id: str,
     instant: str,
     plan: Mapping[str, object] | None,
@@ -118,13 +118,13 @@ def _commit(
 def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
     """Pending rewrites that name a plan of ours: instant and the id of the plan that they are of now."""
     plans = timeline.pending_plans()
-    at_work = attempts(timeline.storage) if plans else {}
-    named = {instant.time: planned_by(plan, at_work.get(instant.time, ())) for instant, plan in plans}
+    at_work = list_attempts(timeline.storage) if plans else {}
+    named = {instant.time: current_plan_id(plan, at_work.get(instant.time, ())) for instant, plan in plans}
     return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
 
 
-def reasons_to_keep(
-    storage: Storage,
+def find_deletion_blockers(
+    storage: TableStorage,
     timeline: Timeline,
     versions: Sequence[SupersededVersion],
     options: Mapping[str, str],
@@ -132,11 +132,11 @@ def reasons_to_keep(
     """For each version's path why it must stay, None when it may go; ``options`` are the table's ``write_options``."""
     if not versions:
         return {}
-    completed = _completed(timeline, versions)
+    completed = _completed_times(timeline, versions)
     # A clean asks under the lock, so that storage is listed only where it matters. hudi-rs finds partitions by the
     # values of their columns, on which no deletion is to rest.
-    where = None if lists_by_metadata(timeline) else {version.partition for version in versions}
-    live = {path for entry in latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
+    where = None if is_listed_by_metadata_table(timeline) else {version.partition for version in versions}
+    live = {path for entry in list_latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
     needed: dict[str, str] = {}
     for instant, plan in timeline.pending_plans():
         kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"
@@ -154,10 +154,10 @@ def reasons_to_keep(
 
     reasons = {version.path: reason(version) for version in versions}
     free = [version for version in versions if reasons[version.path] is None]
-    return reasons | reasons_to_wait(storage, timeline, options, free)
+    return reasons | find_ordering_blockers(storage, timeline, options, free)
 
 
-def _completed(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
+def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
     """Completed instants: those of the active timeline, and those that replaced ``versions`` and were archived since.
 
     The active timeline was listed before: what is archived meanwhile is in both, not in none.
@@ -169,20 +169,22 @@ def _completed(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set
     return completed
 
 
-def reasons_to_close(storage: Storage, timeline: Timeline, versions: Sequence[SupersededVersion]) -> dict[int, str]:
+def find_obsolete_deletions(
+    storage: TableStorage, timeline: Timeline, versions: Sequence[SupersededVersion]
+) -> dict[int, str]:
     """Versions, by index, that nobody has to delete any more: their replacement is undone, or a clean took them.
 
     A table that was made anew at the same place does not know the instant either, so that a file of its own is never
     taken for an old one of the same name.
     """
-    completed = _completed(timeline, versions)
+    completed = _completed_times(timeline, versions)
     closed = {
         index: f"instant {version.instant} that replaced it is not among the table's commits: rolled back, restored "
         "away, or of a table that was made anew"
         for index, version in enumerate(versions)
         if version.instant not in completed
     }
-    cleaned = _cleaned_by_others(timeline)
+    cleaned = _files_of_foreign_cleans(timeline)
     taken = {index: v.path for index, v in enumerate(versions) if index not in closed and v.path in cleaned}
     there = storage.sizes(list(taken.values()))
     for index, path in taken.items():
@@ -191,23 +193,23 @@ def reasons_to_close(storage: Storage, timeline: Timeline, versions: Sequence[Su
     return closed
 
 
-def _cleaned_by_others(timeline: Timeline) -> dict[str, str]:
+def _files_of_foreign_cleans(timeline: Timeline) -> dict[str, str]:
     """Files that completed cleans of the active timeline deleted and that are not lakefold's, with the clean's time."""
     cleans = [instant for instant in timeline.completed if instant.action == "clean"]
-    deleted = timeline.storage.each(lambda clean: _deleted_by_others(timeline, clean), cleans)
+    deleted = timeline.storage.map_parallel(lambda clean: _files_of_foreign_clean(timeline, clean), cleans)
     return {path: clean.time for clean, paths in zip(cleans, deleted, strict=True) for path in paths}
 
 
-def _deleted_by_others(timeline: Timeline, clean: Instant) -> frozenset[str]:
-    key = timeline.storage.location, timeline.stamp(clean)
-    found = _cleaned.get(key)
+def _files_of_foreign_clean(timeline: Timeline, clean: Instant) -> frozenset[str]:
+    key = timeline.storage.location, timeline.fingerprint(clean)
+    found = _foreign_clean_cache.get(key)
     if found is None:
         record = timeline.metadata(clean) or {}
         entries = {} if CLEAN_KEY in extra_metadata(record) else record.get("partitionMetadata") or {}
         found = frozenset(
-            join(partition, path.rsplit("/", 1)[-1])
+            relative_path(partition, path.rsplit("/", 1)[-1])
             for partition, entry in entries.items()
             for path in entry.get("successDeleteFiles") or ()
         )
-        _cleaned.put(key, found, 1 + len(found))
+        _foreign_clean_cache.put(key, found, 1 + len(found))
     return found

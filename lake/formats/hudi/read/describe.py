@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pyarrow import fs as pafs
 
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.locks.journal import Journal
-from lake.formats.hudi.locks.providers import lock_path
-from lake.formats.hudi.pending.unfinished import unfinished
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.locks.journal import LockJournal
+from lake.formats.hudi.locks.providers import possible_lock_file
+from lake.formats.hudi.pending.unfinished import list_pending_actions
 from lake.formats.hudi.read.slices import is_merge_on_read
-from lake.formats.hudi.read.writers import signs_of_writers
+from lake.formats.hudi.read.writers import describe_writers
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, PLANNED_KINDS, Timeline, extra_metadata, instant_datetime
 from lake.model import TableRef
@@ -23,7 +23,7 @@ from lake.units import format_duration
 
 def describe_table(table: TableRef) -> dict[str, str]:
     """Type, version and keys; what happened last, what is seen of the writers, what is pending; savepoints, locks."""
-    storage = Storage(table.location)
+    storage = TableStorage(table.location)
     timeline = Timeline(storage)
     properties = timeline.properties
     kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").lower().replace("_", "-")
@@ -35,13 +35,13 @@ def describe_table(table: TableRef) -> dict[str, str]:
         "partitioned by": properties.get("hoodie.table.partition.fields") or "nothing",
         "record key": properties.get("hoodie.table.recordkey.fields") or "generated",
         "last commit": _last_commit(timeline),
-        "writers": signs_of_writers(table, storage, timeline),
-        "services": _since(timeline),
-        "timeline": _counts(timeline),
-        "pending": "; ".join(_pending(table, storage, timeline)) or "nothing",
+        "writers": describe_writers(table, storage, timeline),
+        "services": _commits_since_services(timeline),
+        "timeline": _timeline_counts(timeline),
+        "pending": "; ".join(_describe_pending(table, storage, timeline)) or "nothing",
         "savepoints": _savepoints(timeline),
         "metadata table": ", ".join(sorted(indexes)) or "none",
-        "locks": "; ".join(_locks(table, storage)) or "none",
+        "locks": "; ".join(_describe_lock_files(table, storage)) or "none",
     }
 
 
@@ -57,7 +57,7 @@ def _last_commit(timeline: Timeline) -> str:
     return f"{operation} {last.time}, {_ago(when)}, by {by}"
 
 
-def _since(timeline: Timeline) -> str:
+def _commits_since_services(timeline: Timeline) -> str:
     """How many commits of writers there were since each service last ran."""
     writes = [i.completed_at or i.time for i in timeline.commits if i.kind not in PLANNED_KINDS]
     words, never = [], []
@@ -73,7 +73,7 @@ def _since(timeline: Timeline) -> str:
     return ", ".join(words)
 
 
-def _counts(timeline: Timeline) -> str:
+def _timeline_counts(timeline: Timeline) -> str:
     counted = Counter(instant.kind for instant in timeline.completed)
     words = [f"{count} {kind}{'s' if count != 1 else ''}" for kind, count in sorted(counted.items())]
     empty = [f"{timeline.directory}/{i.completed_file}" for i in timeline.commits if timeline.is_empty(i)]
@@ -86,22 +86,22 @@ def _counts(timeline: Timeline) -> str:
     return f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {archived}{unknown}"
 
 
-def _pending(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
-    for entry in unfinished(table, storage, timeline):
+def _describe_pending(table: TableRef, storage: TableStorage, timeline: Timeline) -> Iterator[str]:
+    for entry in list_pending_actions(table, storage, timeline):
         what = f"{entry.action} {entry.instant}"
         if entry.plan_id is not None:
-            state = "begun" if entry.begun else "requested"
-            sign = f", last sign of life {_ago(entry.last_sign)}"
+            state = "begun" if entry.is_begun else "requested"
+            sign = f", last sign of life {_ago(entry.last_activity)}"
             yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold{sign})"
-        elif not entry.begun:
+        elif not entry.is_begun:
             refusal = f"; lakefold can't execute it: {entry.refusal}" if entry.refusal else ""
             yield f"{what} scheduled {_ago(entry.since)} by another process, nobody has begun it{refusal}"
-        elif entry.alive:
-            yield f"{what} begun {_ago(entry.since)} by another process, alive {_ago(entry.last_sign)}"
+        elif entry.is_alive:
+            yield f"{what} begun {_ago(entry.since)} by another process, alive {_ago(entry.last_activity)}"
         else:
             yield (
                 f"{what} begun {_ago(entry.since)} by another process, which seems dead: its last sign of life was "
-                f"{_ago(entry.last_sign)} (to take it back: lakefold tables rollback {table.name} {entry.instant})"
+                f"{_ago(entry.last_activity)} (to take it back: lakefold tables rollback {table.name} {entry.instant})"
             )
 
 
@@ -114,22 +114,22 @@ def _ago(then: datetime) -> str:
     return f"{format_duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))} ago"
 
 
-def _locks(table: TableRef, storage: Storage) -> Iterator[str]:
+def _describe_lock_files(table: TableRef, storage: TableStorage) -> Iterator[str]:
     """Lock files of the table. One that outlives its writer stops every later one until it is removed."""
-    path = lock_path(table)
+    path = possible_lock_file(table)
     if path is not None and Path(path).exists():
-        yield Journal(storage.base, path).note()
+        yield LockJournal(storage.base, path).describe_lock()
     for info in storage.children(".hoodie/.locks"):
-        if info.type == pafs.FileType.File and not info.base_name.endswith(".crc") and not _released(storage, info):
+        if info.type == pafs.FileType.File and not info.base_name.endswith(".crc") and not _is_released(storage, info):
             yield f"{info.path}, {_age(info)} old: held by a writer, or left behind by one that died (then remove it)"
 
 
-def _released(storage: Storage, info: pafs.FileInfo) -> bool:
+def _is_released(storage: TableStorage, info: pafs.FileInfo) -> bool:
     """Whether a storage-based lock is free: its file stays and says so."""
     if not info.path.endswith(".json"):
         return False
     try:
-        return bool(json.loads(storage.read(storage.relative(info.path))).get("expired"))
+        return bool(json.loads(storage.read(storage.to_relative(info.path))).get("expired"))
     except (ValueError, AttributeError, FileNotFoundError):
         return False
 

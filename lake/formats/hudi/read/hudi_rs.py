@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 
 from lake import s3
 from lake.errors import Transient, first_line
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.timeline.records import is_whole
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.timeline.records import is_intact_log
 from lake.locations import bucket_and_key
 
 
-def open_table(storage: Storage) -> Any:
+def open_table(storage: TableStorage) -> Any:
     """The table at ``storage`` as hudi-rs opens it; raises what hudi-rs raises."""
     import hudi
 
@@ -28,12 +28,12 @@ def open_table(storage: Storage) -> Any:
         return hudi.HudiTableBuilder.from_base_uri(storage.base).build()
     bucket, _ = bucket_and_key(storage.location)
     access = s3.access(bucket)
-    _set(access.environment())
+    _set_environment(access.environment())
     options = access.object_store_options(bucket)
     return hudi.HudiTableBuilder.from_base_uri(storage.location).with_storage_options(options).build()
 
 
-def _set(environment: Mapping[str, str]) -> None:
+def _set_environment(environment: Mapping[str, str]) -> None:
     """Set what of the process's environment is not so yet.
 
     hudi-rs opens the metadata table without the options that it was given for the table. Of a bucket in a store of
@@ -44,24 +44,24 @@ def _set(environment: Mapping[str, str]) -> None:
             os.environ[key] = value
 
 
-class NotMerged(Exception):
+class MergeUnsupported(Exception):
     """hudi-rs does not know how to merge a slice, whose files are sound as far as can be told; the message is its."""
 
 
 class HudiRsReader:
     """Reads slices of one table by hudi-rs."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
         self._reader: Any = None
 
-    def rows(self, base: str, logs: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def read_rows(self, base: str, logs: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The rows of a slice, its base file merged with its logs.
 
         Raises NotMerged before the first of them, Transient where a file can't be read.
         """
-        if not self._storage.is_for_hudi_rs:
-            raise NotMerged("it does not know HDFS")
+        if not self._storage.is_supported_by_hudi_rs:
+            raise MergeUnsupported("it does not know HDFS")
         begun = False
         try:
             if self._reader is None:
@@ -75,20 +75,20 @@ class HudiRsReader:
                 raise
             complaint = first_line(error)
             # Hudi's own reader passes over a torn block without a word, and so does the rewrite.
-            if logs and not begun and all(self._is_whole(path) for path in logs):
-                raise NotMerged(complaint) from error
+            if logs and not begun and all(self._is_intact(path) for path in logs):
+                raise MergeUnsupported(complaint) from error
             raise Transient(f"{self._storage.path(base)}: hudi-rs can't read it ({complaint})") from error
 
-    def count(self, base: str, logs: Sequence[str]) -> int:
+    def count_rows(self, base: str, logs: Sequence[str]) -> int:
         """The number of rows of a slice. Raises as ``rows`` does, and what pyarrow does of a footer."""
-        if logs or self._storage.is_for_hudi_rs:
-            return sum(batch.num_rows for batch in self.rows(base, logs))
+        if logs or self._storage.is_supported_by_hudi_rs:
+            return sum(batch.num_rows for batch in self.read_rows(base, logs))
         with self._storage.open(base) as source:
             return int(pq.read_metadata(source).num_rows)
 
-    def _is_whole(self, path: str) -> bool:
+    def _is_intact(self, path: str) -> bool:
         try:
             with self._storage.open(path) as source:
-                return is_whole(source, source.size())
+                return is_intact_log(source, source.size())
         except OSError:
             return False

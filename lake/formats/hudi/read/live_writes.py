@@ -6,14 +6,14 @@ commit any more: Hudi's client asks for its heartbeat before that. So it holds n
 lakefold does not roll it back either, unless it is told to.
 """
 
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.locks.on_conflict import writer_wins
-from lake.formats.hudi.pending.heartbeats import is_expired, is_lost_delete
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.locks.on_conflict import is_writer_preferred
+from lake.formats.hudi.pending.heartbeats import is_failed_delete_partition, is_heartbeat_expired
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline
 from lake.model import TableRef
 
 
-def holds_nothing(table: TableRef, storage: Storage, timeline: Timeline, instant: Instant) -> bool:
+def is_abandoned_write(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
     """Whether a pending write holds no plan up, since its writer is dead or has ended without telling.
 
     Where writers win Hudi's own check at a plan's commit counts every write with a living heartbeat, so that only
@@ -21,6 +21,6 @@ def holds_nothing(table: TableRef, storage: Storage, timeline: Timeline, instant
     """
     if not instant.pending or instant.kind not in COMMIT_ACTIONS:
         return False
-    if is_expired(table, storage, instant.time):
+    if is_heartbeat_expired(table, storage, instant.time):
         return True
-    return not writer_wins(table) and is_lost_delete(table, timeline, instant)
+    return not is_writer_preferred(table) and is_failed_delete_partition(table, timeline, instant)

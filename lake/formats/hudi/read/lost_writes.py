@@ -7,57 +7,59 @@ complete, and what it replaced is there again.
 """
 
 from lake.errors import CommitLost
-from lake.formats.hudi.files.names import Group
-from lake.formats.hudi.timeline.history import Wrote, record_of
+from lake.formats.hudi.files.names import FileGroupId
+from lake.formats.hudi.timeline.history import CommittedFile, read_commit_changes
 from lake.formats.hudi.timeline.timeline import Instant, PlannedSlice, Timeline, planned_slices
 
 
-def lost_writes(timeline: Timeline, commit: Instant) -> list[Instant]:
+def find_lost_writes(timeline: Timeline, commit: Instant) -> list[Instant]:
     """The completed commits whose changes the completed clustering ``commit`` took away, oldest first."""
     if commit.action != "replacecommit":
         return []
-    planned: dict[Group, PlannedSlice] = {
+    planned: dict[FileGroupId, PlannedSlice] = {
         (entry.partition, entry.file_id): entry for entry in planned_slices(timeline.plan(commit) or {})
     }
     if not planned:
         return []
     found = []
     for instant in timeline.commits:
-        if instant.time != commit.time and _may_be_later(timeline, instant, commit):
-            record = record_of(timeline.written(instant))
-            rewrote = any(_is_lost(wrote, planned.get(wrote.group), timeline) for wrote in record.wrote or ())
-            if rewrote or planned.keys() & set(record.replaced):
+        if instant.time != commit.time and _can_be_later(timeline, instant, commit):
+            record = read_commit_changes(timeline.commit_metadata(instant))
+            rewrote = any(
+                _is_lost(wrote, planned.get(wrote.group_id), timeline) for wrote in record.written_files or ()
+            )
+            if rewrote or planned.keys() & set(record.replaced_groups):
                 found.append(instant)
     return sorted(found, key=lambda instant: instant.time)
 
 
-def _may_be_later(timeline: Timeline, instant: Instant, commit: Instant) -> bool:
+def _can_be_later(timeline: Timeline, instant: Instant, commit: Instant) -> bool:
     """Whether ``instant`` may have completed after the plan of ``commit`` was written to the timeline."""
     if timeline.layout == 1:  # the times of files, which tell of its completions, do not survive copying a table
         return instant.time > commit.time
     return max(instant.completed_at or "", instant.time) > commit.time
 
 
-def _is_lost(wrote: Wrote, slice_: PlannedSlice | None, timeline: Timeline) -> bool:
+def _is_lost(written: CommittedFile, slice_: PlannedSlice | None, timeline: Timeline) -> bool:
     """Whether a file was written into a file group that was replaced, and is not in the plan."""
     if slice_ is None:
         return False
-    if wrote.is_log and timeline.layout == 1:
+    if written.is_log and timeline.layout == 1:
         return True  # perhaps appended to one that is in the plan
-    return wrote.name not in {slice_.base, *slice_.logs}
+    return written.name not in {slice_.base, *slice_.logs}
 
 
 def refuse_lost_writes(name: str, timeline: Timeline, time: str) -> None:
     """Raise CommitLost where the commit of ``time`` on the table ``name`` took away what writers had committed."""
     commit = timeline.find(time, action="replacecommit")
-    lost = [] if commit is None or commit.pending else lost_writes(timeline, commit)
+    lost = [] if commit is None or commit.pending else find_lost_writes(timeline, commit)
     if lost:
-        raise CommitLost(f"{name}: {lost_text(time, lost)}")
+        raise CommitLost(f"{name}: {describe_lost_writes(time, lost)}")
 
 
-def lost_text(time: str, lost: list[Instant]) -> str:
+def describe_lost_writes(time: str, lost_commits: list[Instant]) -> str:
     """What happened, and what the table's owner does about it."""
-    writers = ", ".join(f"{instant.kind} {instant.time}" for instant in lost)
+    writers = ", ".join(f"{instant.kind} {instant.time}" for instant in lost_commits)
     return (
         f"clustering {time} replaced file groups that {writers} changed meanwhile, since the table's lock was lost: "
         "those changes are not read any more. Stop the writers and roll the clustering back with the "

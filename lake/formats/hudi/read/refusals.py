@@ -4,22 +4,22 @@
 from collections.abc import Iterator, Mapping
 
 from lake.errors import Rejected
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.locks.mounts import unshared_locks
-from lake.formats.hudi.locks.on_conflict import contradictions
-from lake.formats.hudi.locks.providers import LOCK_DIRECTORY, LOCK_PROVIDER, is_lock_file, missing_settings
-from lake.formats.hudi.read.survivors import survivor_texts
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.locks.mounts import unshared_lock_refusals
+from lake.formats.hudi.locks.on_conflict import on_conflict_refusals
+from lake.formats.hudi.locks.providers import LOCK_DIRECTORY, LOCK_PROVIDER, has_lock_file_provider, missing_settings
+from lake.formats.hudi.read.survivors import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table, schema_history
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
 from lake.locations import is_s3
 from lake.model import Concurrency, TableRef
 
-LAYOUTS: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
+LAYOUT_OF_VERSION: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
 """Table versions that are served, each with the layout of its timeline."""
-_MIRRORED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
-_MERGERS = "hoodie.write.record.merge.custom.implementation.classes"
+_SUPPORTED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
+_MERGER_CLASSES_KEY = "hoodie.write.record.merge.custom.implementation.classes"
 #: by payload class, by event time, by commit time: for these Hudi brings the merger
-_HUDIS_STRATEGIES = frozenset(
+_BUILTIN_MERGE_STRATEGIES = frozenset(
     {
         "00000000-0000-0000-0000-000000000000",
         "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5",
@@ -31,50 +31,50 @@ _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 
 def check_table(table: TableRef) -> None:
     """Raise Rejected for the first rule that ``table`` breaks; Transient when it can't be reached."""
-    storage = Storage(table.location)
+    storage = TableStorage(table.location)
     timeline = Timeline(storage)
     for refusal in _refusals(table, storage, timeline):
         raise Rejected(f"{table.name}: {refusal}")
 
 
-def _refusals(table: TableRef, storage: Storage, timeline: Timeline) -> Iterator[str]:
+def _refusals(table: TableRef, storage: TableStorage, timeline: Timeline) -> Iterator[str]:
     properties = timeline.properties
-    yield from _layout(properties)
-    yield from _options(table.write_options, properties)
-    yield from _fields(properties)
-    yield from _merger(table.write_options, properties)
-    yield from _metadata_table(table.write_options, properties)
-    yield from contents(storage, timeline)
-    yield from _concurrency(table)
+    yield from _layout_refusals(properties)
+    yield from _option_refusals(table.write_options, properties)
+    yield from _field_refusals(properties)
+    yield from _merger_refusals(table.write_options, properties)
+    yield from _metadata_table_refusals(table.write_options, properties)
+    yield from unsafe_state_refusals(storage, timeline)
+    yield from _concurrency_refusals(table)
     if storage.is_local:
-        yield from unshared_locks(storage.base)
-    yield from contradictions(table)
-    yield from _bucket_index(table.write_options, storage, timeline)
+        yield from unshared_lock_refusals(storage.base)
+    yield from on_conflict_refusals(table)
+    yield from _bucket_index_refusals(table.write_options, storage, timeline)
 
 
-def contents(storage: Storage, timeline: Timeline) -> Iterator[str]:
+def unsafe_state_refusals(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
     """What writers can bring about at any time, so that it is looked at again before a plan is published."""
-    yield from metadata_table.faults(storage, timeline)
-    yield from survivor_texts(timeline)
-    for misleading in schema_history.misleading_names(storage):
+    yield from metadata_table.find_faults(storage, timeline)
+    yield from describe_unrestored_rewrites(timeline)
+    for misleading in schema_history.find_misleading_columns(storage):
         yield (
             f"{misleading} (hoodie.schema.on.read.enable, {schema_history.DIRECTORY}): Hudi's rewrites look for "
             "columns by name, and values of older files would be lost; write the table anew, or leave it out"
         )
 
 
-def _layout(properties: Mapping[str, str]) -> Iterator[str]:
+def _layout_refusals(properties: Mapping[str, str]) -> Iterator[str]:
     version = properties.get("hoodie.table.version", "")
     layout = properties.get("hoodie.timeline.layout.version", "")
-    if version not in LAYOUTS:
+    if version not in LAYOUT_OF_VERSION:
         yield (
-            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUTS)} are served; upgrade the table "
+            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUT_OF_VERSION)} are served; upgrade the table "
             "with its own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
         )
-    elif layout != LAYOUTS[version]:
+    elif layout != LAYOUT_OF_VERSION[version]:
         yield (
             f"hoodie.timeline.layout.version = {layout or 'unset'} does not go with hoodie.table.version = {version}, "
-            f"which has layout {LAYOUTS[version]}; an upgrade was cut short, repeat it with the table's own writer"
+            f"which has layout {LAYOUT_OF_VERSION[version]}; an upgrade was cut short, repeat it with the table's own writer"
         )
     kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").upper()
     if kind not in {"COPY_ON_WRITE", "MERGE_ON_READ"}:
@@ -85,7 +85,7 @@ def _layout(properties: Mapping[str, str]) -> Iterator[str]:
     base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
     if base_format.upper() != "PARQUET":
         yield f"hoodie.table.base.file.format = {base_format}, only PARQUET is served; nothing to set, leave it out"
-    if _true(properties, "hoodie.table.multiple.base.file.formats.enable"):
+    if _is_enabled(properties, "hoodie.table.multiple.base.file.formats.enable"):
         yield "hoodie.table.multiple.base.file.formats.enable = true, only PARQUET base files are served; leave it out"
     bootstrap = properties.get("hoodie.bootstrap.base.path")
     if bootstrap:
@@ -93,14 +93,14 @@ def _layout(properties: Mapping[str, str]) -> Iterator[str]:
             f"bootstrap table (hoodie.bootstrap.base.path = {bootstrap}): its rows lie in files of another directory; "
             "rewrite it as a regular table first"
         )
-    if _true(properties, "hoodie.datasource.write.drop.partition.columns"):
+    if _is_enabled(properties, "hoodie.datasource.write.drop.partition.columns"):
         yield (
             "hoodie.datasource.write.drop.partition.columns = true: the data files lack their partition columns and "
             "can't be proved equal; write the table with false"
         )
 
 
-def _fields(properties: Mapping[str, str]) -> Iterator[str]:
+def _field_refusals(properties: Mapping[str, str]) -> Iterator[str]:
     ordering = properties.get("hoodie.table.ordering.fields") or properties.get("hoodie.table.precombine.field", "")
     if "," in ordering:
         yield (
@@ -116,21 +116,21 @@ def _fields(properties: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def _merger(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+def _merger_refusals(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
     """A merger of the table's own is found by its strategy among classes that the table does not name."""
-    if properties.get("hoodie.table.type", "").upper() != "MERGE_ON_READ" or options.get(_MERGERS):
+    if properties.get("hoodie.table.type", "").upper() != "MERGE_ON_READ" or options.get(_MERGER_CLASSES_KEY):
         return
     for key in ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy"):
         strategy = properties.get(key, "")
-        if strategy and strategy not in _HUDIS_STRATEGIES:
+        if strategy and strategy not in _BUILTIN_MERGE_STRATEGIES:
             yield (
-                f"{key} = {strategy}: records are merged by a class of the table's own; set write_options {_MERGERS} "
+                f"{key} = {strategy}: records are merged by a class of the table's own; set write_options {_MERGER_CLASSES_KEY} "
                 'as its writers do, and add the jar with that class to "spark.jars.packages" in [spark]'
             )
             return
 
 
-def _options(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+def _option_refusals(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
     wanted = {
         "hoodie.write.auto.upgrade": ("false", "a compaction must not change the table's version"),
         "hoodie.write.table.version": (
@@ -146,8 +146,8 @@ def _options(options: Mapping[str, str], properties: Mapping[str, str]) -> Itera
             yield f"write_options {key} = {given}: {why}; remove the key or set it to {value}"
 
 
-def _metadata_table(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
-    indexes = metadata_table.indexes(properties)
+def _metadata_table_refusals(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
+    indexes = metadata_table.index_names(properties)
     enabled = options.get("hoodie.metadata.enable")
     if enabled is not None and _is_true(enabled) != ("files" in indexes):
         has = f"has a metadata table ({', '.join(indexes)})" if "files" in indexes else "has no metadata table"
@@ -156,7 +156,7 @@ def _metadata_table(options: Mapping[str, str], properties: Mapping[str, str]) -
             f"write_options hoodie.metadata.enable = {enabled}, but the table {has}, which would be {consequence}; "
             "remove the key, it is taken from the table"
         )
-    foreign = [name for name in indexes if name not in _MIRRORED_INDEXES]
+    foreign = [name for name in indexes if name not in _SUPPORTED_INDEXES]
     if foreign:
         yield (
             f"hoodie.table.metadata.partitions has {', '.join(foreign)}: a rewrite is not proved to keep that index; "
@@ -164,7 +164,7 @@ def _metadata_table(options: Mapping[str, str], properties: Mapping[str, str]) -
         )
 
 
-def _concurrency(table: TableRef) -> Iterator[str]:
+def _concurrency_refusals(table: TableRef) -> Iterator[str]:
     options = table.write_options
     mode = options.get(_CONCURRENCY_MODE, "").lower()
     if mode == "non_blocking_concurrency_control":
@@ -187,7 +187,7 @@ def _concurrency(table: TableRef) -> Iterator[str]:
             f"write_options {LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "
             "provider that all writers share"
         )
-    elif is_lock_file(table) and is_s3(place := options.get(LOCK_DIRECTORY) or table.location):
+    elif has_lock_file_provider(table) and is_s3(place := options.get(LOCK_DIRECTORY) or table.location):
         yield (
             f"write_options {LOCK_PROVIDER} = {provider} can't lock on S3 ({place}), where Hudi creates no file "
             "atomically; use a ZookeeperBasedLockProvider, DynamoDBBasedLockProvider or StorageBasedLockProvider on "
@@ -199,24 +199,24 @@ def _concurrency(table: TableRef) -> Iterator[str]:
         yield f'write_options {_CONCURRENCY_MODE} = {mode} contradicts concurrency = "occ"; remove the key'
 
 
-def _bucket_index(options: Mapping[str, str], storage: Storage, timeline: Timeline) -> Iterator[str]:
+def _bucket_index_refusals(options: Mapping[str, str], storage: TableStorage, timeline: Timeline) -> Iterator[str]:
     for source, settings in (("write_options", options), ("hoodie.properties", timeline.properties)):
         if settings.get("hoodie.index.type", "").upper() == "BUCKET":
-            yield f"{source} hoodie.index.type = BUCKET: {_BUCKET}"
+            yield f"{source} hoodie.index.type = BUCKET: {_BUCKET_INDEX_REASON}"
     if _has_hashing_metadata(storage):
-        yield f"the table has bucket index metadata (.hoodie/.hashing_meta or .bucket_index): {_BUCKET}"
+        yield f"the table has bucket index metadata (.hoodie/.hashing_meta or .bucket_index): {_BUCKET_INDEX_REASON}"
     file_ids = _newest_file_ids(timeline)
     if file_ids and all(_is_bucket_id(file_id) for file_id in file_ids):
-        yield f"file ids number buckets ({min(file_ids)}): {_BUCKET}"
+        yield f"file ids number buckets ({min(file_ids)}): {_BUCKET_INDEX_REASON}"
 
 
-_BUCKET = (
+_BUCKET_INDEX_REASON = (
     "with a bucket index the file id decides where a key lives and merging files breaks it; "
     "leave the table out, its number of buckets sets its file sizes"
 )
 
 
-def _has_hashing_metadata(storage: Storage) -> bool:
+def _has_hashing_metadata(storage: TableStorage) -> bool:
     names = {info.base_name for info in storage.children(".hoodie")}
     return bool(names & {".hashing_meta", ".bucket_index"})
 
@@ -242,7 +242,7 @@ def _is_bucket_id(file_id: str) -> bool:
     return len(head) == 8 and head.isdecimal() and int(head) < 100_000
 
 
-def _true(properties: Mapping[str, str], key: str) -> bool:
+def _is_enabled(properties: Mapping[str, str], key: str) -> bool:
     return _is_true(properties.get(key, "false"))
 
 

@@ -20,10 +20,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.files.names import DataFile, Group, data_file, join, log_order
-from lake.formats.hudi.files.storage import OnDisk, Storage
+from lake.formats.hudi.files.names import DataFileName, FileGroupId, log_sort_key, parse_file_name, relative_path
+from lake.formats.hudi.files.storage import StorageListing, TableStorage
 from lake.formats.hudi.read.hudi_rs import open_table
-from lake.formats.hudi.timeline.history import Kept
+from lake.formats.hudi.timeline.history import WeightedCache
 from lake.formats.hudi.timeline.timeline import (
     COMMIT_ACTIONS,
     PLANNED_KINDS,
@@ -38,13 +38,13 @@ from lake.model import SLICES_SCHEMA, DeltaKind
 
 _KEY_GENERATORS = ("hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type")
 #: hudi-rs compares every partition with every value; for more than so many the whole listing is as fast
-_MOST_FILTERED = 100
+_MAX_FILTERED_PARTITIONS = 100
 #: by table, when archived commits completed
-_completions: Kept[Mapping[str, str]] = Kept(300_000)
+_completion_cache: WeightedCache[Mapping[str, str]] = WeightedCache(300_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slice:
+class ListedSlice:
     """A latest slice as names: ``base`` null for logs only, ``logs`` oldest first with their sizes in bytes."""
 
     partition: str
@@ -58,22 +58,22 @@ class Slice:
     def sized_paths(self) -> Iterator[tuple[str, int]]:
         """All files of the slice, relative to the table, with their sizes in bytes."""
         if self.base is not None:
-            yield join(self.partition, self.base), self.bytes
+            yield relative_path(self.partition, self.base), self.bytes
         for name, size in zip(self.logs, self.log_sizes, strict=True):
-            yield join(self.partition, name), size
+            yield relative_path(self.partition, name), size
 
 
 @dataclass(slots=True)
-class Busy:
+class BusyGroups:
     """Why file groups must be left alone: reasons by group, by partition, and for the whole table."""
 
-    groups: dict[Group, str] = field(default_factory=dict)
+    groups: dict[FileGroupId, str] = field(default_factory=dict)
     partitions: dict[str, str] = field(default_factory=dict)
-    table: str | None = None
+    whole_table: str | None = None
 
     def reason(self, partition: str, file_id: str) -> str | None:
         """Why this group is busy; None when it is free."""
-        return self.groups.get((partition, file_id)) or self.partitions.get(partition) or self.table
+        return self.groups.get((partition, file_id)) or self.partitions.get(partition) or self.whole_table
 
 
 def is_merge_on_read(timeline: Timeline) -> bool:
@@ -81,23 +81,23 @@ def is_merge_on_read(timeline: Timeline) -> bool:
     return timeline.properties.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
 
 
-def replaced_groups(timeline: Timeline) -> set[Group]:
+def replaced_groups(timeline: Timeline) -> set[FileGroupId]:
     """File groups that completed replacecommits of the active timeline took out of the table."""
-    gone: set[Group] = set()
+    gone: set[FileGroupId] = set()
     replacements = [instant for instant in timeline.commits if instant.action == "replacecommit"]
-    for record in timeline.storage.each(timeline.metadata, replacements):
+    for record in timeline.storage.map_parallel(timeline.metadata, replacements):
         for partition, file_ids in ((record or {}).get("partitionToReplaceFileIds") or {}).items():
             gone.update((partition, file_id) for file_id in file_ids)
     return gone
 
 
-def latest_slices(
-    storage: Storage,
+def list_latest_slices(
+    storage: TableStorage,
     timeline: Timeline,
     partitions: Collection[str] | None = None,
     *,
-    on_disk: OnDisk | None = None,
-) -> list[Slice]:
+    listing: StorageListing | None = None,
+) -> list[ListedSlice]:
     """Every latest slice, as Hudi's readers see the table, or those in ``partitions``, for which no other is listed.
 
     ``on_disk`` saves looking for who has looked already. Raises Transient when the listing fails, Rejected where
@@ -107,36 +107,42 @@ def latest_slices(
         partitions = possible_partitions(partitions)
         if not partitions:
             return []
-    by_metadata = storage.is_for_hudi_rs and lists_by_metadata(timeline)
-    if on_disk is None and (is_merge_on_read(timeline) or not by_metadata):
-        on_disk = storage.on_disk(partitions)
+    by_metadata = storage.is_supported_by_hudi_rs and is_listed_by_metadata_table(timeline)
+    if listing is None and (is_merge_on_read(timeline) or not by_metadata):
+        listing = storage.list_table_files(partitions)
     if not by_metadata:
-        if storage.is_for_hudi_rs:
-            _ask_hudi_rs(storage, lambda table: table.get_schema())
-        return list(_slices_in_storage(timeline, on_disk)) if on_disk is not None else []
-    slices = _slices_by_metadata(storage, timeline, partitions)
-    if on_disk is not None and is_merge_on_read(timeline):
+        if storage.is_supported_by_hudi_rs:
+            _query_hudi_rs(storage, lambda table: table.get_schema())
+        return list(_list_in_storage(timeline, listing)) if listing is not None else []
+    slices = _list_by_metadata_table(storage, timeline, partitions)
+    if listing is not None and is_merge_on_read(timeline):
         known = {(entry.partition, entry.file_id) for entry in slices}
-        slices.extend(_slices_in_storage(timeline, on_disk, without=known, logs_only=True))
+        slices.extend(_list_in_storage(timeline, listing, excluded=known, logs_only=True))
     return slices
 
 
-def _slices_by_metadata(storage: Storage, timeline: Timeline, partitions: Collection[str] | None) -> list[Slice]:
+def _list_by_metadata_table(
+    storage: TableStorage, timeline: Timeline, partitions: Collection[str] | None
+) -> list[ListedSlice]:
     """What hudi-rs lists by the table's metadata table."""
     import hudi
 
-    options = None if partitions is None else hudi.HudiReadOptions(filters=_filters(timeline.properties, partitions))
+    options = (
+        None
+        if partitions is None
+        else hudi.HudiReadOptions(filters=_partition_filters(timeline.properties, partitions))
+    )
     slices = []
-    for entry in _ask_hudi_rs(storage, lambda table: table.get_file_slices(options)):
+    for entry in _query_hudi_rs(storage, lambda table: table.get_file_slices(options)):
         if partitions is not None and entry.partition_path not in partitions:
             continue
         logs = entry.log_file_names
         sizes = entry.log_file_sizes if logs else []
         if len(logs) > 1:
-            ordered = sorted(zip(logs, sizes, strict=True), key=lambda pair: log_order(pair[0]))
+            ordered = sorted(zip(logs, sizes, strict=True), key=lambda pair: log_sort_key(pair[0]))
             logs, sizes = [name for name, _ in ordered], [size for _, size in ordered]
         slices.append(
-            Slice(
+            ListedSlice(
                 partition=entry.partition_path,
                 file_id=entry.file_id,
                 base=entry.base_file_name or None,
@@ -148,9 +154,9 @@ def _slices_by_metadata(storage: Storage, timeline: Timeline, partitions: Collec
     return slices
 
 
-def _ask_hudi_rs(storage: Storage, question: Callable[[Any], Any]) -> Any:
+def _query_hudi_rs(storage: TableStorage, query: Callable[[Any], Any]) -> Any:
     try:
-        return question(open_table(storage))
+        return query(open_table(storage))
     except Exception as error:
         raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
     except BaseException as error:
@@ -163,7 +169,7 @@ def _ask_hudi_rs(storage: Storage, question: Callable[[Any], Any]) -> Any:
         ) from error
 
 
-def lists_by_metadata(timeline: Timeline) -> bool:
+def is_listed_by_metadata_table(timeline: Timeline) -> bool:
     """Whether readers ask the table's metadata table for its files; hudi-rs does of version 8 and newer."""
     indexes = timeline.properties.get("hoodie.table.metadata.partitions", "").split(",")
     return "files" in indexes and timeline.layout != 1
@@ -171,23 +177,23 @@ def lists_by_metadata(timeline: Timeline) -> bool:
 
 def possible_partitions(paths: Collection[str]) -> frozenset[str]:
     """Those of the paths somebody gave that can be partitions."""
-    return frozenset(path for path in paths if _may_hold_data(path))
+    return frozenset(path for path in paths if _is_possible_partition(path))
 
 
-def _may_hold_data(partition: str) -> bool:
+def _is_possible_partition(partition: str) -> bool:
     """Whether a path somebody gave can be a partition: below the table, and not in ``.hoodie``."""
     inside = partition.split("/")[0] not in ("", ".", "..", ".hoodie")
     return not partition or (inside and posixpath.normpath(partition) == partition)
 
 
-def _filters(properties: Mapping[str, str], partitions: Collection[str]) -> list[tuple[str, str, str]]:
+def _partition_filters(properties: Mapping[str, str], partitions: Collection[str]) -> list[tuple[str, str, str]]:
     """What has hudi-rs leave out the other partitions, or most of them; nothing where that can't be said in columns.
 
     It compares the values in a path with these and keeps every partition whose path it can't take apart.
     """
     columns = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
     made_of_times = "timestamp" in " ".join(properties.get(key, "") for key in _KEY_GENERATORS).lower()
-    if made_of_times or len(partitions) > _MOST_FILTERED:
+    if made_of_times or len(partitions) > _MAX_FILTERED_PARTITIONS:
         return []
     if properties.get("hoodie.datasource.write.partitionpath.urlencode", "").lower() == "true":
         partitions = [unquote(path) for path in partitions]
@@ -206,35 +212,38 @@ def _filters(properties: Mapping[str, str], partitions: Collection[str]) -> list
     ]
 
 
-def _slices_in_storage(
-    timeline: Timeline, on_disk: OnDisk, *, without: Collection[Group] = (), logs_only: bool = False
-) -> Iterator[Slice]:
+def _list_in_storage(
+    timeline: Timeline, listing: StorageListing, *, excluded: Collection[FileGroupId] = (), logs_only: bool = False
+) -> Iterator[ListedSlice]:
     """Latest slices as readers put them together from a listing of the partitions.
 
     The groups in ``without`` are left out, and with ``logs_only`` base files are.
     """
-    files: dict[Group, list[tuple[DataFile, int]]] = defaultdict(list)
+    files: dict[FileGroupId, list[tuple[DataFileName, int]]] = defaultdict(list)
     completed = {i.time: i.completed_at or i.time for i in timeline.commits}
     # Where commits of the active timeline begin: an older clean or rollback may stay long after the commits of its
     # time were archived. A commit that a savepoint keeps counts, though those after it may be archived as well: Hudi's
     # readers miss the files of these.
     oldest = min(completed, default="")
 
-    def is_committed(file: DataFile) -> bool:
+    def is_committed(file: DataFileName) -> bool:
         # What is older was archived, and only completed instants are.
         return file.instant in completed or file.instant < oldest
 
-    for path, size in on_disk.sizes.items():
-        file = data_file(path)
-        if file is None or file.is_cdc or file.group in without or (logs_only and not file.is_log):
+    for path, size in listing.sizes.items():
+        file = parse_file_name(path)
+        if file is None or file.is_cdc or file.group_id in excluded or (logs_only and not file.is_log):
             continue
-        if file.partition not in on_disk.partitions:
+        if file.partition not in listing.partitions:
             continue  # files that are called as Hudi's are, in a directory that is no partition
         if is_committed(file) or (timeline.layout == 1 and file.is_log):
-            files[file.group].append((file, size))
+            files[file.group_id].append((file, size))
     gone = replaced_groups(timeline) if files else ()
     if timeline.layout != 1:
-        completed = {**archived_completions(timeline, _archived_before_base(files.values(), completed)), **completed}
+        completed = {
+            **read_archived_completions(timeline, _archived_log_instants(files.values(), completed)),
+            **completed,
+        }
     for (partition, file_id), found in sorted(files.items()):
         # A log file of layout 1 names the first commit of its slice, later ones the compaction pending meanwhile.
         if (partition, file_id) in gone or not any(is_committed(file) for file, _ in found):
@@ -247,8 +256,8 @@ def _slices_in_storage(
             if file.is_log
             and (file.instant >= since if timeline.layout == 1 else completed.get(file.instant, file.instant) > since)
         ]
-        logs.sort(key=lambda pair: log_order(pair[0].name))
-        yield Slice(
+        logs.sort(key=lambda pair: log_sort_key(pair[0].name))
+        yield ListedSlice(
             partition=partition,
             file_id=file_id,
             base=base.name if base else None,
@@ -258,8 +267,8 @@ def _slices_in_storage(
         )
 
 
-def _archived_before_base(
-    groups: Iterable[Sequence[tuple[DataFile, int]]], completed: Collection[str]
+def _archived_log_instants(
+    groups: Iterable[Sequence[tuple[DataFileName, int]]], completed: Collection[str]
 ) -> frozenset[str]:
     """Instants of logs whose slice only the archived timeline tells.
 
@@ -273,18 +282,18 @@ def _archived_before_base(
     return frozenset(found.difference(completed))
 
 
-def archived_completions(timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
+def read_archived_completions(timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
     """When the archived commits of these ``times`` completed; nothing for a time that the archive does not know.
 
     Each is read once a process, since it never changes. Raises ArchiveUnreadable where a file of the archive is
     damaged.
     """
     location = timeline.storage.location
-    known = _completions.get(location) or {}
+    known = _completion_cache.get(location) or {}
     if missing := set(times) - known.keys():
         archived = timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=missing)
         known = {**known, **{entry.time: entry.completed_at for entry in archived}}
-        _completions.put(location, known, 1 + len(known))
+        _completion_cache.put(location, known, 1 + len(known))
     return {time: known[time] for time in times if time in known}
 
 
@@ -293,12 +302,12 @@ def committed_times(timeline: Timeline) -> frozenset[str]:
     return frozenset(i.time for i in timeline.commits)
 
 
-def busy_groups(timeline: Timeline, is_over: Callable[[Instant], bool] = lambda instant: False) -> Busy:
+def find_busy_groups(timeline: Timeline, is_abandoned: Callable[[Instant], bool] = lambda instant: False) -> BusyGroups:
     """File groups of every pending plan, whoever made it, and of inflight writes as far as they tell.
 
-    ``is_over`` says of a pending write whether it holds nothing any more.
+    ``is_cleaned_up`` says of a pending write whether it holds nothing any more.
     """
-    busy = Busy()
+    busy = BusyGroups()
     planned = set()
     for instant, plan in timeline.pending_plans():
         planned.add(instant)
@@ -310,24 +319,24 @@ def busy_groups(timeline: Timeline, is_over: Callable[[Instant], bool] = lambda 
         if instant in planned or instant.kind in PLANNED_KINDS:
             continue
         if instant.kind == "restore":
-            busy.table = f"pending restore {instant.time}"
-        if instant.kind not in COMMIT_ACTIONS or is_over(instant):
+            busy.whole_table = f"pending restore {instant.time}"
+        if instant.kind not in COMMIT_ACTIONS or is_abandoned(instant):
             continue
         reason = f"inflight {instant.kind} {instant.time}"
-        record = timeline.inflight(instant) if instant.state is InstantState.INFLIGHT else None
+        record = timeline.inflight_metadata(instant) if instant.state is InstantState.INFLIGHT else None
         targets = list(write_stats(record))
         if instant.kind == "replacecommit":
             # It replaces whole partitions; where it does not say which, it may be any.
             busy.partitions.update((partition, reason) for partition, _ in targets)
             if not targets:
-                busy.table = busy.table or reason
+                busy.whole_table = busy.whole_table or reason
         for partition, stat in targets:
             if stat.get("fileId"):
                 busy.groups.setdefault((partition, stat["fileId"]), reason)
     return busy
 
 
-def delta_commits(timeline: Timeline) -> int:
+def count_delta_commits(timeline: Timeline) -> int:
     """Delta commits of the active timeline that completed after its last compaction did."""
     count = 0
     for instant in reversed(timeline.commits):
@@ -337,7 +346,7 @@ def delta_commits(timeline: Timeline) -> int:
     return count
 
 
-def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.Table:
+def slices_table(slices: Iterable[ListedSlice], timeline: Timeline, busy: BusyGroups) -> pa.Table:
     """``slices`` with ``SLICES_SCHEMA``, sorted by partition and file id."""
     ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
     modified = _ModifiedTimes(timeline, ordered)
@@ -348,23 +357,25 @@ def slices_table(slices: Iterable[Slice], timeline: Timeline, busy: Busy) -> pa.
             pa.array(list(partitions), pa.string()),
         ),
         "file_id": pa.array([s.file_id for s in ordered], pa.string()),
-        "path": pa.array([None if s.base is None else join(s.partition, s.base) for s in ordered], pa.string()),
+        "path": pa.array(
+            [None if s.base is None else relative_path(s.partition, s.base) for s in ordered], pa.string()
+        ),
         "bytes": pa.array([s.bytes for s in ordered], pa.int64()),
         "rows": pa.nulls(len(ordered), pa.int64()),
         "log_files": pa.array([s.logs for s in ordered], pa.list_(pa.string())),
         "log_bytes": pa.array([sum(s.log_sizes) for s in ordered], pa.int64()),
-        "oldest_log_at": pa.array([modified.oldest_log_of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
-        "delta_kind": _words([DeltaKind.LOG if s.logs else None for s in ordered]),
+        "oldest_log_at": pa.array([modified.oldest_log_at(s) for s in ordered], pa.timestamp("us", tz="UTC")),
+        "delta_kind": _dictionary_column([DeltaKind.LOG if s.logs else None for s in ordered]),
         "deleted_rows": pa.nulls(len(ordered), pa.int64()),
         "written_order": pa.array([None if s.base is None else _written_order(s.base) for s in ordered], pa.int64()),
-        "group_key": _words([None] * len(ordered)),
-        "modified_at": pa.array([modified.of(s) for s in ordered], pa.timestamp("us", tz="UTC")),
-        "busy_reason": _words([busy.reason(s.partition, s.file_id) for s in ordered]),
+        "group_key": _dictionary_column([None] * len(ordered)),
+        "modified_at": pa.array([modified.modified_at(s) for s in ordered], pa.timestamp("us", tz="UTC")),
+        "busy_reason": _dictionary_column([busy.reason(s.partition, s.file_id) for s in ordered]),
     }
     return pa.table([columns[name] for name in SLICES_SCHEMA.names], schema=SLICES_SCHEMA)
 
 
-def _words(values: Sequence[str | None]) -> pa.DictionaryArray:
+def _dictionary_column(values: Sequence[str | None]) -> pa.DictionaryArray:
     """A column of few different words."""
     places: dict[str, int] = {}
     codes = [None if value is None else places.setdefault(value, len(places)) for value in values]
@@ -383,36 +394,36 @@ class _ModifiedTimes:
     A log file of layout 1 does not name its commit; it counts from when it was written.
     """
 
-    def __init__(self, timeline: Timeline, slices: Sequence[Slice]) -> None:
+    def __init__(self, timeline: Timeline, slices: Sequence[ListedSlice]) -> None:
         self._timezone = timeline.timezone
-        self._completion: Mapping[str, str] = {i.time: i.completed_at or i.time for i in timeline.commits}
-        self._known: dict[str, datetime] = {}
-        self._written: Mapping[str, datetime] | None = None
+        self._completion_times: Mapping[str, str] = {i.time: i.completed_at or i.time for i in timeline.commits}
+        self._time_cache: dict[str, datetime] = {}
+        self._log_times_by_path: Mapping[str, datetime] | None = None
         if timeline.layout == 1:
-            logs = [join(entry.partition, name) for entry in slices for name in entry.logs]
-            self._written = timeline.storage.modified(logs)
+            logs = [relative_path(entry.partition, name) for entry in slices for name in entry.logs]
+            self._log_times_by_path = timeline.storage.modified_times(logs)
 
-    def oldest_log_of(self, entry: Slice) -> datetime | None:
+    def oldest_log_at(self, entry: ListedSlice) -> datetime | None:
         """When the first of a slice's logs became visible; None without logs."""
         return min(self._log_times(entry), default=None)
 
-    def of(self, entry: Slice) -> datetime:
+    def modified_at(self, entry: ListedSlice) -> datetime:
         """When the newest file of a slice became visible."""
         times = self._log_times(entry)
         if entry.base is not None:
-            times.append(self._time(entry.base.rpartition("_")[2].partition(".")[0]))
+            times.append(self._instant_datetime(entry.base.rpartition("_")[2].partition(".")[0]))
         return max(times, default=datetime.fromtimestamp(0, UTC))
 
-    def _log_times(self, entry: Slice) -> list[datetime]:
-        if self._written is not None:
-            paths = (join(entry.partition, name) for name in entry.logs)
-            return [self._written[path] for path in paths if path in self._written]
+    def _log_times(self, entry: ListedSlice) -> list[datetime]:
+        if self._log_times_by_path is not None:
+            paths = (relative_path(entry.partition, name) for name in entry.logs)
+            return [self._log_times_by_path[path] for path in paths if path in self._log_times_by_path]
         # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
-        return [self._time(name.rsplit(".log.", 1)[0].rpartition("_")[2]) for name in entry.logs]
+        return [self._instant_datetime(name.rsplit(".log.", 1)[0].rpartition("_")[2]) for name in entry.logs]
 
-    def _time(self, instant: str) -> datetime:
-        known = self._known.get(instant)
+    def _instant_datetime(self, instant: str) -> datetime:
+        known = self._time_cache.get(instant)
         if known is None:
-            known = instant_datetime(self._completion.get(instant, instant), self._timezone)
-            self._known[instant] = known
+            known = instant_datetime(self._completion_times.get(instant, instant), self._timezone)
+            self._time_cache[instant] = known
         return known

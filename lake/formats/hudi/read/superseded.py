@@ -11,30 +11,32 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from lake.formats.hudi.files.names import DataFile, Group, data_file, join
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.read.slices import archived_completions
+from lake.formats.hudi.files.names import DataFileName, FileGroupId, parse_file_name, relative_path
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.slices import read_archived_completions
 from lake.formats.hudi.timeline.timeline import Timeline
 
 
-def superseded_at(storage: Storage, timeline: Timeline, partitions: Collection[str] | None = None) -> Mapping[str, str]:
+def find_superseding_instants(
+    storage: TableStorage, timeline: Timeline, partitions: Collection[str] | None = None
+) -> Mapping[str, str]:
     """For each superseded file in storage the instant of the commit that superseded it.
 
     Live files and files of uncommitted writes are left out. A file is superseded by the next base file of its file
     group, or by the commit of the active timeline that replaced the group, whichever is older. ``partitions`` None
     means all of them.
     """
-    groups: dict[Group, list[DataFile]] = defaultdict(list)
-    for path in storage.data_files(partitions):
-        file = data_file(path)
+    groups: dict[FileGroupId, list[DataFileName]] = defaultdict(list)
+    for path in storage.data_file_sizes(partitions):
+        file = parse_file_name(path)
         if file is not None:
-            groups[file.group].append(file)
+            groups[file.group_id].append(file)
     completed = {instant.time: instant.completed_at or instant.time for instant in timeline.commits}
     oldest = min(completed, default="")
     old_logs = {file.instant for files in groups.values() for file in files if file.is_log and file.instant < oldest}
     if timeline.layout != 1 and old_logs:
-        completed = {**archived_completions(timeline, old_logs - completed.keys()), **completed}
-    replaced = _replaced_by(timeline)
+        completed = {**read_archived_completions(timeline, old_logs - completed.keys()), **completed}
+    replaced = _replacing_instants(timeline)
     found = {}
     for group, files in groups.items():
         committed = [file for file in files if file.instant in completed or file.instant < oldest]
@@ -46,19 +48,19 @@ def superseded_at(storage: Storage, timeline: Timeline, partitions: Collection[s
             later = bases[bisect_right(bases, since) :][:1]
             later += [replaced[group]] if group in replaced else []
             if later:
-                found[join(file.partition, file.name)] = min(later)
+                found[relative_path(file.partition, file.name)] = min(later)
     return found
 
 
-def _replaced_by(timeline: Timeline) -> Mapping[Group, str]:
-    return {group: time for time, groups in reversed(_replacements(timeline)) for group in groups}
+def _replacing_instants(timeline: Timeline) -> Mapping[FileGroupId, str]:
+    return {group: time for time, groups in reversed(_read_replacements(timeline)) for group in groups}
 
 
-def _replacements(timeline: Timeline) -> list[tuple[str, list[Group]]]:
+def _read_replacements(timeline: Timeline) -> list[tuple[str, list[FileGroupId]]]:
     """The completed commits of the active timeline that replaced file groups, by time, and these groups."""
     commits = [instant for instant in timeline.completed if instant.action == "replacecommit"]
     found = []
-    for instant, record in zip(commits, timeline.storage.each(timeline.metadata, commits), strict=True):
+    for instant, record in zip(commits, timeline.storage.map_parallel(timeline.metadata, commits), strict=True):
         replaced = ((record or {}).get("partitionToReplaceFileIds") or {}).items()
         found.append((instant.time, [(partition, file_id) for partition, ids in replaced for file_id in ids]))
     return found
@@ -72,26 +74,26 @@ class ReplacedFiles:
     newest commit with a replaced file group of which no file exists; each '' where there is none.
     """
 
-    oldest: str = ""
-    path: str = ""
-    deleted: str = ""
+    oldest_commit: str = ""
+    oldest_path: str = ""
+    newest_deleted_commit: str = ""
 
 
-def replaced_files(storage: Storage, timeline: Timeline, without: Collection[str] = ()) -> ReplacedFiles:
+def find_replaced_files(storage: TableStorage, timeline: Timeline, excluded: Collection[str] = ()) -> ReplacedFiles:
     """What storage has of replaced file groups, not counting the paths ``without``."""
-    paths: dict[Group, set[str]] = defaultdict(set)
+    paths: dict[FileGroupId, set[str]] = defaultdict(set)
     listed = set()
     oldest = path = deleted = ""
-    for time, groups in _replacements(timeline):
+    for time, groups in _read_replacements(timeline):
         for group in groups:
             if group[0] not in listed:
                 listed.add(group[0])
-                for name in storage.names(group[0]):
-                    file = data_file(join(group[0], name))
-                    if file is not None and (found := join(group[0], name)) not in without:
-                        paths[file.group].add(found)
+                for name in storage.list_file_names(group[0]):
+                    file = parse_file_name(relative_path(group[0], name))
+                    if file is not None and (found := relative_path(group[0], name)) not in excluded:
+                        paths[file.group_id].add(found)
             if group not in paths:
                 deleted = time
             elif not oldest:
                 oldest, path = time, min(paths[group])
-    return ReplacedFiles(oldest=oldest, path=path, deleted=deleted)
+    return ReplacedFiles(oldest_commit=oldest, oldest_path=path, newest_deleted_commit=deleted)

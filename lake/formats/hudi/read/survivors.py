@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Instant, Timeline
 
 
-def survivors(timeline: Timeline) -> Iterator[tuple[Instant, Instant]]:
+def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Instant]]:
     """Completed rewrites from after a savepoint that was restored since, each with the completed restore."""
     for restore in timeline.completed:
         if restore.action != "restore":
@@ -26,9 +26,9 @@ def survivors(timeline: Timeline) -> Iterator[tuple[Instant, Instant]]:
                 yield instant, restore
 
 
-def survivor_texts(timeline: Timeline) -> Iterator[str]:
+def describe_unrestored_rewrites(timeline: Timeline) -> Iterator[str]:
     """What is wrong, and what the table's owner does about it."""
-    for instant, restore in survivors(timeline):
+    for instant, restore in find_unrestored_rewrites(timeline):
         yield (
             f"{instant.kind} {instant.time} completed while restore {restore.time} waited for the table's lock, and "
             "Hudi has left it: rows from after the savepoint are read. Before the table is written again, roll it back "

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pyarrow import fs as pafs
 
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.locks.providers import lock_path
-from lake.formats.hudi.pending.heartbeats import HEARTBEATS
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.locks.providers import possible_lock_file
+from lake.formats.hudi.pending.heartbeats import HEARTBEAT_DIRECTORY
 from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Timeline, instant_datetime
 from lake.model import TableRef
 from lake.units import format_duration
@@ -18,13 +18,17 @@ _DAY = timedelta(days=1)
 _STORAGE_LOCK = ".hoodie/.locks/table_lock.json"
 
 
-def signs_of_writers(table: TableRef, storage: Storage, timeline: Timeline) -> str:
+def describe_writers(table: TableRef, storage: TableStorage, timeline: Timeline) -> str:
     """How often it is written, whether its writers keep heartbeats, and the locks of theirs that lie in the table."""
-    seen = [_writes(timeline), *_concurrency(storage), *_locks(table, storage)]
+    seen = [
+        _describe_write_frequency(timeline),
+        *_describe_heartbeats(storage),
+        *_describe_writer_locks(table, storage),
+    ]
     return "; ".join(seen)
 
 
-def _writes(timeline: Timeline) -> str:
+def _describe_write_frequency(timeline: Timeline) -> str:
     written = [
         instant_datetime(commit.completed_at or commit.time, timeline.timezone)
         for commit in timeline.commits
@@ -38,17 +42,17 @@ def _writes(timeline: Timeline) -> str:
     return f"last write {last} ago" + (f", {today} in the last day" if today else "")
 
 
-def _concurrency(storage: Storage) -> Iterator[str]:
+def _describe_heartbeats(storage: TableStorage) -> Iterator[str]:
     """Hudi's client keeps heartbeats where failed writes are cleaned lazily, which more than one writer needs."""
-    if storage.info(HEARTBEATS).type == pafs.FileType.Directory:
+    if storage.info(HEARTBEAT_DIRECTORY).type == pafs.FileType.Directory:
         yield "heartbeats, which writers under optimistic concurrency keep"
     elif storage.has_directories:  # elsewhere one goes with its last file
         yield "no heartbeats, which writers under optimistic concurrency keep"
 
 
-def _locks(table: TableRef, storage: Storage) -> Iterator[str]:
+def _describe_writer_locks(table: TableRef, storage: TableStorage) -> Iterator[str]:
     found = []
-    path = lock_path(table)
+    path = possible_lock_file(table)
     if path is not None and Path(path).exists():
         found.append("FileSystemBasedLockProvider")
     if storage.is_file(_STORAGE_LOCK):

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lake.formats.hudi.inputs.footers import Footer, read_footers
-from lake.formats.hudi.jvm.outcomes import got_no_answer
+from lake.formats.hudi.inputs.footers import InputFooter, read_footers
+from lake.formats.hudi.jvm.outcomes import is_unanswered
 from lake.plan import ClusteringGroup
 
 if TYPE_CHECKING:
@@ -45,9 +45,9 @@ def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[Clus
         try:
             obstacle = _obstacle_in_files(client, paths, footers)
             if obstacle is None:
-                return _Job(client, footers).statuses(instant, groups)
+                return _BatchWriteJob(client, footers).write_statuses(instant, groups)
         except Py4JError as error:
-            if got_no_answer(error):
+            if is_unanswered(error):
                 raise
             # Spark's internals, which a vendor's build may have changed. Nothing is written yet.
             obstacle = f"this Spark does not let us ({' '.join(str(error).split())[:300]})"
@@ -56,7 +56,7 @@ def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[Clus
 
 
 def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -> str | None:
-    if not client.bundle.reads_batches:
+    if not client.bundle.can_read_batches:
         return f"that was not tried with Hudi bundle {client.bundle.version}"
     if client.plan is not None and client.plan.options.sort_columns:
         return "they are sorted"
@@ -70,7 +70,7 @@ def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -
     return None
 
 
-def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict[str, Footer]) -> str | None:
+def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict[str, InputFooter]) -> str | None:
     first, *others = paths
     if missing := [path for path in paths if path not in footers]:
         return f"{missing[0]} has no readable footer"
@@ -80,22 +80,22 @@ def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict
     expected = json.loads(client.bundle.spark_schema(client.reader_schema).json())
     if [field["name"] for field in expected["fields"][: len(_META_COLUMNS)]] != _META_COLUMNS:
         return "the table has no meta columns"
-    if _shape(json.loads(_spark_schema_of(client, first).json())) != _shape(expected):
+    if _comparable_type(json.loads(_read_spark_schema(client, first).json())) != _comparable_type(expected):
         return f"{first} has another schema than the table"
     return None
 
 
-def _shape(kind: Any) -> Any:
+def _comparable_type(kind: Any) -> Any:
     """A Spark type (its JSON) without what a Parquet file does not say: comments, and which values may be missing."""
     if isinstance(kind, list):
-        return [_shape(item) for item in kind]
+        return [_comparable_type(item) for item in kind]
     if not isinstance(kind, dict):
         return kind
     told = {"nullable", "containsNull", "valueContainsNull", "comment"}
-    return {key: _shape(value) for key, value in kind.items() if key not in told}
+    return {key: _comparable_type(value) for key, value in kind.items() if key not in told}
 
 
-def _spark_schema_of(client: "HudiClient", path: str) -> Any:
+def _read_spark_schema(client: "HudiClient", path: str) -> Any:
     """The schema by which Spark reads a file when it is given none."""
     jvm = client.jvm
     parquet = jvm.org.apache.parquet.hadoop
@@ -111,24 +111,24 @@ def _spark_schema_of(client: "HudiClient", path: str) -> Any:
     return converter.convert(schema)
 
 
-class _Job:
+class _BatchWriteJob:
     """Builds the write of one plan: its files as an RDD of rows in the plan's order, given to Hudi's row writer."""
 
-    def __init__(self, client: "HudiClient", footers: dict[str, Footer]) -> None:
+    def __init__(self, client: "HudiClient", footers: dict[str, InputFooter]) -> None:
         self._client, self._footers = client, footers
         self._jvm = client.jvm
         self._session: Any = client.context.getSqlContext().sparkSession()
         self._sources: Any = self._jvm.org.apache.spark.sql.execution.datasources
         self._schema: Any = client.bundle.spark_schema(client.reader_schema)
-        self._nothing: Any = self._scala_list([])
-        self._no_columns: Any = self._scala_map({})
+        self._empty_list: Any = self._scala_list([])
+        self._empty_map: Any = self._scala_map({})
 
-    def statuses(self, instant: str, groups: Sequence[ClusteringGroup]) -> Any:
+    def write_statuses(self, instant: str, groups: Sequence[ClusteringGroup]) -> Any:
         client, jvm = self._client, self._jvm
         hudi = jvm.org.apache.hudi
-        table = hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
+        table = hudi.table.HoodieSparkTable.create(client.write_config, client.context)
         strategy = hudi.client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy(
-            table, client.context, client.worker_config
+            table, client.context, client.write_config
         )
         options = self._scala_map(
             {"returning_batch": "false", "ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
@@ -138,7 +138,7 @@ class _Job:
             self._schema,
             jvm.org.apache.spark.sql.types.StructType(),
             self._schema,
-            self._nothing,
+            self._empty_list,
             options,
             self._session.sessionState().newHadoopConfWithOptions(options),
         )
@@ -146,9 +146,9 @@ class _Job:
         nothing = jvm.java.util.HashMap()
         written = []
         for group in groups:
-            files = self._scala_list(self._partitions(group))
+            files = self._scala_list(self._file_partitions(group))
             scan = self._sources.FileScanRDD(
-                self._session, read, files, self._schema, self._nothing, self._no_columns, file_options
+                self._session, read, files, self._schema, self._empty_list, self._empty_map, file_options
             )
             statuses = strategy.performClusteringWithRecordsAsRow(
                 self._session.internalCreateDataFrame(scan, self._schema, False),
@@ -165,7 +165,7 @@ class _Job:
         rdds = client.array(jvm.org.apache.spark.api.java.JavaRDD, written)
         return client.spark.sparkContext._jsc.union(rdds)
 
-    def _partitions(self, group: ClusteringGroup) -> list[Any]:
+    def _file_partitions(self, group: ClusteringGroup) -> list[Any]:
         """One partition a file: Hudi joins neighbours into as many tasks as there are files to be written."""
         jvm = self._jvm
         no_values = jvm.org.apache.spark.sql.catalyst.InternalRow.empty()
@@ -175,7 +175,7 @@ class _Job:
             # Row groups behind the length given here would be left out, so it is the file's own and not the plan's.
             size = self._footers[slice_.path or ""].file_bytes
             path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
-            file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._no_columns)
+            file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._empty_map)
             found.append(self._sources.FilePartition(number, self._client.array(self._sources.PartitionedFile, [file])))
         return found
 

@@ -20,81 +20,94 @@ from typing import Any
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
 from lake.failpoints import failpoint
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.files.names import join
-from lake.formats.hudi.inputs.unreadable import unreadable
-from lake.formats.hudi.jvm.outcomes import cause_chain, commit_had_begun, got_no_answer, is_disk_full, translate
-from lake.formats.hudi.pending.completed_guard import guard
-from lake.formats.hudi.pending.late_files import Note, late_files, note_begun, note_commit, read, written_by
+from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.inputs.unreadable import find_unreadable_groups
+from lake.formats.hudi.jvm.outcomes import (
+    can_have_committed,
+    is_disk_full,
+    is_unanswered,
+    java_cause_chain,
+    translate_error,
+)
+from lake.formats.hudi.pending.completed_guard import write_rollback_guard
+from lake.formats.hudi.pending.late_files import (
+    InstantRecord,
+    list_files_of_instant,
+    list_late_files,
+    read_instant_record,
+    record_begin,
+    record_commit,
+)
 from lake.formats.hudi.plans import compaction
-from lake.formats.hudi.plans.adoption import ACTIONS, still_ours
-from lake.formats.hudi.plans.cleaning import hold_back
-from lake.formats.hudi.plans.clustering import unchanged
-from lake.formats.hudi.plans.freshness import inputs_of, still_pending
-from lake.formats.hudi.plans.last_look import last_look
+from lake.formats.hudi.plans.adoption import ACTION_OF_KIND, check_adopted_commit
+from lake.formats.hudi.plans.cleaning import hold_back_archival
+from lake.formats.hudi.plans.clustering import check_clustering_commit
+from lake.formats.hudi.plans.freshness import input_paths, require_pending
+from lake.formats.hudi.plans.last_look import check_preconditions
 from lake.formats.hudi.plans.lost_lock import verify_commit
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
-from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged
+from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, Timeline
 from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, SupersededVersion
-from lake.ports import Prepared, Report, Rewrite
+from lake.ports import PreparedPlan, ProgressCallback, Rewrite
 
 log = logging.getLogger(__name__)
 #: how long tasks of a failed job may take to notice
 _TASKS_END_SECONDS = 10.0
-_WATCH_SECONDS = 0.5
+_TAKEOVER_POLL_SECONDS = 0.5
 #: how long a process that took over an instant is waited for, to see what it commits
-OTHERS_WAIT = timedelta(minutes=10)
-_OTHERS_POLL_SECONDS = 2.0
+FOREIGN_COMMIT_TIMEOUT = timedelta(minutes=10)
+_FOREIGN_COMMIT_POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenRewrite:
     """Data files on disk that no commit names yet; ``java`` is Hudi's write metadata for the commit."""
 
     rewrite: Rewrite
-    java: Any
+    write_metadata: Any
 
 
-def write(
+def write_files(
     client: HudiClient,
-    prepared: Prepared,
+    prepared: PreparedPlan,
     tag: str,
-    report: Report,
+    report: ProgressCallback,
     cancelled: threading.Event,
     *,
-    begun: Any = None,
-) -> Written:
+    adopted_write: Any = None,
+) -> WrittenRewrite:
     """Write the data files of a published plan and collect their statistics; ``begun`` is an adopted plan's write.
 
-    Raises Conflict with ``LeftOut`` groups as second argument where inputs can't be read, CancelRequested,
+    Raises Conflict with ``SkippedGroup`` groups as second argument where inputs can't be read, CancelRequested,
     Transient.
     """
     plan = prepared.plan
-    groups = [plan.groups[index] for index in prepared.groups]
+    groups = [plan.groups[index] for index in prepared.live_groups]
     if cancelled.is_set():
         raise CancelRequested(f"{plan.table.name}: cancelled before the rewrite")
     total = sum(group.bytes for group in groups)
     try:
         with (
             client.own_session(),
-            tagged(client.spark, tag),
+            tagged_jobs(client.spark, tag),
             ProgressReporter(client.spark, tag, total, report) as progress,
         ):
-            with _watched(client, prepared.instant, tag):
-                java = _begin(client, prepared, groups) if begun is None else begun
-                stats = _force(client, java)
+            with _cancelled_on_takeover(client, prepared.instant, tag):
+                java = _begin_rewrite(client, prepared, groups) if adopted_write is None else adopted_write
+                stats = _run_write(client, java)
             _refuse_taken_over(client, prepared)
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
     except Exception as error:
-        if not got_no_answer(error):
+        if not is_unanswered(error):
             # Whoever withdraws the instant next lists its files: none may come after that.
             _wait_for_tasks(client)
-            if is_disk_full(error) or client.has_lost(prepared.instant):
-                _leave(client, prepared, cancelled)
+            if is_disk_full(error) or client.is_taken_over(prepared.instant):
+                _delete_unowned(client, prepared, cancelled)
                 _refuse_taken_over(client, prepared)
-        raise _blame(client, prepared, error, cancelled) from error
+        raise _classify_failure(client, prepared, error, cancelled) from error
     if cancelled.is_set():
         raise CancelRequested(f"{plan.table.name}: cancelled during the rewrite")
     outputs = tuple(
@@ -106,75 +119,79 @@ def write(
         )
         for stat in stats
     )
-    return Written(rewrite=Rewrite(prepared=prepared, outputs=outputs), java=java)
+    return WrittenRewrite(rewrite=Rewrite(prepared=prepared, outputs=outputs), write_metadata=java)
 
 
-def _begin(client: HudiClient, prepared: Prepared, groups: Sequence[ClusteringGroup]) -> Any:
+def _begin_rewrite(client: HudiClient, prepared: PreparedPlan, groups: Sequence[ClusteringGroup]) -> Any:
     """Make the plan inflight; Hudi's write of it, a job that has not run yet, with the faster reading where it fits."""
-    action = ACTIONS[prepared.plan.kind]
-    with client.locked("beginning a rewrite", metadata=False):
+    action = ACTION_OF_KIND[prepared.plan.kind]
+    with client.locked("beginning a rewrite", writes_metadata_table=False):
 
         def check(_: Timeline) -> None:
-            instant = still_pending(client, prepared, action).find(prepared.instant, action=action)
+            instant = require_pending(client, prepared, action).find(prepared.instant, action=action)
             if instant is None or instant.state is not InstantState.REQUESTED:
-                raise _taken_over(prepared)
+                raise _taken_over_error(prepared)
 
-        reads = inputs_of(prepared.plan, prepared.groups)
-        last_look(client, "beginning a rewrite", completes=prepared.instant, reads=reads, check=check)
+        reads = input_paths(prepared.plan, prepared.live_groups)
+        check_preconditions(
+            client, "beginning a rewrite", completed_instant=prepared.instant, inputs=reads, check=check
+        )
         java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
-        note_begun(client.storage, client.timeline(), prepared.instant)
-    if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.copies:
+        record_begin(client.storage, client.read_timeline(), prepared.instant)
+    if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.is_copy:
         statuses = write_from_batches(client, prepared.instant, groups)
         if statuses is not None:
             java.setWriteStatuses(statuses)
     return java
 
 
-def _force(client: HudiClient, java: Any) -> list[Any]:
+def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
     """Run the write exactly once and take its statistics."""
-    stats = client.bundle.write_stats(client.worker, java)
+    stats = client.bundle.run_write(client.write_client, write_metadata)
     failed = sum(stat.getTotalWriteErrors() for stat in stats)
     if failed:
         raise Integrity(f"{client.table.name}: Hudi could not write {failed} rows of the plan")
     return stats
 
 
-def _leave(client: HudiClient, prepared: Prepared, cancelled: threading.Event) -> None:
-    """Delete what was written in vain under an instant of ours, see ``_leave_now``, after the commit of others.
+def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threading.Event) -> None:
+    """Delete what was written in vain under an instant of ours, see ``_delete_unowned_now``, after the commit of others.
 
     Once whoever took over the instant has committed, files that it knows nothing of are files of a completed commit,
     seen by every reader. Which they are its commit tells, and nothing before, so that it is waited for.
     """
-    deadline = time.monotonic() + OTHERS_WAIT.total_seconds()
-    while client.has_lost(prepared.instant) and any(i.time == prepared.instant for i in client.timeline().pending):
-        if time.monotonic() >= deadline or cancelled.wait(_OTHERS_POLL_SECONDS):
+    deadline = time.monotonic() + FOREIGN_COMMIT_TIMEOUT.total_seconds()
+    while client.is_taken_over(prepared.instant) and any(
+        i.time == prepared.instant for i in client.read_timeline().pending
+    ):
+        if time.monotonic() >= deadline or cancelled.wait(_FOREIGN_COMMIT_POLL_SECONDS):
             log.warning(
                 "%s: another process executes %s and is not waited for; the sweep deletes what was written in vain",
                 client.table.name,
                 prepared.instant,
             )
             return
-    _leave_now(client, prepared)
+    _delete_unowned_now(client, prepared)
 
 
-def _leave_now(client: HudiClient, prepared: Prepared) -> None:
+def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
     """Delete what was written in vain under an instant of ours, and nothing that another process wrote.
 
     A full disk leaves no room for the withdrawal otherwise.
     """
-    partitions = {prepared.plan.groups[index].partition for index in prepared.groups}
-    with client.alone("deleting what was written in vain"):
+    partitions = {prepared.plan.groups[index].partition for index in prepared.live_groups}
+    with client.lakefold_locked("deleting what was written in vain"):
         # Before the looks at whose they are: what another process writes after those is not among them.
-        files = written_by(client.storage, prepared.instant, partitions)
-        timeline = client.timeline()
-        instant = timeline.find(prepared.instant, action=ACTIONS[prepared.plan.kind])
+        files = list_files_of_instant(client.storage, prepared.instant, partitions)
+        timeline = client.read_timeline()
+        instant = timeline.find(prepared.instant, action=ACTION_OF_KIND[prepared.plan.kind])
         if instant is None or not instant.pending:
             # Completed by others, withdrawn, or the table was dropped: one made anew at its place begins after the
             # instant, and readers of it would take these files for those of an archived commit.
-            known = read(client.storage, prepared.instant)
-            known = known or Note(instant=prepared.instant, partitions=tuple(sorted(partitions)))
-            files = late_files(client.storage, timeline, known)
-        elif client.begun is None or not client.begun.is_ours():
+            known = read_instant_record(client.storage, prepared.instant)
+            known = known or InstantRecord(instant=prepared.instant, partitions=tuple(sorted(partitions)))
+            files = list_late_files(client.storage, timeline, known)
+        elif client.inflight_file is None or not client.inflight_file.is_unchanged():
             return
         for path in files:
             client.remove_file(path)
@@ -189,15 +206,15 @@ def _wait_for_tasks(client: HudiClient) -> None:
 
 
 @contextlib.contextmanager
-def _watched(client: HudiClient, instant: str, tag: str) -> Iterator[None]:
+def _cancelled_on_takeover(client: HudiClient, instant: str, tag: str) -> Iterator[None]:
     """Cancel the jobs of ``tag`` in the block when ``instant`` is taken over: their files would soon be seen."""
     over = threading.Event()
 
     def watch() -> None:
-        while not over.wait(_WATCH_SECONDS):
+        while not over.wait(_TAKEOVER_POLL_SECONDS):
             # A look that fails has no news, like one at a job that is over.
             with contextlib.suppress(Exception):
-                if client.has_lost(instant):
+                if client.is_taken_over(instant):
                     client.spark.sparkContext.cancelJobsWithTag(tag)
 
     thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
@@ -209,35 +226,37 @@ def _watched(client: HudiClient, instant: str, tag: str) -> Iterator[None]:
         thread.join()
 
 
-def _refuse_taken_over(client: HudiClient, prepared: Prepared) -> None:
+def _refuse_taken_over(client: HudiClient, prepared: PreparedPlan) -> None:
     """Raise Conflict where another process has taken over what this one began."""
-    if client.has_lost(prepared.instant):
-        raise _taken_over(prepared)
+    if client.is_taken_over(prepared.instant):
+        raise _taken_over_error(prepared)
 
 
-def _taken_over(prepared: Prepared) -> Conflict:
+def _taken_over_error(prepared: PreparedPlan) -> Conflict:
     return Conflict(
         f"{prepared.plan.table.name}: another process took over {prepared.instant}, or took back what was written of "
         "it; what was begun here is no longer pending"
     )
 
 
-def _blame(client: HudiClient, prepared: Prepared, error: Exception, cancelled: threading.Event) -> LakefoldError:
+def _classify_failure(
+    client: HudiClient, prepared: PreparedPlan, error: Exception, cancelled: threading.Event
+) -> LakefoldError:
     """What a failed rewrite means: cancelled, an input that can't be read, or what the cause chain says."""
     name = client.table.name
     if cancelled.is_set():
         return CancelRequested(f"{name}: cancelled during the rewrite")
-    outcome = translate(error, client.table, "rewriting")
-    if not isinstance(outcome, Transient) or got_no_answer(error):
+    outcome = translate_error(error, client.table, "rewriting")
+    if not isinstance(outcome, Transient) or is_unanswered(error):
         return outcome
-    complaint = " ".join([str(error), *(message for _, message in cause_chain(error))])
-    left_out = unreadable(client.storage, prepared.plan, prepared.groups, complaint)
+    complaint = " ".join([str(error), *(message for _, message in java_cause_chain(error))])
+    left_out = find_unreadable_groups(client.storage, prepared.plan, prepared.live_groups, complaint)
     if left_out:
         return Conflict(f"{name}: {left_out[0].reason}", left_out)
     return outcome
 
 
-def complete(client: HudiClient, written: Written, fence: Callable[[], None] = lambda: None) -> Commit:
+def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[[], None] = lambda: None) -> Commit:
     """Commit what ``write`` wrote, with plan id and epoch in the commit's metadata.
 
     The table's lock is held from the last look at the inputs to the end of the commit, which is proved afterwards.
@@ -250,7 +269,7 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
         plan_id=plan.plan_id,
         instant=instant,
         outputs=written.rewrite.outputs,
-        superseded=_superseded(client, prepared),
+        superseded=_superseded_versions(client, prepared),
         epoch=prepared.epoch,
     )
     compacts = plan.kind is PlanKind.COMPACTION
@@ -259,51 +278,59 @@ def complete(client: HudiClient, written: Written, fence: Callable[[], None] = l
         if compacts
         else client.bundle.inflight_clustering(client.meta, instant)
     )
-    called = is_proved = False
+    called = is_lock_held = False
     try:
         with client.locked("committing", owner=inflight):
             _refuse_taken_over(client, prepared)
-            metadata = written.java.getCommitMetadata().get()
+            metadata = written.write_metadata.getCommitMetadata().get()
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
 
             def fenced() -> None:
                 fence()
-                _make_way(client, written.rewrite)
+                _prepare_table(client, written.rewrite)
                 failpoint("in_commit")
 
             table: Any = None
 
-            def ready() -> None:
+            def prepare() -> None:
                 nonlocal table
-                table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.worker_config, client.context)
-                client.bundle.prepare_commit(client.worker)
+                table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+                client.bundle.prepare_commit(client.write_client)
                 _refuse_taken_over(client, prepared)
 
             check = partial(_check_commit, client, written.rewrite)
-            reads = inputs_of(plan, prepared.groups)
-            last_look(client, "committing", completes=instant, reads=reads, check=check, ready=ready, fence=fenced)
+            reads = input_paths(plan, prepared.live_groups)
+            check_preconditions(
+                client,
+                "committing",
+                completed_instant=instant,
+                inputs=reads,
+                check=check,
+                prepare=prepare,
+                fence=fenced,
+            )
             failpoint("after_last_look")
             called = True
             if compacts:
-                client.bundle.commit_compaction(client.worker, written.java, table, instant)
+                client.bundle.commit_compaction(client.write_client, written.write_metadata, table, instant)
             else:
-                client.bundle.commit_clustering(client.worker, written.java, table, instant)
-            is_proved = client.lock_loss() is None
+                client.bundle.commit_clustering(client.write_client, written.write_metadata, table, instant)
+            is_lock_held = client.lock_loss_reason() is None
             if client.optimistic and client.has_metadata_table:
-                guard(client.storage, instant)
+                write_rollback_guard(client.storage, instant)
     except Exception as error:
-        lost = not called and not got_no_answer(error) and client.has_lost(instant)
+        lost = not called and not is_unanswered(error) and client.is_taken_over(instant)
         if lost and client.storage.sizes([output.path for output in commit.outputs]):
-            _leave_now(client, prepared)  # of what another process still executes the sweep deletes it
-        outcome = translate(error, plan.table, "committing", committing=called and commit_had_begun(error))
-        if called and _landed(client, instant, ACTIONS[plan.kind]):
+            _delete_unowned_now(client, prepared)  # of what another process still executes the sweep deletes it
+        outcome = translate_error(error, plan.table, "committing", committing=called and can_have_committed(error))
+        if called and _is_committed(client, instant, ACTION_OF_KIND[plan.kind]):
             log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
         else:
             raise outcome from error
-    if not is_proved and client.optimistic:
-        verify_commit(client, prepared, ACTIONS[plan.kind])
-    note_commit(client.storage, instant)
+    if not is_lock_held and client.optimistic:
+        verify_commit(client, prepared, ACTION_OF_KIND[plan.kind])
+    record_commit(client.storage, instant)
     return commit
 
 
@@ -312,53 +339,57 @@ def _check_commit(client: HudiClient, rewrite: Rewrite, _: Timeline) -> None:
     prepared = rewrite.prepared
     plan = prepared.plan
     compacts = plan.kind is PlanKind.COMPACTION
-    if plan.adopted is not None:
-        still_ours(client, rewrite)
+    if plan.adopted_instant is not None:
+        check_adopted_commit(client, rewrite)
     elif compacts:
-        compaction.unchanged(client, rewrite)
+        compaction.check_compaction_commit(client, rewrite)
     else:
-        unchanged(client, rewrite)
+        check_clustering_commit(client, rewrite)
     if not compacts:
-        client.resolve_conflicts(_replaced(prepared))
+        client.resolve_conflicts(_replaced_file_ids(prepared))
 
 
-def _make_way(client: HudiClient, rewrite: Rewrite) -> None:
+def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
     """What has to be done to the table before the commit of ``rewrite``, once that is known to be this executor's."""
     prepared = rewrite.prepared
     plan = prepared.plan
-    client.confirm_lock("committing")
-    if client.engine.copies:
+    client.assert_lock_held("committing")
+    if client.engine.is_copy:
         # Hudi's copy leaves no markers, by which a commit else finds what a task wrote that had to be repeated.
-        remove_data_files(client, prepared.instant, plan.partitions, keep={output.path for output in rewrite.outputs})
+        remove_data_files(
+            client, prepared.instant, plan.partitions, excluded={output.path for output in rewrite.outputs}
+        )
     if plan.kind is not PlanKind.COMPACTION:
-        hold_back(client, client.timeline(), prepared.instant, min(plan.partitions))
+        hold_back_archival(client, client.read_timeline(), prepared.instant, min(plan.partitions))
 
 
-def _replaced(prepared: Prepared) -> dict[str, list[str]]:
+def _replaced_file_ids(prepared: PreparedPlan) -> dict[str, list[str]]:
     file_ids: dict[str, list[str]] = {}
-    for index in prepared.groups:
+    for index in prepared.live_groups:
         for slice_ in prepared.plan.groups[index].slices:
             file_ids.setdefault(slice_.partition, []).append(slice_.file_id)
     return file_ids
 
 
-def _landed(client: HudiClient, instant: str, action: str) -> bool:
+def _is_committed(client: HudiClient, instant: str, action: str) -> bool:
     """Whether the table's timeline, read without a JVM, has ``instant`` completed."""
     try:
-        found = client.timeline().find(instant, action=action)
+        found = client.read_timeline().find(instant, action=action)
     except (LakefoldError, OSError) as error:
         raise CommitUnknown(f"{client.table.name}: can't tell whether {instant} was committed ({error})") from error
     return found is not None and not found.pending
 
 
-def _superseded(client: HudiClient, prepared: Prepared) -> tuple[SupersededVersion, ...]:
-    slices = [slice_ for index in prepared.groups for slice_ in prepared.plan.groups[index].slices]
-    logs = client.storage.sizes([join(slice_.partition, name) for slice_ in slices for name in slice_.log_files])
+def _superseded_versions(client: HudiClient, prepared: PreparedPlan) -> tuple[SupersededVersion, ...]:
+    slices = [slice_ for index in prepared.live_groups for slice_ in prepared.plan.groups[index].slices]
+    logs = client.storage.sizes(
+        [relative_path(slice_.partition, name) for slice_ in slices for name in slice_.log_files]
+    )
     versions = []
     for slice_ in slices:
         files = [(slice_.path, slice_.bytes)] if slice_.path else []
         for name in slice_.log_files:
-            path = join(slice_.partition, name)
+            path = relative_path(slice_.partition, name)
             files.append((path, logs.get(path, 0)))
         versions += [
             SupersededVersion(partition=slice_.partition, path=path, bytes=size, instant=prepared.instant)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lake.plan import Progress
-from lake.ports import Report
-from lake.spark_jobs import cpu_seconds, stages_of
+from lake.plan import RewriteProgress
+from lake.ports import ProgressCallback
+from lake.spark_jobs import cpu_seconds, stage_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,11 +24,11 @@ class ProgressReporter:
     all tasks: until then it is that of which Spark knows already.
     """
 
-    def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: Report) -> None:
+    def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: ProgressCallback) -> None:
         self._spark = spark
         self._tag = tag
         self._report = report
-        self._last = Progress(bytes_done=0, bytes_total=bytes_total, spark_ui=spark.sparkContext.uiWebUrl)
+        self._last = RewriteProgress(bytes_done=0, bytes_total=bytes_total, spark_ui=spark.sparkContext.uiWebUrl)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"progress {tag}", daemon=True)
 
@@ -61,10 +61,10 @@ class ProgressReporter:
             with contextlib.suppress(Exception):
                 self._report(self._next())
 
-    def _next(self) -> Progress:
+    def _next(self) -> RewriteProgress:
         context, bytes_read, rows_read, cpu_ns = self._spark.sparkContext, 0, 0, 0
         store = context._jsc.sc().statusStore()
-        for stage in stages_of(context, self._tag):
+        for stage in stage_ids(context, self._tag):
             with contextlib.suppress(Exception):
                 data = store.lastStageAttempt(stage)
                 bytes_read += data.inputBytes()
@@ -80,7 +80,7 @@ class ProgressReporter:
 
 
 @contextlib.contextmanager
-def tagged(spark: "SparkSession", tag: str) -> Iterator[None]:
+def tagged_jobs(spark: "SparkSession", tag: str) -> Iterator[None]:
     """Within this block jobs of this thread have the tag, by which they are counted and cancelled."""
     context = spark.sparkContext
     context.addJobTag(tag)

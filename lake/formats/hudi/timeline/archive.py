@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lake.errors import Transient, first_line
-from lake.formats.hudi.files.storage import Storage
-from lake.formats.hudi.timeline.records import LogRecord, decode, log_records
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.timeline.records import LogRecord, decode_record, read_log_records
 
 COMPLETES_AS = {"clustering": "replacecommit", "compaction": "commit", "logcompaction": "deltacommit"}
 """Under which action a requested one completes, where the two differ."""
@@ -41,13 +41,13 @@ _METADATA = {
 class ArchiveUnreadable(Transient):
     """A file of the archived timeline, at ``path``, is damaged or gone; the text says which and what to do."""
 
-    def __init__(self, storage: Storage, path: str, why: str) -> None:
-        super().__init__(f"{storage.shown(path)} can't be read ({why}); put it back from a backup")
+    def __init__(self, storage: TableStorage, path: str, why: str) -> None:
+        super().__init__(f"{storage.display_path(path)} can't be read ({why}); put it back from a backup")
         self.path = path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ArchiveFilter:
     """Which archived instants are read: of ``actions``, of these ``times``, with these bytes in what is read.
 
     None means all. ``plans`` and ``metadata`` say which of the two heavy parts are read.
@@ -74,25 +74,25 @@ class ArchivedInstant:
     metadata: dict[str, Any] | None
 
 
-def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[ArchivedInstant]:
+def read_archive_v2(storage: TableStorage, directory: str, archive_filter: ArchiveFilter) -> Iterator[ArchivedInstant]:
     """Archived instants of layout 2, newest first."""
     columns = ["instantTime", "completionTime", "action"]
-    heavy = ["plan"] * wanted.plans + ["metadata"] * wanted.metadata
-    times, containing = wanted.times, wanted.containing
-    for name in _history_files(storage, directory):
+    heavy = ["plan"] * archive_filter.plans + ["metadata"] * archive_filter.metadata
+    times, containing = archive_filter.times, archive_filter.containing
+    for name in _list_archive_files(storage, directory):
         path = f"{directory}/{name}"
         bounds = _HISTORY.fullmatch(name)
         if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
             continue
         try:
-            with _named(storage, path), storage.open(path) as source:
+            with _with_archive_errors(storage, path), storage.open(path) as source:
                 table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
         except FileNotFoundError as error:
-            if name not in _history_files(storage, directory):
+            if name not in _list_archive_files(storage, directory):
                 raise  # merged with others meanwhile
             raise ArchiveUnreadable(storage, path, "it is gone") from error
-        if wanted.actions is not None:
-            actions = pa.array(sorted(wanted.actions), type=table["action"].type)
+        if archive_filter.actions is not None:
+            actions = pa.array(sorted(archive_filter.actions), type=table["action"].type)
             table = table.filter(pc.is_in(table["action"], value_set=actions))
         if times is not None:
             wanted_times = pa.array(sorted(times), type=table["instantTime"].type)
@@ -100,19 +100,19 @@ def read_history(storage: Storage, directory: str, wanted: Wanted) -> Iterator[A
         for row in reversed(table.sort_by("instantTime").to_pylist()):
             if containing is not None and not any(containing in (row[column] or b"") for column in heavy):
                 continue
-            with _named(storage, path):
+            with _with_archive_errors(storage, path):
                 found = ArchivedInstant(
                     time=row["instantTime"],
                     completed_at=row["completionTime"] or row["instantTime"],
                     action=row["action"],
-                    plan=decode(row.get("plan")),
-                    metadata=decode(row.get("metadata")),
+                    plan=decode_record(row.get("plan")),
+                    metadata=decode_record(row.get("metadata")),
                 )
             yield found
 
 
 @contextmanager
-def _named(storage: Storage, path: str) -> Iterator[None]:
+def _with_archive_errors(storage: TableStorage, path: str) -> Iterator[None]:
     """Name the archived file that can't be read, as ArchiveUnreadable."""
     try:
         yield
@@ -120,14 +120,14 @@ def _named(storage: Storage, path: str) -> Iterator[None]:
         raise ArchiveUnreadable(storage, path, first_line(error)) from error
 
 
-def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
+def _list_archive_files(storage: TableStorage, directory: str) -> tuple[str, ...]:
     """Files that the newest manifest names, newest instants first."""
-    names = storage.names(directory)
+    names = storage.list_file_names(directory)
     live: Collection[str] = {name for name in names if name.endswith(".parquet")}
     if "_version_" in names:
         # A manifest is valid from the moment this file names it; files it does not list are being replaced.
         version = storage.read(f"{directory}/_version_").decode().strip()
-        with _named(storage, path := f"{directory}/manifest_{version}"):
+        with _with_archive_errors(storage, path := f"{directory}/manifest_{version}"):
             listed = {entry["fileName"] for entry in json.loads(storage.read(path))["files"]}
         live = {name for name in listed if name.endswith(".parquet")}
 
@@ -138,21 +138,21 @@ def _history_files(storage: Storage, directory: str) -> tuple[str, ...]:
     return tuple(sorted(live, key=newest, reverse=True))
 
 
-def read_log(storage: Storage, directory: str, wanted: Wanted) -> Iterator[ArchivedInstant]:
+def read_archive_v1(storage: TableStorage, directory: str, archive_filter: ArchiveFilter) -> Iterator[ArchivedInstant]:
     """Archived instants of layout 1, newest first.
 
     All files are read, as Hudi does: the states of one instant need not lie in one file.
     """
     states: dict[tuple[str, str], dict[str, tuple[LogRecord, str]]] = {}
-    for name in storage.names(directory):
+    for name in storage.list_file_names(directory):
         if _LOG.fullmatch(name):
-            with _named(storage, path := f"{directory}/{name}"):
-                heads = [(record, record.decode(*_HEAD)) for record in log_records(storage.read(path))]
+            with _with_archive_errors(storage, path := f"{directory}/{name}"):
+                heads = [(record, record.decode(*_HEAD)) for record in read_log_records(storage.read(path))]
             for record, head in heads:
                 action = COMPLETES_AS.get(head["actionType"], head["actionType"])
-                if wanted.times is not None and head["commitTime"] not in wanted.times:
+                if archive_filter.times is not None and head["commitTime"] not in archive_filter.times:
                     continue
-                if wanted.actions is not None and action not in wanted.actions:
+                if archive_filter.actions is not None and action not in archive_filter.actions:
                     continue
                 # Records of Hudi before 0.6 have no state: only completed instants were archived.
                 state = head.get("actionState") or "COMPLETED"
@@ -163,15 +163,17 @@ def read_log(storage: Storage, directory: str, wanted: Wanted) -> Iterator[Archi
             continue
         requests = [found[state][0] for state in ("REQUESTED", "INFLIGHT") if state in found]
         completed, completed_at = found["COMPLETED"]
-        heavy = requests * wanted.plans + [completed] * wanted.metadata
-        if wanted.containing is not None and not any(wanted.containing in record.content for record in heavy):
+        heavy = requests * archive_filter.plans + [completed] * archive_filter.metadata
+        if archive_filter.containing is not None and not any(
+            archive_filter.containing in record.content for record in heavy
+        ):
             continue
         yield ArchivedInstant(
             time=time,
             completed_at=completed_at,
             action=action,
-            plan=_plan(requests) if wanted.plans else None,
-            metadata=completed.decode().get(_METADATA.get(action, "")) if wanted.metadata else None,
+            plan=_plan(requests) if archive_filter.plans else None,
+            metadata=completed.decode().get(_METADATA.get(action, "")) if archive_filter.metadata else None,
         )
 
 

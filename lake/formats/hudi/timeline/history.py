@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from lake.formats.hudi.files.names import Group, data_file, join, log_order
+from lake.formats.hudi.files.names import FileGroupId, log_sort_key, parse_file_name, relative_path
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
 
 #: files of which commits are kept in memory, of all tables together: some 100 MB, or one table that has more
-_MOST_FILES_KEPT = 300_000
+_MAX_CACHED_FILES = 300_000
 _Value = TypeVar("_Value")
 
 
-class Wrote(NamedTuple):
+class CommittedFile(NamedTuple):
     """A file that a commit wrote, as the commit says: ``bytes`` null where it does not know the size.
 
     ``since`` is what tells which base file a log belongs to, see ``History``; of a base file it is its instant.
     """
 
-    group: Group
+    group_id: FileGroupId
     name: str
     instant: str
     is_log: bool
@@ -36,41 +36,41 @@ class Wrote(NamedTuple):
     @property
     def path(self) -> str:
         """The file's path relative to the table."""
-        return join(self.group[0], self.name)
+        return relative_path(self.group_id[0], self.name)
 
 
-class Record(NamedTuple):
+class CommitChanges(NamedTuple):
     """What one completed commit changed: files written, file groups taken out; null where it does not say."""
 
-    wrote: tuple[Wrote, ...] | None
-    replaced: tuple[Group, ...]
+    written_files: tuple[CommittedFile, ...] | None
+    replaced_groups: tuple[FileGroupId, ...]
 
 
-def record_of(metadata: Mapping[str, Any] | None) -> Record:
+def read_commit_changes(metadata: Mapping[str, Any] | None) -> CommitChanges:
     """The part of a commit's metadata that says what the table consists of."""
     if metadata is None:
-        return Record(None, ())
+        return CommitChanges(None, ())
     wrote = []
     for _, stat in write_stats(metadata):
-        file = data_file(stat.get("path") or "")
+        file = parse_file_name(stat.get("path") or "")
         if file is not None:
             size = (stat.get("fileSizeInBytes") or 0) + ((stat.get("logOffset") or 0) if file.is_log else 0)
             if file.is_log and not size:
                 continue  # nothing was appended after all, and there is no such file
             rows = stat.get("numWrites") or 0
-            wrote.append(Wrote(file.group, file.name, file.instant, file.is_log, size or None, rows))
+            wrote.append(CommittedFile(file.group_id, file.name, file.instant, file.is_log, size or None, rows))
     replaced = (metadata.get("partitionToReplaceFileIds") or {}).items()
-    return Record(tuple(wrote), tuple((partition, file_id) for partition, ids in replaced for file_id in ids))
+    return CommitChanges(tuple(wrote), tuple((partition, file_id) for partition, ids in replaced for file_id in ids))
 
 
-class Expected(NamedTuple):
+class ExpectedSlice(NamedTuple):
     """The latest slice of a file group by the commits; ``logs`` by name, oldest first."""
 
-    base: Wrote | None
-    logs: Mapping[str, Wrote]
+    base: CommittedFile | None
+    logs: Mapping[str, CommittedFile]
 
     @property
-    def files(self) -> Iterator[Wrote]:
+    def files(self) -> Iterator[CommittedFile]:
         """All files of the slice."""
         if self.base is not None:
             yield self.base
@@ -78,7 +78,7 @@ class Expected(NamedTuple):
 
 
 @dataclass(slots=True)
-class History:
+class FileHistory:
     """The sum of completed commits, in whatever order they are added.
 
     A log of layout 2 belongs to the base file whose instant was the newest when the log's commit completed. One of
@@ -86,116 +86,122 @@ class History:
     commits that were added up before, such as the archived ones.
     """
 
-    logs_name_base: bool
-    older: "History | None" = None
-    times: set[str] = field(default_factory=set)
+    has_logs_named_by_base: bool
+    archived: "FileHistory | None" = None
+    commit_times: set[str] = field(default_factory=set)
     #: times of commits that are known but say nothing of their files
-    silent: set[str] = field(default_factory=set)
-    _bases: dict[Group, Wrote] = field(default_factory=dict)
-    _logs: dict[Group, dict[str, Wrote]] = field(default_factory=dict)
-    _replaced: set[Group] = field(default_factory=set)
+    commits_without_files: set[str] = field(default_factory=set)
+    _bases: dict[FileGroupId, CommittedFile] = field(default_factory=dict)
+    _logs: dict[FileGroupId, dict[str, CommittedFile]] = field(default_factory=dict)
+    _replaced: set[FileGroupId] = field(default_factory=set)
 
-    def add(self, time: str, completed_at: str, record: Record) -> None:
+    def add_commit(self, time: str, completed_at: str, record: CommitChanges) -> None:
         """Apply one completed commit."""
-        self.times.add(time)
-        if record.wrote is None:
-            self.silent.add(time)
+        self.commit_times.add(time)
+        if record.written_files is None:
+            self.commits_without_files.add(time)
             return
-        for wrote in record.wrote:
+        for wrote in record.written_files:
             if not wrote.is_log:
-                newest = self._bases.get(wrote.group)
+                newest = self._bases.get(wrote.group_id)
                 if newest is None or newest.instant <= wrote.instant:
-                    self._bases[wrote.group] = wrote
+                    self._bases[wrote.group_id] = wrote
                 continue
-            logs = self._logs.setdefault(wrote.group, {})
+            logs = self._logs.setdefault(wrote.group_id, {})
             before = logs.get(wrote.name)
             if before is None or (before.bytes or 0) < (wrote.bytes or 0):  # one of layout 1 may be appended to
-                since = wrote.instant if self.logs_name_base else completed_at
+                since = wrote.instant if self.has_logs_named_by_base else completed_at
                 logs[wrote.name] = wrote._replace(since=since)
-        self._replaced.update(record.replaced)
+        self._replaced.update(record.replaced_groups)
 
-    def copy(self) -> "History":
+    def copy(self) -> "FileHistory":
         """The same sum, to which more can be added while others read this one."""
-        return History(
-            logs_name_base=self.logs_name_base,
-            older=self.older,
-            times=set(self.times),
-            silent=set(self.silent),
+        return FileHistory(
+            has_logs_named_by_base=self.has_logs_named_by_base,
+            archived=self.archived,
+            commit_times=set(self.commit_times),
+            commits_without_files=set(self.commits_without_files),
             _bases=dict(self._bases),
             _logs={group: dict(logs) for group, logs in self._logs.items()},
             _replaced=set(self._replaced),
         )
 
-    def forget(self) -> None:
+    def drop_replaced(self) -> None:
         """Drop what no later commit can make live again: files of replaced groups, logs of earlier slices."""
         for group in self._replaced:
             self._bases.pop(group, None)
             self._logs.pop(group, None)
-        self._logs = {group: dict(logs) for group in self._logs if (logs := self._logs_of(group, self._base(group)))}
+        self._logs = {
+            group: dict(logs) for group in self._logs if (logs := self._live_logs(group, self._latest_base(group)))
+        }
 
     @property
-    def files(self) -> int:
+    def file_count(self) -> int:
         """How many files this sum holds, replaced groups counted too: what it costs in memory."""
         return len(self._bases) + sum(map(len, self._logs.values())) + len(self._replaced)
 
     @property
-    def oldest(self) -> str:
+    def oldest_commit_time(self) -> str:
         """Time of the oldest commit known; what is older can't be judged."""
-        return min((*self.times, *(self.older.times if self.older else ())), default="")
+        return min((*self.commit_times, *(self.archived.commit_times if self.archived else ())), default="")
 
-    def knows(self, time: str) -> bool:
+    def has_commit(self, time: str) -> bool:
         """Whether a commit of that time was added."""
-        return time in self.times or (self.older is not None and time in self.older.times)
+        return time in self.commit_times or (self.archived is not None and time in self.archived.commit_times)
 
-    def is_silent(self, time: str) -> bool:
+    def is_commit_without_files(self, time: str) -> bool:
         """Whether a commit of that time was added that does not say which files it wrote."""
-        return time in self.silent or (self.older is not None and time in self.older.silent)
+        return time in self.commits_without_files or (
+            self.archived is not None and time in self.archived.commits_without_files
+        )
 
-    def is_replaced(self, group: Group) -> bool:
+    def is_replaced(self, group: FileGroupId) -> bool:
         """Whether a commit took the file group out of the table."""
-        return group in self._replaced or (self.older is not None and self.older.is_replaced(group))
+        return group in self._replaced or (self.archived is not None and self.archived.is_replaced(group))
 
-    def groups(self) -> Iterator[Group]:
+    def live_groups(self) -> Iterator[FileGroupId]:
         """Every file group that is in the table, each once."""
         seen = set()
-        for history in (self, self.older):
+        for history in (self, self.archived):
             if history is not None:
                 for group in (*history._bases, *history._logs):
                     if group not in seen and not self.is_replaced(group):
                         seen.add(group)
                         yield group
 
-    def expected(self, group: Group) -> Expected | None:
+    def expected_slice(self, group: FileGroupId) -> ExpectedSlice | None:
         """The latest slice of a file group; None where no commit wrote it, or one took it out."""
         if self.is_replaced(group):
             return None
-        base = self._base(group)
-        logs = self._logs_of(group, base)
-        return Expected(base, logs) if base is not None or logs else None
+        base = self._latest_base(group)
+        logs = self._live_logs(group, base)
+        return ExpectedSlice(base, logs) if base is not None or logs else None
 
-    def _base(self, group: Group) -> Wrote | None:
+    def _latest_base(self, group: FileGroupId) -> CommittedFile | None:
         base = self._bases.get(group)
-        older = self.older._bases.get(group) if self.older is not None else None
+        older = self.archived._bases.get(group) if self.archived is not None else None
         if base is None or (older is not None and older.instant > base.instant):
             return older
         return base
 
-    def _logs_of(self, group: Group, base: Wrote | None) -> Mapping[str, Wrote]:
-        logs: Mapping[str, Wrote] = self._logs.get(group) or {}
-        if self.older is not None and group in self.older._logs:
-            logs = {**self.older._logs[group], **logs}
+    def _live_logs(self, group: FileGroupId, base: CommittedFile | None) -> Mapping[str, CommittedFile]:
+        logs: Mapping[str, CommittedFile] = self._logs.get(group) or {}
+        if self.archived is not None and group in self.archived._logs:
+            logs = {**self.archived._logs[group], **logs}
         if not logs:
             return logs
         since = base.instant if base is not None else ""
-        live = [n for n, log in logs.items() if (log.since >= since if self.logs_name_base else log.since > since)]
-        return {name: logs[name] for name in sorted(live, key=log_order)}
+        live = [
+            n for n, log in logs.items() if (log.since >= since if self.has_logs_named_by_base else log.since > since)
+        ]
+        return {name: logs[name] for name in sorted(live, key=log_sort_key)}
 
 
-class Kept(Generic[_Value]):
+class WeightedCache(Generic[_Value]):
     """Values with their weight, the latest used as long as all of them are light enough, one at least. Thread-safe."""
 
-    def __init__(self, most: int) -> None:
-        self._most, self._weight = most, 0
+    def __init__(self, capacity: int) -> None:
+        self._capacity, self._total_weight = capacity, 0
         self._values: OrderedDict[Any, tuple[_Value, int]] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -208,60 +214,64 @@ class Kept(Generic[_Value]):
 
     def put(self, key: Any, value: _Value, weight: int) -> None:
         with self._lock:
-            self._weight += weight - self._values.pop(key, (value, 0))[1]
+            self._total_weight += weight - self._values.pop(key, (value, 0))[1]
             self._values[key] = value, weight
-            while self._weight > self._most and len(self._values) > 1:
-                self._weight -= self._values.popitem(last=False)[1][1]
+            while self._total_weight > self._capacity and len(self._values) > 1:
+                self._total_weight -= self._values.popitem(last=False)[1][1]
 
 
-_records: Kept[Record] = Kept(_MOST_FILES_KEPT)
-_archives: Kept[tuple[Any, History]] = Kept(_MOST_FILES_KEPT)
+_changes_cache: WeightedCache[CommitChanges] = WeightedCache(_MAX_CACHED_FILES)
+_archived_cache: WeightedCache[tuple[Any, FileHistory]] = WeightedCache(_MAX_CACHED_FILES)
 
 
-def active_history(timeline: Timeline) -> History:
+def active_history(timeline: Timeline) -> FileHistory:
     """The completed commits of the active timeline. Transient where one of them can't be read."""
-    history = History(logs_name_base=timeline.layout == 1)
+    history = FileHistory(has_logs_named_by_base=timeline.layout == 1)
     for instant, record in zip(
-        timeline.commits, timeline.storage.each(_reader(timeline), timeline.commits), strict=True
+        timeline.commits, timeline.storage.map_parallel(_cached_reader(timeline), timeline.commits), strict=True
     ):
-        history.add(instant.time, instant.completed_at or instant.time, record)
+        history.add_commit(instant.time, instant.completed_at or instant.time, record)
     return history
 
 
-def _reader(timeline: Timeline) -> Callable[[Instant], Record]:
-    def read(instant: Instant) -> Record:
-        key = timeline.storage.location, timeline.stamp(instant)
-        record = _records.get(key)
+def _cached_reader(timeline: Timeline) -> Callable[[Instant], CommitChanges]:
+    def read(instant: Instant) -> CommitChanges:
+        key = timeline.storage.location, timeline.fingerprint(instant)
+        record = _changes_cache.get(key)
         if record is None:
-            record = record_of(timeline.written(instant))
-            _records.put(key, record, 1 + len(record.wrote or ()) + len(record.replaced))
+            record = read_commit_changes(timeline.commit_metadata(instant))
+            _changes_cache.put(key, record, 1 + len(record.written_files or ()) + len(record.replaced_groups))
         return record
 
     return read
 
 
-def with_archived(timeline: Timeline, active: History) -> History:
+def add_archived(timeline: Timeline, active: FileHistory) -> FileHistory:
     """``active`` on top of the commits that left the active timeline."""
-    key, stamp = timeline.storage.location, timeline.archive_stamp()
-    kept = _archives.get(key)
+    key, stamp = timeline.storage.location, timeline.archive_fingerprint()
+    kept = _archived_cache.get(key)
     if kept is None or kept[0] != stamp:
-        kept = stamp, _sum_of_archived(timeline, kept[1] if kept is not None else None)
-        _archives.put(key, kept, 1 + kept[1].files)
-    active.older = kept[1]
+        kept = stamp, _read_archived_history(timeline, kept[1] if kept is not None else None)
+        _archived_cache.put(key, kept, 1 + kept[1].file_count)
+    active.archived = kept[1]
     return active
 
 
-def _sum_of_archived(timeline: Timeline, before: History | None) -> History:
+def _read_archived_history(timeline: Timeline, previous: FileHistory | None) -> FileHistory:
     """The sum of all archived commits. Only what came since ``before`` is read: years of them may be archived."""
     times = None
-    if before is not None:
+    if previous is not None:
         now = {entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)}
         # What was archived stays so; where it does not, another table is in this place.
-        if before.times <= now:
-            times = now - before.times
-    older = History(logs_name_base=timeline.layout == 1) if before is None or times is None else before.copy()
+        if previous.commit_times <= now:
+            times = now - previous.commit_times
+    older = (
+        FileHistory(has_logs_named_by_base=timeline.layout == 1)
+        if previous is None or times is None
+        else previous.copy()
+    )
     if times is None or times:
         for entry in timeline.archived(COMMIT_ACTIONS, plans=False, times=times):
-            older.add(entry.time, entry.completed_at, record_of(entry.metadata))
-    older.forget()
+            older.add_commit(entry.time, entry.completed_at, read_commit_changes(entry.metadata))
+    older.drop_replaced()
     return older

@@ -7,32 +7,32 @@ the table's commits it hides rows, and whatever is committed on top of that make
 
 from collections.abc import Iterator, Mapping
 
-from lake.formats.hudi.files.storage import PROPERTIES, Storage
+from lake.formats.hudi.files.storage import PROPERTIES, TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 
 DIRECTORY = ".hoodie/metadata"
 _PARTITIONS = "hoodie.table.metadata.partitions"
 #: the first instant of a metadata table made from what was there is no time
-_NO_TIME = "0000"
-_REBUILD = (
+_BOOTSTRAP_PREFIX = "0000"
+_REBUILD_REMEDY = (
     "have its writer commit once with hoodie.metadata.enable = false, which takes the metadata table off the table; "
     "its next commit with true builds it anew"
 )
 
 
-def indexes(properties: Mapping[str, str]) -> list[str]:
+def index_names(properties: Mapping[str, str]) -> list[str]:
     """The indexes that the table's properties name, ``files`` among them where there is a metadata table."""
     return [name for name in properties.get(_PARTITIONS, "").split(",") if name]
 
 
-def is_there(storage: Storage) -> bool:
+def metadata_table_exists(storage: TableStorage) -> bool:
     """Whether the table has the metadata table that its properties may name."""
     return storage.is_file(f"{DIRECTORY}/{PROPERTIES}")
 
 
-def faults(storage: Storage, timeline: Timeline) -> Iterator[str]:
+def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
     """What is wrong with the metadata table, each with its remedy; nothing where the table has none."""
-    named = indexes(timeline.properties)
+    named = index_names(timeline.properties)
     unfinished = timeline.properties.get(f"{_PARTITIONS}.inflight", "")
     if unfinished:
         yield (
@@ -41,21 +41,21 @@ def faults(storage: Storage, timeline: Timeline) -> Iterator[str]:
         )
     if not named:
         return
-    if not is_there(storage):
-        yield f"{_PARTITIONS} = {','.join(named)}, but {storage.path(DIRECTORY)} is no metadata table; {_REBUILD}"
+    if not metadata_table_exists(storage):
+        yield f"{_PARTITIONS} = {','.join(named)}, but {storage.path(DIRECTORY)} is no metadata table; {_REBUILD_REMEDY}"
         return
     missing = sorted(set(named) - {info.base_name for info in storage.children(DIRECTORY)})
     if missing:
-        yield f"{_PARTITIONS} names {', '.join(missing)}, which {storage.path(DIRECTORY)} does not have; {_REBUILD}"
-    late = _late(timeline, Timeline(storage.below(DIRECTORY)))
+        yield f"{_PARTITIONS} names {', '.join(missing)}, which {storage.path(DIRECTORY)} does not have; {_REBUILD_REMEDY}"
+    late = _missing_commits(timeline, Timeline(storage.subdirectory(DIRECTORY)))
     if late:
         yield (
             f"the metadata table lacks {len(late)} commits (first: {late[0]}), readers that list by it do not see "
-            f"their files; {_REBUILD}"
+            f"their files; {_REBUILD_REMEDY}"
         )
 
 
-def _late(timeline: Timeline, metadata: Timeline) -> list[str]:
+def _missing_commits(timeline: Timeline, metadata: Timeline) -> list[str]:
     """Times of the table's commits that the metadata table should have and lacks.
 
     A commit reaches the metadata table before it completes. What is older than the first one there was taken from
@@ -63,7 +63,7 @@ def _late(timeline: Timeline, metadata: Timeline) -> list[str]:
     before the first one there did, such as a write that began and ended while a plan ran, before another built the
     metadata table again.
     """
-    known = [instant for instant in metadata.completed if not instant.time.startswith(_NO_TIME)]
+    known = [instant for instant in metadata.completed if not instant.time.startswith(_BOOTSTRAP_PREFIX)]
     if not known:
         return []
     times, since = {instant.time for instant in known}, min(instant.time for instant in known)

@@ -25,7 +25,7 @@ _AVRO_DATA_BLOCK = 3
 _SCHEMA = 2
 
 
-def decode(content: bytes | None) -> dict[str, Any] | None:
+def decode_record(content: bytes | None) -> dict[str, Any] | None:
     """The one record of a timeline file: an Avro container or JSON; None when empty. Transient when torn."""
     if not content:
         return None
@@ -47,7 +47,7 @@ class LogRecord:
     def decode(self, *fields: str) -> dict[str, Any]:
         """The record, or only these fields of it (of plain types), which is much faster."""
         stream = io.BytesIO(self.content)
-        wanted = _some_fields(self.schema, fields) if fields else None
+        wanted = _projected_schema(self.schema, fields) if fields else None
         return cast(dict[str, Any], fastavro.schemaless_reader(stream, _parsed(self.schema), wanted))
 
 
@@ -57,13 +57,13 @@ def _parsed(schema: str) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _some_fields(schema: str, fields: tuple[str, ...]) -> Any:
+def _projected_schema(schema: str, fields: tuple[str, ...]) -> Any:
     record = json.loads(schema)
     record["fields"] = [field for field in record["fields"] if field["name"] in fields]
     return fastavro.parse_schema(record)
 
 
-def log_records(content: bytes) -> Iterator[LogRecord]:
+def read_log_records(content: bytes) -> Iterator[LogRecord]:
     """The records of all Avro blocks of a log file, in the order of writing.
 
     A block that was cut short by a crash is passed over, as Hudi's own reader does.
@@ -73,7 +73,7 @@ def log_records(content: bytes) -> Iterator[LogRecord]:
         start = position + len(_MAGIC)
         end = _block_end(content, start)
         if end is not None:
-            yield from _records_of_block(content[start:end])
+            yield from _read_block(content[start:end])
         position = content.find(_MAGIC, position + 1 if end is None else end)
 
 
@@ -90,7 +90,7 @@ def _block_end(content: bytes, start: int) -> int | None:
     return end if whole else None
 
 
-def is_whole(source: BinaryIO, size: int) -> bool:
+def is_intact_log(source: BinaryIO, size: int) -> bool:
     """Whether a log file of ``size`` bytes is whole blocks from its first byte to its last; reads their ends only."""
     position = 0
     while position < size:
@@ -110,7 +110,7 @@ def is_whole(source: BinaryIO, size: int) -> bool:
     return size > 0
 
 
-def _records_of_block(block: bytes) -> Iterator[LogRecord]:
+def _read_block(block: bytes) -> Iterator[LogRecord]:
     stream = io.BytesIO(block)
 
     def number(form: str) -> int:

@@ -10,22 +10,22 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 
 DIRECTORY = ".hoodie/.schema"
 _SUFFIX = ".schemacommit"
 
 
-def misleading_names(storage: Storage) -> Iterator[str]:
+def find_misleading_columns(storage: TableStorage) -> Iterator[str]:
     """Columns whose names do not tell them apart over all schemas that the table has had, each in words."""
-    versions = [name for name in storage.names(DIRECTORY) if name.endswith(_SUFFIX)]
+    versions = [name for name in storage.list_file_names(DIRECTORY) if name.endswith(_SUFFIX)]
     if not versions:
         return
     # Each file repeats all schemas before its own, newest first.
     names: dict[int, list[str]] = defaultdict(list)
     numbers: dict[str, set[int]] = defaultdict(set)
     for schema in reversed(json.loads(storage.read(f"{DIRECTORY}/{max(versions)}"))["schemas"]):
-        for name, number in _columns(schema, ""):
+        for name, number in _flatten_columns(schema, ""):
             numbers[name].add(number)
             if name not in names[number]:
                 names[number].append(name)
@@ -37,13 +37,13 @@ def misleading_names(storage: Storage) -> Iterator[str]:
             yield f"column {name} was dropped and added again"
 
 
-def _columns(kind: Any, path: str) -> Iterator[tuple[str, int]]:
+def _flatten_columns(schema_type: Any, path: str) -> Iterator[tuple[str, int]]:
     """Dotted names and numbers of all fields of a schema as Hudi writes it, nested ones too."""
-    if not isinstance(kind, dict):
+    if not isinstance(schema_type, dict):
         return
-    for field in kind.get("fields", ()):
+    for field in schema_type.get("fields", ()):
         name = f"{path}{field['name']}"
         yield name, field["id"]
-        yield from _columns(field["type"], f"{name}.")
+        yield from _flatten_columns(field["type"], f"{name}.")
     for part in ("element", "key", "value"):
-        yield from _columns(kind.get(part), f"{path}{part}.")
+        yield from _flatten_columns(schema_type.get(part), f"{path}{part}.")

@@ -9,17 +9,17 @@ metadata table begins while such a writer lives.
 
 from collections.abc import Callable
 
-from lake.formats.hudi.files.storage import Storage
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.timeline import Timeline
 
 
-def streaming_writer(storage: Storage, timeline: Timeline, is_dead: Callable[[str], bool]) -> str | None:
+def find_streaming_writer(storage: TableStorage, timeline: Timeline, is_dead: Callable[[str], bool]) -> str | None:
     """The inflight instant of ``timeline`` that has a pending part in the metadata table and a living writer.
 
     ``is_dead`` says of an instant whether its writer's heartbeat has expired.
     """
-    if not metadata_table.is_there(storage):
+    if not metadata_table.metadata_table_exists(storage):
         return None
-    parts = {instant.time for instant in Timeline(storage.below(metadata_table.DIRECTORY)).pending}
+    parts = {instant.time for instant in Timeline(storage.subdirectory(metadata_table.DIRECTORY)).pending}
     return next((i.time for i in timeline.pending if i.time in parts and not is_dead(i.time)), None)

@@ -18,10 +18,16 @@ from typing import Any
 from pyarrow import fs as pafs
 
 from lake.errors import Transient
-from lake.formats.hudi.files.names import join
-from lake.formats.hudi.files.storage import Storage, table_properties
-from lake.formats.hudi.timeline.archive import COMPLETES_AS, ArchivedInstant, Wanted, read_history, read_log
-from lake.formats.hudi.timeline.records import decode
+from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.files.storage import TableStorage, read_table_properties
+from lake.formats.hudi.timeline.archive import (
+    COMPLETES_AS,
+    ArchivedInstant,
+    ArchiveFilter,
+    read_archive_v1,
+    read_archive_v2,
+)
+from lake.formats.hudi.timeline.records import decode_record
 
 PLAN_KEY = "lakefold.plan"
 """Key of our plan id in ``extraMetadata`` of a requested plan and of a commit made by us."""
@@ -86,7 +92,7 @@ class PlannedSlice:
     def paths(self) -> tuple[str, ...]:
         """All files of the slice, relative to the table."""
         names = (*((self.base,) if self.base else ()), *self.logs)
-        return tuple(join(self.partition, name) for name in names)
+        return tuple(relative_path(self.partition, name) for name in names)
 
 
 def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
@@ -141,9 +147,9 @@ class Timeline:
     ``instants`` is sorted by time. Reading a file that was archived since raises FileNotFoundError.
     """
 
-    def __init__(self, storage: Storage, properties: Mapping[str, str] | None = None) -> None:
+    def __init__(self, storage: TableStorage, properties: Mapping[str, str] | None = None) -> None:
         self.storage = storage
-        self.properties = table_properties(storage) if properties is None else properties
+        self.properties = read_table_properties(storage) if properties is None else properties
         get = self.properties.get
         self.timezone = get("hoodie.table.timeline.timezone") or "LOCAL"
         self.layout = 1 if get("hoodie.timeline.layout.version") == "1" else 2
@@ -154,10 +160,12 @@ class Timeline:
             self.directory = f".hoodie/{get('hoodie.timeline.path') or 'timeline'}"
             self.archive_directory = f"{self.directory}/{get('hoodie.timeline.history.path') or 'history'}"
         files = [info for info in storage.children(self.directory) if info.type == pafs.FileType.File]
-        self._files = {info.base_name: (info.mtime_ns, info.size) for info in files}
-        self.instants: tuple[Instant, ...] = _instants({info.base_name: self._changed(info) for info in files})
+        self._file_states = {info.base_name: (info.mtime_ns, info.size) for info in files}
+        self.instants: tuple[Instant, ...] = _parse_instants(
+            {info.base_name: self._completion_time_of(info) for info in files}
+        )
 
-    def _changed(self, info: pafs.FileInfo) -> str | None:
+    def _completion_time_of(self, info: pafs.FileInfo) -> str | None:
         """Layout 1 records no completion time; like Hudi itself we take when the completed file was written."""
         if self.layout != 1:
             return None
@@ -183,7 +191,7 @@ class Timeline:
         return tuple(sorted(commits, key=lambda i: (i.completed_at or "", i.time)))
 
     @property
-    def newest(self) -> str:
+    def newest_commit_time(self) -> str:
         """Time of the newest completed instant that changed data, '' when there is none."""
         return max((i.time for i in self.commits), default="")
 
@@ -196,21 +204,21 @@ class Timeline:
 
     def plan(self, instant: Instant) -> dict[str, Any] | None:
         """What the requested file says; None where it is empty or absent."""
-        return self._record(instant.requested_file)
+        return self._read_record(instant.requested_file)
 
-    def inflight(self, instant: Instant) -> dict[str, Any] | None:
+    def inflight_metadata(self, instant: Instant) -> dict[str, Any] | None:
         """What the inflight file says (an upsert's workload by file group); None where it is empty or absent."""
-        return self._record(instant.inflight_file)
+        return self._read_record(instant.inflight_file)
 
     def metadata(self, instant: Instant) -> dict[str, Any] | None:
         """What the completed instant recorded; None while it is pending."""
-        return self._record(instant.completed_file)
+        return self._read_record(instant.completed_file)
 
-    def written(self, instant: Instant) -> dict[str, Any] | None:
+    def commit_metadata(self, instant: Instant) -> dict[str, Any] | None:
         """What a completed commit recorded. Transient where its file is empty, so that nobody knows what it wrote."""
         if self.is_empty(instant):
             raise Transient(
-                f"{self.storage.shown(f'{self.directory}/{instant.completed_file}')} is empty, so nobody can say what "
+                f"{self.storage.display_path(f'{self.directory}/{instant.completed_file}')} is empty, so nobody can say what "
                 f"{instant.kind} {instant.time} wrote; put the file back from a backup, or have the table's own writer "
                 "take that commit back (rollback_to_instant, delete the empty file first) and write it again"
             )
@@ -218,32 +226,32 @@ class Timeline:
 
     def is_empty(self, instant: Instant) -> bool:
         """Whether the file by which an instant counts as completed is empty."""
-        return instant.completed_file is not None and self._files[instant.completed_file][1] == 0
+        return instant.completed_file is not None and self._file_states[instant.completed_file][1] == 0
 
-    def changed_at(self, name: str | None) -> datetime | None:
+    def modified_at(self, name: str | None) -> datetime | None:
         """When a file of the timeline was written, as storage says; None where there is none of that name."""
-        found = self._files.get(name or "")
+        found = self._file_states.get(name or "")
         return None if found is None else datetime.fromtimestamp(found[0] / 1e9, UTC)
 
-    def stamp(self, instant: Instant) -> Hashable:
+    def fingerprint(self, instant: Instant) -> Hashable:
         """What identifies the content of a completed instant's file."""
         name = instant.completed_file or ""
-        return name, self._files.get(name)
+        return name, self._file_states.get(name)
 
-    def archive_stamp(self) -> Hashable:
+    def archive_fingerprint(self) -> Hashable:
         """What identifies the content of the archived timeline."""
         children = self.storage.children(self.archive_directory)
         return frozenset((i.base_name, i.mtime_ns, i.size) for i in children if i.type == pafs.FileType.File)
 
-    def _record(self, name: str | None) -> dict[str, Any] | None:
+    def _read_record(self, name: str | None) -> dict[str, Any] | None:
         if name is None:
             return None
         path = f"{self.directory}/{name}"
         content = self.storage.read(path)
         try:
-            return decode(content)
+            return decode_record(content)
         except Transient as error:
-            raise Transient(f"{self.storage.shown(path)}: {error}; put it back from a backup") from error
+            raise Transient(f"{self.storage.display_path(path)}: {error}; put it back from a backup") from error
 
     def pending_plans(self) -> list[tuple[Instant, dict[str, Any]]]:
         """Pending clusterings, compactions and log compactions with their plans, by time."""
@@ -263,16 +271,16 @@ class Timeline:
             if instant.action == "savepoint":
                 record = self.metadata(instant) or {}
                 kept[instant.time] = frozenset(
-                    join(entry.get("partitionPath") or partition, name)
+                    relative_path(entry.get("partitionPath") or partition, name)
                     for partition, entry in (record.get("partitionMetadata") or {}).items()
                     for name in entry.get("savepointDataFile") or ()
                 )
         return kept
 
-    def cleans(self) -> list[tuple[Instant, dict[str, Any]]]:
+    def read_cleans(self) -> list[tuple[Instant, dict[str, Any]]]:
         """Completed cleans with their metadata, by time."""
         cleans = [instant for instant in self.completed if instant.action == "clean"]
-        found = zip(cleans, self.storage.each(self.metadata, cleans), strict=True)
+        found = zip(cleans, self.storage.map_parallel(self.metadata, cleans), strict=True)
         return [(instant, record) for instant, record in found if record is not None]
 
     def archived(
@@ -288,15 +296,15 @@ class Timeline:
 
         ``plans`` and ``metadata`` say which of the two heavy parts are read.
         """
-        wanted = Wanted(actions=actions, containing=containing, times=times, plans=plans, metadata=metadata)
-        read = read_log if self.layout == 1 else read_history
+        wanted = ArchiveFilter(actions=actions, containing=containing, times=times, plans=plans, metadata=metadata)
+        read = read_archive_v1 if self.layout == 1 else read_archive_v2
         return read(self.storage, self.archive_directory, wanted)
 
 
-def _instants(files: Mapping[str, str | None]) -> tuple[Instant, ...]:
+def _parse_instants(file_times: Mapping[str, str | None]) -> tuple[Instant, ...]:
     """Instants put together from timeline files; a value is the completion time where the name has none."""
     states: dict[tuple[str, str], dict[str, str]] = {}
-    for name, changed in files.items():
+    for name, changed in file_times.items():
         if match := _REQUESTED.fullmatch(name):
             time, kind = match.groups()
             states.setdefault((time, COMPLETES_AS.get(kind, kind)), {}).update(requested=name, kind=kind)

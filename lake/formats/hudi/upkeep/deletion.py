@@ -6,21 +6,21 @@ from datetime import timedelta
 
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.jvm.outcomes import outcomes
-from lake.formats.hudi.plans.clean_start import native_progress
-from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, run_clean, withdraw_left
-from lake.formats.hudi.read.commits import reasons_to_keep
-from lake.formats.hudi.read.retained import retained_files
+from lake.formats.hudi.jvm.outcomes import translated_errors
+from lake.formats.hudi.plans.clean_start import read_cleaner_progress
+from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, clean_files, withdraw_pending_cleans
+from lake.formats.hudi.read.commits import find_deletion_blockers
+from lake.formats.hudi.read.retained import find_retained_files
 from lake.plan import SupersededVersion
-from lake.ports import Deletion
+from lake.ports import DeletionResult
 
 
-def delete(
+def delete_versions(
     client: HudiClient,
     versions: Sequence[SupersededVersion],
     fence: Callable[[], None] = lambda: None,
     retention: timedelta = timedelta(),
-) -> Deletion:
+) -> DeletionResult:
     """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; what became of them.
 
     What a rewrite of any lakefold replaced within ``retention`` stays, as the timeline tells it. ``fence`` is the last
@@ -33,26 +33,26 @@ def delete(
     ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))
     for start in range(0, len(ordered), MAX_FILES_PER_CLEAN):
         batch = dict(ordered[start : start + MAX_FILES_PER_CLEAN])
-        with outcomes(client.table, "cleaning"), client.locked("cleaning"):
+        with translated_errors(client.table, "cleaning"), client.locked("cleaning"):
             done = _delete_batch(client, batch, fence, retention)
         freed += done.bytes_freed
-        left |= done.left
-    return Deletion(bytes_freed=freed, left=left)
+        left |= done.retained
+    return DeletionResult(bytes_freed=freed, retained=left)
 
 
 def _delete_batch(
     client: HudiClient, batch: Mapping[int, SupersededVersion], fence: Callable[[], None], retention: timedelta
-) -> Deletion:
-    withdraw_left(client, client.timeline())
-    timeline = client.timeline()
+) -> DeletionResult:
+    withdraw_pending_cleans(client, client.read_timeline())
+    timeline = client.read_timeline()
     sizes = client.storage.sizes([version.path for version in batch.values()])
     there = {index: version for index, version in batch.items() if version.path in sizes}
-    left = {index: why for index, v in there.items() if (why := v.differs(sizes[v.path])) is not None}
+    left = {index: why for index, v in there.items() if (why := v.difference(sizes[v.path])) is not None}
     victims = [version for index, version in there.items() if index not in left]
     if not victims:
-        return Deletion(left=left)
-    reasons = reasons_to_keep(client.storage, timeline, victims, client.table.write_options)
-    retained = retained_files(timeline, retention)
+        return DeletionResult(retained=left)
+    reasons = find_deletion_blockers(client.storage, timeline, victims, client.table.write_options)
+    retained = find_retained_files(timeline, retention)
     kept = {path: why for path, reason in reasons.items() if (why := reason or retained.get(path))}
     if kept:
         path, reason = next(iter(kept.items()))
@@ -61,8 +61,8 @@ def _delete_batch(
     for victim in victims:
         by_partition.setdefault(victim.partition, []).append(victim.path)
     newest = max(victim.instant for victim in victims)
-    run_clean(client, timeline, by_partition, native_progress(timeline), superseded_by=newest, fence=fence)
+    clean_files(client, timeline, by_partition, read_cleaner_progress(timeline), superseded_by=newest, fence=fence)
     behind = client.storage.sizes([version.path for version in victims])
     if behind:
         raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files behind, {sorted(behind)[0]} first")
-    return Deletion(bytes_freed=sum(sizes[version.path] for version in victims), left=left)
+    return DeletionResult(bytes_freed=sum(sizes[version.path] for version in victims), retained=left)

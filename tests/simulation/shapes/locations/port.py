@@ -9,11 +9,11 @@ nobody but lakefold knows of that: what the table's writers do in between is los
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.errors import CommitUnknown, Conflict, Transient
 from lake.model import TableRef
-from lake.plan import Commit, Plan, Staged, SupersededVersion
-from lake.ports import Prepared, Rewrite
+from lake.plan import Commit, Plan, StagedWork, SupersededVersion
+from lake.ports import PreparedPlan, Rewrite
 from simulation.port import port
 from simulation.shapes.locations.table import Evidence, LocationsTable
 from simulation.shapes.staged import StagedFormat, StagedTable, StagedWriter
@@ -87,7 +87,7 @@ class LocationsFormat(StagedFormat):
                 self.world.tell(f"{table.name}: {partition} is put back to {own}")
                 table.put_back(partition, own)
 
-    def writer(self, ref: TableRef, spark: object, engines: Sequence[Engine] = ()) -> "LocationsWriter":
+    def writer(self, ref: TableRef, spark: object, engines: Sequence[RewriteEngine] = ()) -> "LocationsWriter":
         """See the port."""
         return LocationsWriter(self, ref, engines)
 
@@ -97,7 +97,7 @@ class LocationsWriter(StagedWriter):
 
     table: LocationsTable
     format: LocationsFormat
-    commit_takes = timedelta(seconds=_SENT_WITHIN + _TIME_OUT)
+    max_commit_duration = timedelta(seconds=_SENT_WITHIN + _TIME_OUT)
 
     def evidence(self, plan: Plan) -> Evidence:
         """See ``StagedWriter``."""
@@ -109,17 +109,17 @@ class LocationsWriter(StagedWriter):
         """See ``StagedWriter``."""
         return f"new/{token}/{partition}/{number}"
 
-    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> Staged:
+    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> StagedWork:
         """See ``StagedWriter``: one directory."""
-        return Staged(token=token, paths=(f"new/{token}/",))
+        return StagedWork(token=token, paths=(f"new/{token}/",))
 
     @port("commit")
     def commit(self, rewrite: Rewrite) -> Commit:
         """See the port."""
         table, prepared, plan = self.table, rewrite.prepared, rewrite.prepared.plan
-        changed = {plan.groups[index].partition for index in prepared.groups}
-        evidence: Evidence = {name: seen for name, seen in prepared.evidence.items() if name in changed}  # type: ignore[attr-defined]
-        slices = [item for index in prepared.groups for item in plan.groups[index].slices]
+        changed = {plan.groups[index].partition for index in prepared.live_groups}
+        evidence: Evidence = {name: seen for name, seen in prepared.preconditions.items() if name in changed}  # type: ignore[attr-defined]
+        slices = [item for index in prepared.live_groups for item in plan.groups[index].slices]
         self._carry(prepared, evidence, {str(item.path) for item in slices})
         looked_at = self.world.scheduler.now
         self.fence()
@@ -138,7 +138,7 @@ class LocationsWriter(StagedWriter):
         def land() -> None:
             if self.world.tables.get(self.ref.name) is not table:
                 return  # renamed meanwhile
-            if self.world.scheduler.now > looked_at + self.commit_takes.total_seconds():
+            if self.world.scheduler.now > looked_at + self.max_commit_duration.total_seconds():
                 self.world.violated("landed late", f"{table.name}: {prepared.instant} took longer than it may")
             self.world.watch.landed(table, commit, [item.file_id for item in slices], looked_at)
             table.move(prepared.instant, commit, looked, evidence, looked_at)
@@ -169,7 +169,7 @@ class LocationsWriter(StagedWriter):
         """Whether the call could land when somebody else has the plan."""
         return self.world.scheduler.now > looked_at + _SENT_WITHIN
 
-    def _carry(self, prepared: Prepared, evidence: Evidence, rewritten: Collection[str]) -> None:
+    def _carry(self, prepared: PreparedPlan, evidence: Evidence, rewritten: Collection[str]) -> None:
         """Bring what is not rewritten along into the new directories."""
         for partition, (_, files) in evidence.items():
             for path in files:

@@ -8,7 +8,7 @@ moved it last. Where a partition was before is noted beside its files, whatever 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from lake.plan import Commit, Staged, SupersededVersion
+from lake.plan import Commit, StagedWork, SupersededVersion
 from simulation.shapes.staged import StagedTable
 from simulation.table import File, Rows, Slice
 
@@ -67,7 +67,7 @@ class LocationsTable(StagedTable):
         _, token, partition, _ = path.split("/")
         self.write(path, partition, token, rows)
 
-    def under(self, staged: Staged) -> list[str]:
+    def under(self, staged: StagedWork) -> list[str]:
         """See ``StagedTable``: a whole directory."""
         return [path for path in self.files if path.startswith(staged.paths)]
 

@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from lake.errors import CommitUnknown, Conflict, Transient
 from lake.model import Concurrency, FileSlice, TableRef
-from lake.optional import Unfinished
-from lake.plan import Commit, OutputFile, Plan, Staged, SupersededVersion
-from lake.ports import Capability, Deletion, Prepared, Report, Rewrite
+from lake.optional import PendingAction
+from lake.plan import Commit, OutputFile, Plan, StagedWork, SupersededVersion
+from lake.ports import Capability, DeletionResult, PreparedPlan, ProgressCallback, Rewrite
 from simulation.clock import Process
 from simulation.port import START, ModelFormat, ModelWriter, port
 from simulation.shapes.timeline.cleans import is_of_today, policy_victims, run_clean, run_pending_cleans
@@ -21,7 +21,7 @@ Made = TypeVar("Made")
 
 
 class TimelineFormat(ModelFormat):
-    """Observes such tables; adds ``lake.optional.HasTimeline`` and ``FindsLateFiles``."""
+    """Observes such tables; adds ``lake.optional.HasTimeline`` and ``FindsStragglers``."""
 
     name = "timeline"
     capabilities = frozenset({Capability.ROLL_BACK, Capability.TABLE_LOCK})
@@ -35,7 +35,7 @@ class TimelineFormat(ModelFormat):
         return {group: f"pending {i.action} {i.time}" for group, i in table.pending_groups().items()}
 
     @port("committed")
-    def committed(self, ref: TableRef, plan_id: str) -> Commit | None:
+    def find_commit(self, ref: TableRef, plan_id: str) -> Commit | None:
         """See the port."""
         table = self.table(ref)
         for instant in (*table.timeline.values(), *table.archived.values()):
@@ -44,35 +44,35 @@ class TimelineFormat(ModelFormat):
         return None
 
     @port("landed")
-    def landed(self, ref: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+    def recent_commits(self, ref: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
         """See the port."""
         done = [i for i in self.table(ref).timeline.values() if i.completed and i.plan_id in plan_ids]
         return {commit.plan_id: commit for commit in map(commit_of, done)}
 
     @port("pending")
-    def pending(self, ref: TableRef) -> Mapping[str, str]:
+    def pending_instants(self, ref: TableRef) -> Mapping[str, str]:
         """See the port."""
         return {i.time: i.plan_id for i in self.table(ref).pending() if i.plan_id is not None}
 
     @port("unfinished")
-    def unfinished(self, ref: TableRef) -> Sequence[Unfinished]:
+    def pending_actions(self, ref: TableRef) -> Sequence[PendingAction]:
         """See the port."""
         return [
-            Unfinished(
+            PendingAction(
                 instant=i.time,
                 action=i.action,
-                begun=True,
+                is_begun=True,
                 since=START,
-                last_sign=START,
-                alive=i.owner is not None and not i.owner.dead,
+                last_activity=START,
+                is_alive=i.owner is not None and not i.owner.dead,
                 plan_id=i.plan_id,
             )
             for i in self.table(ref).pending()
         ]
 
     @port("late files")
-    def late_files(self, ref: TableRef) -> Collection[str]:
-        """See ``FindsLateFiles``."""
+    def instants_with_stragglers(self, ref: TableRef) -> Collection[str]:
+        """See ``FindsStragglers``."""
         return {file.instant for file in self.table(ref).files_of_nobody()}
 
     def reasons_to_keep(self, table: TimelineTable, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
@@ -127,7 +127,7 @@ def earliest_to_retain(table: TimelineTable, victims: Collection[str]) -> str:
 
 
 class TimelineWriter(ModelWriter):
-    """Changes one such table; adds ``RemovesLateFiles``, ``RollsBack`` and ``RunsServices``."""
+    """Changes one such table; adds ``RemovesStragglers``, ``RollsBack`` and ``RunsTableServices``."""
 
     table: TimelineTable
     #: whether readers list by an index, as far as this writer knows
@@ -219,7 +219,7 @@ class TimelineWriter(ModelWriter):
         return (ours, self.table.writers) if self.ref.concurrency is Concurrency.OCC else (ours,)
 
     @port("prepare")
-    def prepare(self, plan: Plan, epoch: int) -> Prepared:
+    def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """See the port."""
         table = self.table
         with table.locked(*self.locks()):
@@ -241,8 +241,8 @@ class TimelineWriter(ModelWriter):
             )
             table.noted.add(instant.time)
             self.world.watch.published(table, instant)
-            self.journal(Staged(token=instant.time))
-        return Prepared(plan=plan, epoch=epoch, instant=instant.time, groups=kept, left_out=left_out)
+            self.journal(StagedWork(token=instant.time))
+        return PreparedPlan(plan=plan, epoch=epoch, instant=instant.time, live_groups=kept, skipped=left_out)
 
     def pending_groups(self) -> Mapping[str, Instant]:
         """Groups that a pending rewrite of anybody names."""
@@ -254,7 +254,7 @@ class TimelineWriter(ModelWriter):
             return f"group {item.file_id} is in pending {held[item.file_id].time}"
         return super().stale(item)
 
-    def rewrite_group(self, prepared: Prepared, number: int, index: int, report: Report) -> OutputFile:
+    def rewrite_group(self, prepared: PreparedPlan, number: int, index: int, report: ProgressCallback) -> OutputFile:
         """See ``ModelWriter``; the table's own client writes, no engine."""
         group, instant = prepared.plan.groups[index], prepared.instant
         rows = self.world.worked_on(self.read(group, index))
@@ -276,7 +276,7 @@ class TimelineWriter(ModelWriter):
                 return made
 
             index, looked_at, outputs = self.last_look(*_UNDOES, ready=ready)
-            kept = [item for number in prepared.groups for item in prepared.plan.groups[number].slices]
+            kept = [item for number in prepared.live_groups for item in prepared.plan.groups[number].slices]
 
             def land() -> Commit:
                 instant.outputs = outputs
@@ -319,21 +319,21 @@ class TimelineWriter(ModelWriter):
         """Whether locks are kept while a call may still run."""
         return True
 
-    def look_again(self, prepared: Prepared) -> None:
+    def look_again(self, prepared: PreparedPlan) -> None:
         """Raise Conflict where an input is not any more what was rewritten."""
-        for number in prepared.groups:
+        for number in prepared.live_groups:
             for item in prepared.plan.groups[number].slices:
                 reason = self.stale(item, {})
                 if reason is not None:
                     raise Conflict(f"{reason}, before the commit")
 
     @port("discard")
-    def discard(
+    def withdraw(
         self,
         plan_id: str,
         instants: Collection[str] | None,
         *,
-        staged: Collection[Staged] = (),
+        staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
         """See the port."""
@@ -358,8 +358,8 @@ class TimelineWriter(ModelWriter):
         return [i for i in mine if instants is None or i.time in instants]
 
     @port("remove late files")
-    def remove_late_files(self, instants: Collection[str]) -> Sequence[str]:
-        """See ``RemovesLateFiles``."""
+    def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
+        """See ``RemovesStragglers``."""
         table = self.table
         with table.locked(*self.locks()):
             late = [file.path for file in table.files_of_nobody() if file.instant in instants]
@@ -371,14 +371,14 @@ class TimelineWriter(ModelWriter):
         return late
 
     @port("delete")
-    def delete(self, versions: Sequence[SupersededVersion]) -> Deletion:
+    def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         """See the port."""
         table = self.table
         with table.locked(*self.locks()):
             self.look_at_table(*_UNDOES, "savepoint")
             run_pending_cleans(self.world, table, self.is_of_use, *self.locks())
             if not any(version.path in table.files for version in versions):
-                return Deletion()
+                return DeletionResult()
 
             def ready() -> tuple[list[SupersededVersion], str, frozenset[str] | None]:
                 there = [v for v in versions if v.path in table.files]
@@ -390,7 +390,7 @@ class TimelineWriter(ModelWriter):
             there, time, index = self.last_look(*_UNDOES, "savepoint", ready=ready)
             victims = tuple(v.path for v in there)
             self.world.watch.deleting(table, there)
-            return Deletion(bytes_freed=self._clean(time, index, victims, self.retained_from(there)))
+            return DeletionResult(bytes_freed=self._clean(time, index, victims, self.retained_from(there)))
 
     def _clean(self, time: str, index: frozenset[str] | None, victims: tuple[str, ...], retained_from: str) -> int:
         clean = self.table.new_instant(
@@ -428,7 +428,7 @@ class TimelineWriter(ModelWriter):
 
     @port("maintain")
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
-        """See ``RunsServices``: the writers' cleaning policy, without what lakefold keeps for its retention."""
+        """See ``RunsTableServices``: the writers' cleaning policy, without what lakefold keeps for its retention."""
         table = self.table
         with table.locked(*self.locks()):
             self.look_at_table(*_UNDOES, "savepoint")

@@ -8,10 +8,10 @@ looked before it can't create the version that it meant to, looks again, and fin
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from lake.engines import Engine
+from lake.engines import RewriteEngine
 from lake.errors import Conflict
 from lake.model import TableRef
-from lake.plan import Commit, Plan, Staged
+from lake.plan import Commit, Plan, StagedWork
 from lake.ports import Capability, Rewrite
 from simulation.port import port
 from simulation.shapes.staged import StagedFormat, StagedWriter
@@ -38,7 +38,7 @@ class VersionsFormat(StagedFormat):
         """See ``StagedFormat``."""
         return {version.token for version in table.told if version.token is not None}
 
-    def writer(self, ref: TableRef, spark: object, engines: Sequence[Engine] = ()) -> "VersionsWriter":
+    def writer(self, ref: TableRef, spark: object, engines: Sequence[RewriteEngine] = ()) -> "VersionsWriter":
         """See the port."""
         return VersionsWriter(self, ref, engines)
 
@@ -56,9 +56,9 @@ class VersionsWriter(StagedWriter):
         """See ``StagedWriter``."""
         return f"{partition}/{token}-{number}"
 
-    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> Staged:
+    def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> StagedWork:
         """See ``StagedWriter``: each file."""
-        return Staged(
+        return StagedWork(
             token=token, paths=tuple(self.path_of(plan.groups[index].partition, token, index) for index in groups)
         )
 
@@ -66,12 +66,12 @@ class VersionsWriter(StagedWriter):
     def commit(self, rewrite: Rewrite) -> Commit:
         """See the port."""
         table, prepared, plan = self.table, rewrite.prepared, rewrite.prepared.plan
-        slices = [item for index in prepared.groups for item in plan.groups[index].slices]
+        slices = [item for index in prepared.live_groups for item in plan.groups[index].slices]
         paths = [str(item.path) for item in slices]
 
         def change(now: Version) -> Version:
-            assert isinstance(prepared.evidence, int)
-            if any(prepared.instant in version.withdrawn for version in table.since(prepared.evidence)):
+            assert isinstance(prepared.preconditions, int)
+            if any(prepared.instant in version.withdrawn for version in table.since(prepared.preconditions)):
                 raise Conflict(f"{prepared.instant} was withdrawn")
             outputs = self.written(rewrite)
             for item in slices:
@@ -97,7 +97,7 @@ class VersionsWriter(StagedWriter):
         assert made.commit is not None
         return made.commit
 
-    def withdraw(self, wanted: Collection[Staged]) -> Collection[str]:
+    def withdraw_tokens(self, wanted: Collection[StagedWork]) -> Collection[str]:
         """Create the version from which on nobody can commit these; the tokens that were committed by then."""
 
         def change(now: Version) -> Version:

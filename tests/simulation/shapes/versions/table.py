@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lake.errors import Conflict, Transient
-from lake.plan import Commit, Staged, SupersededVersion
+from lake.plan import Commit, StagedWork, SupersededVersion
 from simulation.shapes.staged import StagedTable
 from simulation.table import Rows, Slice
 
@@ -76,7 +76,7 @@ class VersionsTable(StagedTable):
         partition, _, name = path.partition("/")
         self.write(path, partition, name.partition("-")[0], rows)
 
-    def under(self, staged: Staged) -> list[str]:
+    def under(self, staged: StagedWork) -> list[str]:
         """See ``StagedTable``: files by their paths."""
         return [path for path in staged.paths if path in self.files]
 
