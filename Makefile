@@ -77,13 +77,13 @@ pictures: $(READY) ## renew docs/images, the pictures of the page in README
 	@$(BIN)/python bench/pictures.py
 
 openapi: $(READY) ## renew docs/openapi.json
-	@$(BIN)/python -m service.http.openapi
+	@$(BIN)/python -m service.server.http.openapi
 
 metrics-doc: $(READY) ## renew docs/metrics.md
-	@$(BIN)/python -m service.observability.metrics_doc
+	@$(BIN)/python -m service.server.observability.metrics_doc
 
 config-doc: $(READY) ## renew the tables of docs/configuration.md
-	@$(BIN)/python -m service.config.reference_doc
+	@$(BIN)/python -m service.control.config.reference_doc
 
 formats-doc: $(READY) ## renew the feature matrix of docs/formats.md
 	@$(BIN)/python -m lake.formats_doc

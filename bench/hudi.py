@@ -134,9 +134,9 @@ def _by_hudi(spark: "SparkSession", table: Path) -> dict[str, float]:
 
 def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], dict[str, float]]:
     from executors.worker import Worker
-    from service.config.catalog import Catalog
-    from service.planning.scan import scan_and_plan
-    from service.wiring import create_store, open_config
+    from service.control.config.catalog import Catalog
+    from service.control.planning.scan import scan_and_plan
+    from service.control.wiring import create_store, open_config
 
     config_file = work / "lakefold.toml"
     config_file.write_text(
@@ -200,7 +200,7 @@ def plan_groups(table: Path) -> dict[str, Any]:
     from lake.formats import load_format
     from lake.model import TableRef
     from planner.planner import plan_table
-    from planner.policy import SizingPolicy
+    from planner.policy.policy import SizingPolicy
 
     adapter = load_format("hudi")
     ref = TableRef(name="groups", format="hudi", location=str(table))

@@ -24,9 +24,9 @@ if __name__ == "__main__":  # runs from a clone without being installed
 from lake.history import ChangeKind, FileWritten, HistoricalCommit, TableHistory
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from planner.planner import plan_table
-from planner.policy import SizingPolicy
-from planner.replay.loop import replay_policy
-from planner.replay.script import writer_history
+from planner.policy.policy import SizingPolicy
+from planner.replay.events import writer_history
+from planner.replay.policy_replay import replay_policy
 
 SIZES = ((10_000, 100), (100_000, 1_000), (1_000_000, 10_000))
 PLANNINGS = 3

@@ -37,16 +37,16 @@ from sqlalchemy import func, insert, select, text
 
 from bench.processes import cpu_seconds, memory
 from lake.model import FileSlice, SizeHistogram, TableRef
-from service.api.tokens import new_token, token_digest
-from service.demo.settings import free_port
-from service.documents.lake_cache import read_lake_state
-from service.observability.metrics import Metrics
-from service.observability.metrics_page import MetricsPage
-from service.store import ScanRecord, Store
-from service.store.blobs import pack_slices
-from service.store.engine import Database
-from service.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
-from service.store.triggers import create_trigger_statements, drop_trigger_statements
+from service.cli.demo.settings import free_port
+from service.control.lake_cache import read_lake_state
+from service.control.store import ScanRecord, Store
+from service.control.store.database import Database
+from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
+from service.control.store.rows import pack_slices
+from service.control.store.schema import create_trigger_statements, drop_trigger_statements
+from service.server.api.tokens import new_token, token_digest
+from service.server.observability.metrics import Metrics
+from service.server.observability.metrics_page import MetricsPage
 
 BAR_SECONDS = 0.1
 #: what holds beside a crowd
@@ -270,7 +270,7 @@ def serving(home: Path, url: str) -> Iterator[tuple[int, int]]:
     port = free_port(0)
     config = home / "lakefold.toml"
     config.write_text(f'[database]\nurl = "{url}"\n[http]\nport = {port}\nrate_limit = 0\n')
-    command = [sys.executable, "-m", "service.cli", "serve", "--role", "api", "--config", str(config)]
+    command = [sys.executable, "-m", "service.cli.main", "serve", "--role", "api", "--config", str(config)]
     with (home / "serve.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=Path(__file__).parent.parent, stdout=log, stderr=log)
     try:

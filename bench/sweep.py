@@ -27,9 +27,9 @@ if __name__ == "__main__":  # runs from a clone without being installed
 from sqlalchemy import func, insert, select, update
 
 from bench.processes import memory
-from executors.lately import RecentLocations, sweep_recent_locations
-from executors.rescue import sweep_table
-from executors.watch import PartitionWatch
+from executors.relocation.recent import RecentLocations, sweep_recent_locations
+from executors.relocation.watch import PartitionWatch
+from executors.take_over import sweep_table
 from lake.errors import LakefoldError
 from lake.formats.hive import FORMAT, commits
 from lake.metastore import MetastoreClient
@@ -45,12 +45,12 @@ from lake.plan import (
     RewriteOptions,
     SupersededVersion,
 )
-from service.daemon.upkeep import RECENT_RELOCATION
-from service.demo.metastore import server_command
-from service.demo.settings import free_port
-from service.store import Store
-from service.store.engine import Database
-from service.store.models import RelocationRow, SupersededRow
+from service.cli.demo.metastore import server_command
+from service.cli.demo.settings import free_port
+from service.control.store import Store
+from service.control.store.database import Database
+from service.control.store.models import RelocationRow, SupersededRow
+from service.server.daemon.maintenance import RECENT_RELOCATION
 
 BAR_SECONDS, BAR_BYTES = 2.0, 200 << 20
 DATABASE, TABLE = "bench", "moved"

@@ -14,14 +14,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from executors.keeping import PartitionLock
-from executors.late import partitions_awaiting_sweep
 from executors.observer import Observer
-from executors.rescue import FormatLoader
+from executors.partition_locks import PartitionLock
+from executors.relocation.sweep import partitions_awaiting_sweep
+from executors.take_over import FormatLoader
+from lake.capabilities import (
+    Fenced,
+    RelocatesPartitions,
+    UsesDatabaseClock,
+    UsesRetention,
+    recreated_reason,
+    with_identity,
+)
 from lake.errors import Conflict, LeaseLost, one_line
 from lake.formats import load_format
 from lake.model import TableRef, partition_label
-from lake.optional import Fenced, RelocatesPartitions, UsesDatabaseClock, UsesRetention, recreated_reason, with_identity
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import PlanStore, SupersededRecord
 from lake.ports import Capability, DeletionResult, SparkProvider, TableFormat

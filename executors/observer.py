@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What executors tell the outside while they work; ``service.observability.metrics`` counts it, tests record it."""
+"""What executors tell the outside while they work; ``service.server.observability.metrics`` counts it, tests record it."""
 
 import logging
 from collections.abc import Callable

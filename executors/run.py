@@ -20,15 +20,16 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from executors.landing import CommitStatus
-from executors.late import partitions_awaiting_sweep, sweep_partitions
+from executors.commit_status import CommitStatus
+from executors.failure import RunFailure
 from executors.lease import Lease
-from executors.leftovers import uncommitted_work_of
 from executors.observer import Observer, run_observed
 from executors.outcome import RunOutcome, RunResult, completion_message, partition_figures, unreadable_groups
-from executors.patience import retry_store_call
-from executors.receipt import verify_rewrite
-from executors.recovery import RunFailure
+from executors.relocation.sweep import partitions_awaiting_sweep, sweep_partitions
+from executors.retry import retry_store_call
+from executors.uncommitted import uncommitted_work_of
+from executors.verification import verify_rewrite
+from lake.capabilities import Fenced, RelocatesPartitions, recreated_reason, with_identity
 from lake.engines import RewriteEngine
 from lake.errors import (
     CancelRequested,
@@ -40,10 +41,9 @@ from lake.errors import (
     one_line,
 )
 from lake.failpoints import failpoint
-from lake.optional import Fenced, RelocatesPartitions, recreated_reason, with_identity
-from lake.place_store import RelocationStore
 from lake.plan import Claim, Commit, Plan, RewriteProgress, SkippedGroup, StagedWork, Step, sum_if_known
 from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
+from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import lake.formats
 from executors.jars import IVY, PACKAGES, cache_dir, settings_with_jars
 from executors.scratch import new_scratch_directory
-from lake import s3
 from lake.errors import Rejected, Transient
-from lake.locations import is_s3
+from lake.storage import s3
+from lake.storage.locations import is_s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

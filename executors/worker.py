@@ -11,17 +11,17 @@ from datetime import timedelta
 
 from executors.observer import Observer
 from executors.outcome import RunOutcome, RunResult
-from executors.rescue import FormatLoader, take_over_one, unserved_outcome
 from executors.run import HEARTBEAT_INTERVAL, run_plan
 from executors.spark import drop_dead_session
+from executors.take_over import FormatLoader, take_over_one, unserved_outcome
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, one_line
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import claim_log_fields
-from lake.place_store import RelocationStore
 from lake.plan import Claim
 from lake.ports import SparkProvider
+from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lake.errors import Conflict, Rejected
-from lake.locations import resolve_path
 from lake.model import TableRef
 from lake.plan import AUTO, ClusteringGroup, RewriteOptions, RewriteProgress, SkippedGroup
+from lake.storage.locations import resolve_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ SLICES_SCHEMA = pa.schema(
 
 ``partition`` is the path relative to the table ('' when unpartitioned), a mere name where its files are elsewhere.
 ``file_id`` is unique within a partition and stays the same from one slice of a file group to the next.
-``path`` is the base file, relative to the table's location or, outside it, absolute (``lake.locations.resolve_path``); null
+``path`` is the base file, relative to the table's location or, outside it, absolute (``lake.storage.locations.resolve_path``); null
 for a slice of logs only. ``bytes`` is its size, 0 without one. ``rows`` are its rows as they are stored, those that
 deltas change or delete included; null where the format does not know them without opening the file.
 
@@ -106,7 +106,7 @@ class TableRef:
 
     ``location`` is a path or URI without trailing slash, ``catalog`` null where the location is all there is to it.
     ``identity`` tells the table from another one that is made under its name and at its place later
-    (``lake.optional.HasIdentity``); null where the format knows nothing of the kind, or nobody has looked yet.
+    (``lake.capabilities.HasIdentity``); null where the format knows nothing of the kind, or nobody has looked yet.
     ``write_options`` are handed verbatim to the format's own writer (lock provider settings and the like).
     ``on_conflict`` matters with ``Concurrency.OCC``; null means what the write options say, else the plan wins.
     ``sessions_refresh`` says that no session goes on with what it has cached of the table; scans alone ask for it.

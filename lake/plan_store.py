@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from lake.model import TableRef
-from lake.moved import FoundRelocations, RelocatedPartition
 from lake.plan import (
     Claim,
     Commit,
@@ -21,6 +20,7 @@ from lake.plan import (
     Step,
     SupersededVersion,
 )
+from lake.relocation.model import FoundRelocations, RelocatedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

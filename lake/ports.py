@@ -2,7 +2,7 @@
 """The protocols of a table format. None of them knows one by name.
 
 ``TableFormat`` observes a table without a JVM, ``TableWriter`` changes it; what only some formats add is in
-``lake.optional``. Implementations raise only the outcomes of ``lake.errors``.
+``lake.capabilities``. Implementations raise only the outcomes of ``lake.errors``.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -104,7 +104,7 @@ class TableVerification:
 
     ``missing`` live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
-    slice, pending plan or superseded version. Paths are those of ``lake.locations.resolve_path``. ``rows`` is None unless
+    slice, pending plan or superseded version. Paths are those of ``lake.storage.locations.resolve_path``. ``rows`` is None unless
     asked for, and so are ``contradictions``: commits whose rows do not follow from the commits before them, each in a
     sentence. ``rows_expected`` is None, too, where nothing but the files says how many rows there are.
     """
@@ -251,7 +251,7 @@ class TableFormat(FormatFeatures, Protocol):
 
         With nothing of the plan left to commit a denial is the last word, so whoever can't ask says so: Transient or
         Rejected, TableGone too, are no denial. A table that has forgotten its older commits may deny them
-        (``lake.optional.FindsStaged``). Raises CommitLost where a commit names the plan and what it did is gone.
+        (``lake.capabilities.FindsStaged``). Raises CommitLost where a commit names the plan and what it did is gone.
         """
 
     def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:

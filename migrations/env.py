@@ -9,13 +9,13 @@ import os
 from alembic import context
 from sqlalchemy import Connection
 
-from service.store.engine import Database
-from service.store.models import Base
+from service.control.store.database import Database
+from service.control.store.models import Base
 
 
 def run(connection: Connection) -> None:
     """Run the migrations inside the transaction that is open on ``connection``."""
-    # SQLite's DDL is transactional once the driver is kept from committing by itself, which service.store.engine does.
+    # SQLite's DDL is transactional once the driver is kept from committing by itself, which service.control.store.database does.
     context.configure(connection=connection, target_metadata=Base.metadata, transactional_ddl=True)
     with context.begin_transaction():
         context.run_migrations()

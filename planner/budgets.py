@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from planner.cost import Rates
-from planner.knobs import PlanningSettings, TableSettings
+from planner.policy.fields import PlanningSettings, TableSettings
 from planner.windows import RunSchedule
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from lake.model import DeltaKind, Snapshot
 from lake.plan import DeclinedPlan, FailedPlan
-from planner.knobs import PlanningSettings
 from planner.partitions import select_partitions
+from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
 
 Ints = npt.NDArray[np.int64]

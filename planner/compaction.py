@@ -29,7 +29,7 @@ import numpy as np
 from lake.model import DeltaKind
 from planner.candidates import Candidates, Ints, Mask, Shares
 from planner.groups import Groups, first_fit, sorted_positions
-from planner.knobs import PlanningSettings
+from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, Reason, reason_mask
 
 #: finest step in which ratios differ, and the largest that is told apart: both far beyond what matters

@@ -17,7 +17,7 @@ from lake.plan import Plan
 from lake.units import GIB, MIB, MONTH
 from planner.candidates import Ints, Mask
 from planner.groups import Groups
-from planner.knobs import PlanningSettings
+from planner.policy.fields import PlanningSettings
 
 #: CPU seconds of a plan whatever its size: looking again, publishing, the receipt, the commit
 FIXED_SECONDS = 5.0

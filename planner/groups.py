@@ -26,8 +26,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from planner.candidates import Candidates, Codes, Ints, Mask
-from planner.choices import BALANCED
-from planner.knobs import PlanningSettings
+from planner.policy.enums import BALANCED
+from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
 
 

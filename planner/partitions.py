@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from planner.choices import PartitionFilter
-from planner.knobs import PlanningSettings
+from planner.policy.enums import PartitionFilter
+from planner.policy.fields import PlanningSettings
 
 _HOURS = 24
 

@@ -15,7 +15,7 @@ from lake.plan import ClusteringGroup, DeclinedPlan, FailedPlan, Plan, PlanKind
 from planner.candidates import Candidates, Ints, Mask, find_candidates
 from planner.cost import CostInputs
 from planner.groups import Groups
-from planner.knobs import PlanningSettings
+from planner.policy.fields import PlanningSettings
 from planner.reasons import REASONS, TEMPORARY, Reason, reason_mask, reason_text
 from planner.selection import DEFAULT_COST_INPUTS, find_worthwhile, select_next_plan
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from lake.model import DeltaKind
 from lake.units import format_bytes, format_duration
-from planner.knobs import PlanningSettings
+from planner.policy.fields import PlanningSettings
 
 
 class Reason(StrEnum):

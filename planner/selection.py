@@ -9,11 +9,11 @@ import numpy as np
 
 from lake.plan import PlanKind
 from planner.candidates import Candidates, Ints, Mask
-from planner.choices import BALANCED, RewriteFirst
 from planner.compaction import choose_slices, due_slices, explain_not_due, single_slice_groups
 from planner.cost import CostInputs, is_within_payback, payback_days
 from planner.groups import Groups, first_fit, form_groups
-from planner.knobs import PlanningSettings
+from planner.policy.enums import BALANCED, RewriteFirst
+from planner.policy.fields import PlanningSettings
 from planner.reasons import PLANNABLE, REASON_CODES, Reason, reason_mask
 
 _PLANNABLE = reason_mask(PLANNABLE)

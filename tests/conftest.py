@@ -26,13 +26,13 @@ from s3_server import S3Server, server
 from scheduling import ByWhatIsRunning
 from support import BUNDLE, HEAP, LOCAL_FILES, ONE_BUNDLE, SOAK, jvm_options, needs_server, take_figures
 
-from lake import s3
-from lake.formats.hive import unfinished
+from lake.formats.hive.files import incomplete
+from lake.storage import s3
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from service.store import Store
+    from service.control.store import Store
 
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", jvm_options())
@@ -187,7 +187,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def _files_settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a test has just written is whole."""
-    monkeypatch.setattr(unfinished, "STABLE_AFTER", timedelta())
+    monkeypatch.setattr(incomplete, "STABLE_AFTER", timedelta())
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def postgres_template(postgres_url: str) -> Iterator[str]:
     """The name of a database with our schema, to copy."""
-    from service.store import Store
+    from service.control.store import Store
 
     name = f"lakefold_template_{uuid.uuid4().hex[:8]}"
     store = Store(postgres.new_database(postgres_url, name))

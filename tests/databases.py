@@ -7,7 +7,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from service.store import Store
+from service.control.store import Store
 
 
 def sqlite_at(home: Path) -> str:

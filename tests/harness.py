@@ -19,8 +19,8 @@ from sqlalchemy import create_engine, text
 from support import HEAP
 
 from executors.worker import Worker, WorkerSettings
-from service.config.tables import default_policy
-from service.wiring import open_config, open_store
+from service.control.config.tables import default_policy
+from service.control.wiring import open_config, open_store
 
 LAKEFOLD = [str(Path(sys.executable).with_name("lakefold"))]
 #: commands that start a JVM or are killed
@@ -134,7 +134,7 @@ class Installation:
 
     def _call(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
         """The same command without a process of its own, which is most of what a short command costs."""
-        from service.cli import run
+        from service.cli.main import run
 
         out, err = io.StringIO(), io.StringIO()
         with (

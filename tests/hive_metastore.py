@@ -16,7 +16,7 @@ from support import LOCAL_FILES, free_port
 
 from lake.errors import LakefoldError
 from lake.metastore import MetastoreClient
-from service.demo.metastore import server_command
+from service.cli.demo.metastore import server_command
 
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
 

@@ -12,7 +12,7 @@ from lake.plan import ClusteringGroup
 from planner.candidates import find_candidates
 from planner.groups import form_groups
 from planner.planner import _clustering_groups
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 from planner.selection import _order_of_preference
 
 

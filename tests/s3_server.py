@@ -14,8 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from pyarrow import fs as pafs
 
-from lake import s3
-from lake.locations import bucket_and_key
+from lake.storage import s3
+from lake.storage.locations import bucket_and_key
 
 #: ends with the process that started it; moto looks and writes in two steps, where a store has one
 _SERVE = """

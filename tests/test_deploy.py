@@ -15,10 +15,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from service.config.loader import load_config
-from service.config.tables import check_rules
-from service.demo.hudi import HudiLake
-from service.demo.settings import config_text
+from service.cli.demo.hudi import HudiLake
+from service.cli.demo.settings import config_text
+from service.control.config.loader import load_config
+from service.control.config.tables import check_rules
 
 pytestmark = pytest.mark.slow
 

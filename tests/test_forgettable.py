@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.moved import PastRelocation, RelocationHistory
+from lake.relocation.model import PastRelocation, RelocationHistory
 
 HOME = "dt=1"
 

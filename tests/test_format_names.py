@@ -10,13 +10,13 @@ ROOT = Path(__file__).parent.parent
 PACKAGES = ("lake", "planner", "executors", "service", "migrations")
 #: files and folders that name Hudi, each because its users do
 EXCEPTIONS = {
-    "planner/aliases.py": "settings of other tools that may be pasted into a configuration",
+    "planner/policy/aliases.py": "settings of other tools that may be pasted into a configuration",
     "planner/writers": "models of writers, by the names and settings of the writers themselves",
-    "service/commands/simulate.py": "the names of these models, which its user chooses from",
+    "service/cli/commands/simulate.py": "the names of these models, which its user chooses from",
     "service/demo": "the demo shows a Hudi or a Hive table and its writer",
-    "service/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
-    "service/commands/first_file.py": "the sample of a rule for tables with a lock names the setting of Hudi's",
-    "service/config/http.py": "the key of that address, `hudi_callback_key`",
+    "service/server/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
+    "service/cli/commands/config_template.py": "the sample of a rule for tables with a lock names the setting of Hudi's",
+    "service/control/config/http.py": "the key of that address, `hudi_callback_key`",
 }
 #: a prefix of settings of other tools, as in aliases
 _ALIAS = re.compile(r'"hoodie\."')

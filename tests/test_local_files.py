@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lake.local_files import LocalFileIO
+from lake.storage.local import LocalFileIO
 
 
 def test_a_file_that_is_removed_while_its_directory_is_listed_leaves_the_others_in_the_list(

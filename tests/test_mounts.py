@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from lake import mounts
+from lake.storage import mounts
 
 _TABLE = """\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard

@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
-from lake.moved import LateCopy, LocationState, PartitionState, PreviousLocation, RelocatedPartition, UnreadyReason
-from lake.places import (
+from lake.plan import LocatedFile, Relocation
+from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,
     RelocationAction,
@@ -19,7 +19,14 @@ from lake.places import (
     decide_restore_location,
     orphaned_inputs,
 )
-from lake.plan import LocatedFile, Relocation
+from lake.relocation.model import (
+    LateCopy,
+    LocationState,
+    PartitionState,
+    PreviousLocation,
+    RelocatedPartition,
+    UnreadyReason,
+)
 
 TOKEN = "v2"
 NO_TIME = timedelta()

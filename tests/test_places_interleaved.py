@@ -10,9 +10,9 @@ from datetime import timedelta
 
 import pytest
 
-from lake.moved import LateCopy, LocationState, PartitionState, PreviousLocation, RelocatedPartition
-from lake.places import RelocationAction, RelocationDecision, decide
 from lake.plan import LocatedFile, Relocation
+from lake.relocation.decide import RelocationAction, RelocationDecision, decide
+from lake.relocation.model import LateCopy, LocationState, PartitionState, PreviousLocation, RelocatedPartition
 
 
 @dataclass

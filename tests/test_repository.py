@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from service import cli
-from service.config.loader import load_config
-from service.config.tables import check_rules
+from service.cli.main import main
+from service.control.config.loader import load_config
+from service.control.config.tables import check_rules
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -180,13 +180,13 @@ def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path
     assert document["sources"][0]["path"] == "/data/lake"
     config = tmp_path / "lakefold.toml"
     config.write_text(sample.replace('"/data/lake"', f'"{lake}"'))
-    code = cli.run(["config", "check", "--config", str(config)])
+    code = main.run(["config", "check", "--config", str(config)])
     out, err = capsys.readouterr()
     assert code == 0, err
     assert out.splitlines()[0] == f"{config}: OK (0 tables)"
 
     from lake.units import parse_bytes, parse_duration
-    from planner.policy import SizingPolicy
+    from planner.policy.policy import SizingPolicy
 
     policy, said = SizingPolicy(), document["defaults"]
     assert parse_bytes(said.pop("small_file_limit")) == policy.small_file_limit_bytes
@@ -267,7 +267,7 @@ def named_commands(page: str) -> list[list[str]]:
 
 def unknown_word(words: list[str]) -> str | None:
     """The first command or option that lakefold has not; None where it has them all."""
-    command = cli.root_command()
+    command = main.root_command()
     options = {name: option for option in command.params for name in option.opts}
     left = iter(words)
     for word in left:

@@ -32,17 +32,17 @@ def test_the_wheel_creates_and_checks_its_database(installed, tmp_path):
 
 
 def test_the_wheel_has_everything_the_page_is_made_of(installed, tmp_path):
-    code = "from service.web import rendering as r; print(r.asset('lakefold.css'), r.environment().list_templates())"
+    code = "from service.server.web import rendering as r; print(r.asset('lakefold.css'), r.environment().list_templates())"
     done = subprocess.run(
         [str(installed / "python"), "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )
-    shipped = {path.name for path in (Path(__file__).parent.parent / "service/web/templates").iterdir()}
+    shipped = {path.name for path in (Path(__file__).parent.parent / "service/server/web/templates").iterdir()}
     assert all(f"'{name}'" in done.stdout for name in shipped)
     assert done.stdout.startswith("/static/lakefold.css?v=")
 
 
 def test_the_wheel_has_the_scenarios_that_the_page_offers(installed, tmp_path):
-    code = "from service.web.simulation import shipped; print(sorted(shipped()))"
+    code = "from service.server.web.simulation import shipped; print(sorted(shipped()))"
     done = subprocess.run(
         [str(installed / "python"), "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )

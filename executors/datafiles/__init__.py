@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from executors.datafiles.facts import FileStatistics
 from executors.datafiles.orc import OrcFile
 from executors.datafiles.parquet import ParquetFile
+from executors.datafiles.statistics import FileStatistics
 from lake.errors import Rejected
 
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from executors.datafiles.facts import FileStatistics, LeafStatistics, LeafType
+from executors.datafiles.leaf_columns import leaf_columns
 from executors.datafiles.orc_tail import OrcTail, read_tail
 from executors.datafiles.parquet import schema_statistics
-from executors.datafiles.values import leaf_columns
+from executors.datafiles.statistics import FileStatistics, LeafStatistics, LeafType
 from executors.rowhash import sum_of_hashes
 
 _BATCH_ROWS = 1 << 15

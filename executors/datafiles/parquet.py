@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from executors.datafiles.facts import MASK, FieldIds, FileStatistics, LeafStatistics, LeafType
-from executors.datafiles.values import leaf_columns
+from executors.datafiles.leaf_columns import leaf_columns
+from executors.datafiles.statistics import MASK, FieldIds, FileStatistics, LeafStatistics, LeafType
 from executors.rowhash import sum_of_hashes
 
 #: Writers may cut the bounds of long strings (to 64 bytes and the like); shorter ones are taken as they are.

@@ -13,8 +13,8 @@ from executors.engines.inputs import UnsupportedInput, common_layout, read_foote
 from executors.engines.outputs import ParquetWriteSettings
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, first_line
-from lake.filesystems import filesystem_of
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
+from lake.storage.filesystems import filesystem_of
 
 
 class ArrowEngine:

@@ -13,8 +13,8 @@ from executors.engines.nanoseconds import verify_nanoseconds
 from executors.engines.outputs import ParquetOutput, ParquetWriteSettings
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
-from lake.filesystems import filesystem_of
 from lake.plan import RewriteOptions, SkippedGroup
+from lake.storage.filesystems import filesystem_of
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1 << 16

@@ -10,7 +10,7 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from executors.engines.floats import SpecialFloats
+from executors.engines.special_floats import SpecialFloats
 from executors.engines.thrift import BINARY, LIST, Struct, decode, encode
 
 MAGIC = b"PAR1"

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from executors.engines.footer import MAGIC, RawParquetFooter
-from lake.filesystems import filesystem_of
+from lake.storage.filesystems import filesystem_of
 
 #: that of Spark does not change what values mean within the ranges of ``_eras``; all other metadata has to be equal
 _SPARK = b"org.apache.spark.version"

@@ -19,10 +19,10 @@ from executors.datafiles.orc_tail import OrcTail, read_tail
 from executors.engines.concat import reading_input
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, one_line
-from lake.filesystems import filesystem_of
-from lake.locations import hadoop_uri
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.ports import SparkProvider
+from lake.storage.filesystems import filesystem_of
+from lake.storage.locations import hadoop_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

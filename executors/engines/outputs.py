@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pyarrow.types as pat
 from pyarrow import fs as pafs
 
-from executors.engines.floats import SpecialFloatTracker
 from executors.engines.footer import FooterReplacingStream
 from executors.engines.inputs import CommonLayout, UnsupportedInput
+from executors.engines.special_floats import SpecialFloatTracker
 from lake.errors import first_line
-from lake.local_files import sync_path
+from lake.storage.local import sync_path
 
 #: decoded, which is what a row group holds in memory until it is written
 ROW_GROUP_BYTES = 96 << 20

@@ -27,16 +27,16 @@ from executors.datafiles.parquet import footer_statistics, schema_statistics
 from executors.engines.concat import reading_input
 from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, has_foreign_int96, read_footers
 from executors.engines.orc_stitch import read_tails
+from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
 from executors.engines.spark_floats import float_column_paths, zero_columns_without_dictionary
-from executors.engines.spark_reads import find_calendar_rebase, find_conversion, find_orc_conversion
 from executors.engines.spark_schema import find_field_id_conflict, find_missing_column, has_field_ids, is_positional
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, LakefoldError, Rejected, Transient, one_line
-from lake.filesystems import filesystem_of
-from lake.locations import hadoop_uri
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.ports import SparkProvider
 from lake.spark_jobs import cpu_seconds
+from lake.storage.filesystems import filesystem_of
+from lake.storage.locations import hadoop_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import lake
 from executors.engines.backends import GroupResult, bundle_tasks
 from executors.engines.concat import rewrite_task
-from lake import hdfs, s3
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, LakefoldError, Rejected, Transient, one_line
 from lake.plan import RewriteOptions
 from lake.ports import SparkProvider
+from lake.storage import hdfs, s3
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

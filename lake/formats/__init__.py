@@ -8,8 +8,8 @@ from threading import Lock
 from types import MappingProxyType
 from typing import cast
 
+from lake.capabilities import UsesSparkSettings
 from lake.errors import Rejected
-from lake.optional import UsesSparkSettings
 from lake.ports import TableFormat
 
 FORMATS = tuple(sorted(found.name for found in iter_modules(__path__) if found.ispkg))
@@ -23,7 +23,7 @@ _lock = Lock()
 
 
 def configure(settings: Mapping[str, str]) -> None:
-    """Take Spark's settings for this process: formats that want them are told (``lake.optional.UsesSparkSettings``).
+    """Take Spark's settings for this process: formats that want them are told (``lake.capabilities.UsesSparkSettings``).
 
     They replace those of an earlier call. A format that is loaded later is told then.
     """

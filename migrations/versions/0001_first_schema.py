@@ -4,7 +4,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from service.store import triggers
+from service.control.store import schema
 
 revision = "0001"
 down_revision = None
@@ -257,13 +257,13 @@ def upgrade() -> None:
         sqlite_where=sa.text("deleted_at_ms IS NULL"),
         postgresql_where=sa.text("deleted_at_ms IS NULL"),
     )
-    for statement in triggers.create_trigger_statements(op.get_bind().dialect.name):
+    for statement in schema.create_trigger_statements(op.get_bind().dialect.name):
         op.execute(statement)
 
 
 def downgrade() -> None:
     """Take back, with everything stored."""
-    for statement in triggers.drop_trigger_statements(op.get_bind().dialect.name):
+    for statement in schema.drop_trigger_statements(op.get_bind().dialect.name):
         op.execute(statement)
     for table in (
         "superseded_version",

@@ -3,7 +3,7 @@
 
 from alembic import op
 
-from service.store import triggers
+from service.control.store import schema
 
 revision = "0004"
 down_revision = "0003"
@@ -27,5 +27,5 @@ def downgrade() -> None:
 
 def _create_triggers_anew() -> None:
     dialect = op.get_bind().dialect.name
-    for statement in (*triggers.drop_trigger_statements(dialect), *triggers.create_trigger_statements(dialect)):
+    for statement in (*schema.drop_trigger_statements(dialect), *schema.create_trigger_statements(dialect)):
         op.execute(statement)

@@ -13,11 +13,11 @@ from datetime import UTC, timedelta
 from lake.history import CancellationCheck, ChangeKind, TableHistory, no_check
 from lake.units import MONTH
 from planner.cost import CostInputs
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 from planner.replay.comparison import predicted_seconds
-from planner.replay.loop import ReplayResult, replay_policy
-from planner.replay.rewritten import FileGroupSizes, counterfactual_history
-from planner.replay.script import writer_history
+from planner.replay.counterfactual import FileGroupSizes, counterfactual_history
+from planner.replay.events import writer_history
+from planner.replay.policy_replay import ReplayResult, replay_policy
 from planner.writers.model import Operation, SimulationError
 from planner.writers.remedies import Remedy, WritePattern, candidate_remedies
 from planner.writers.simulation import WriterKind

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from lake.history import CancellationCheck, no_check
 from lake.units import DAY_US, format_bytes
 from planner.cost import CostInputs, Rates
-from planner.policy import SizingPolicy
-from planner.replay.loop import ReplayResult, WorkTotals, replay_policy
-from planner.replay.script import WriterHistory
+from planner.policy.policy import SizingPolicy
+from planner.replay.events import WriterHistory
+from planner.replay.policy_replay import ReplayResult, WorkTotals, replay_policy
 
 CONFIGURED = "configured"
 NO_COMPACTION = "no compaction"

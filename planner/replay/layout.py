@@ -10,7 +10,7 @@ import numpy.typing as npt
 from lake.model import DeltaKind
 from planner.candidates import NEVER_US, Candidates, Ints, Mask, Shares
 from planner.reasons import UNDECIDED
-from planner.replay.script import FileCreated, FilesGrown, FilesMerged, FilesRemoved, LogsAppended, WriterHistory
+from planner.replay.events import FileCreated, FilesGrown, FilesMerged, FilesRemoved, LogsAppended, WriterHistory
 from planner.writers.settings import BASE_BYTES_PER_LOG_BYTE
 
 _COLUMNS = ("bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_log_us", "partition", "parent")

@@ -2,8 +2,9 @@
 """Hudi's copy-on-write files: small ones are filled, what is left makes new ones (``UpsertPartitioner``)."""
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.writers.model import (
@@ -20,7 +21,6 @@ from planner.writers.model import (
     distribute,
     rows_per_task,
 )
-from planner.writers.row_size import RowSizeEstimator
 from planner.writers.settings import require_positive
 
 
@@ -189,3 +189,29 @@ class CopyOnWrite:
         while rows > 0:
             yield min(rows, most)
             rows -= most
+
+
+#: commits that Hudi looks back at, ``hoodie.record.size.estimation.max.commits``
+_RECENT_COMMITS = 5
+
+
+@dataclass(slots=True, kw_only=True)
+class RowSizeEstimator:
+    """The estimate of a row's bytes after each commit."""
+
+    default_bytes: int
+    #: a commit that wrote no more base file bytes than this tells nothing
+    threshold_bytes: float
+    _commits: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT_COMMITS))
+
+    def record_commit(self, written_bytes: int, rows: int) -> None:
+        """Note a commit: base file bytes and the rows in those files, old ones that were written again included."""
+        self._commits.appendleft((written_bytes, rows))
+
+    @property
+    def estimated_bytes(self) -> int:
+        """The newest commit that tells decides; the setting where none does."""
+        for written, rows in self._commits:
+            if rows and written > self.threshold_bytes:
+                return math.ceil(written / rows)
+        return self.default_bytes

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.values import enum_parser, flatten_settings, parse_byte_count, parse_integer, parse_number
+from planner.policy.parsing import enum_parser, flatten_settings, parse_byte_count, parse_integer, parse_number
 from planner.writers.model import Operation, SimulatedFile, SimulationError, Write, WriteBatch
 from planner.writers.simulation import Scenario, WriterKind
 

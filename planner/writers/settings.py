@@ -8,8 +8,15 @@ from types import MappingProxyType
 from typing import Any
 
 from lake.units import MIB
-from planner.aliases import ALIASES, DFS_BLOCK_BYTES, IGNORED_KEYS, IGNORED_PREFIXES
-from planner.values import parse_binary_size, parse_bool, parse_integer, parse_lowercase, parse_number, strip_comment
+from planner.policy.aliases import ALIASES, DFS_BLOCK_BYTES, IGNORED_KEYS, IGNORED_PREFIXES
+from planner.policy.parsing import (
+    parse_binary_size,
+    parse_bool,
+    parse_integer,
+    parse_lowercase,
+    parse_number,
+    strip_comment,
+)
 from planner.writers.model import SimulationError
 
 _MAX_VALUE = 1 << 60

@@ -8,8 +8,8 @@ from pathlib import PurePosixPath
 from hdfs_paths import place, remove_tree
 
 from contract.case import Case
+from lake.capabilities import FindsStaged, ListedInMetastore, pending_instants
 from lake.model import TableRef
-from lake.optional import FindsStaged, ListedInMetastore, pending_instants
 from lake.plan import Commit, Plan, StagedWork
 from lake.ports import PreparedPlan, Rewrite, TableWriter
 

@@ -20,10 +20,7 @@ import pytest
 from contract.attempts import attempt, live, run
 from contract.case import Case
 from contract.plans import plan_all
-from lake.errors import Conflict, Rejected
-from lake.formats import FORMATS
-from lake.model import TableRef
-from lake.optional import (
+from lake.capabilities import (
     AbortsAdopted,
     FindsResurrected,
     FindsStaged,
@@ -35,10 +32,13 @@ from lake.optional import (
     pending_actions,
     require_capability,
 )
+from lake.errors import Conflict, Rejected
+from lake.formats import FORMATS
+from lake.model import TableRef
 from lake.plan import PlanKind
 from lake.ports import Capability, TableFormat
-from planner.offers import unsupported_settings
-from planner.policy import SizingPolicy
+from planner.policy.compatibility import unsupported_settings
+from planner.policy.policy import SizingPolicy
 
 ASKED = {
     Capability.ADOPTION: (HasTimeline, AbortsAdopted),

@@ -17,9 +17,9 @@ from contract.attempts import attempt, found_again, live, others_writing, run, s
 from contract.case import Case
 from contract.forgotten import Forgotten
 from contract.plans import plan_all
+from lake.capabilities import HasIdentity, HasTimeline, recreated_reason, with_identity
 from lake.errors import Conflict, LakefoldError, Transient
 from lake.model import SLICES_SCHEMA, TableRef
-from lake.optional import HasIdentity, HasTimeline, recreated_reason, with_identity
 from lake.plan import StagedWork
 from lake.ports import Capability, Rewrite
 

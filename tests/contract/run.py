@@ -18,11 +18,11 @@ from toys.bench import Bench, Flaky
 from contract.attempts import Attempt, attempt, staged_on
 from executors import cleaner
 from executors.outcome import RunResult
+from lake.capabilities import with_identity
 from lake.errors import CommitUnknown, Conflict, LakefoldError, Transient
-from lake.optional import with_identity
 from lake.plan import Claim, Plan
 from lake.ports import Capability, Rewrite
-from service.store import PartitionsLocked
+from service.control.store import PartitionsLocked
 
 MOMENTS = ("before_prepare", "before_rewrite", "before_commit", "after_commit")
 UNCOMMITTED = MOMENTS[:3]

@@ -26,8 +26,8 @@ from contract.test_contract_staged import (
 from lake.errors import Conflict
 from lake.plan import StagedWork, SupersededVersion
 from lake.ports import Capability, DeletionResult
-from service.store import superseded
-from service.store.models import SupersededRow
+from service.control.store import superseded
+from service.control.store.models import SupersededRow
 
 PORT, RUN = PortContract(), RunContract()
 WRITERS = {"toy": ToyWriter, "locations": locations.LocationsWriter, "versions": versions.VersionsWriter}

@@ -12,7 +12,7 @@ from contract.attempts import attempt
 from executors.outcome import RunResult
 from lake.errors import LakefoldError, Transient
 from lake.plan import Plan, StagedWork
-from service.store.errors import PartitionsLocked
+from service.control.store.errors import PartitionsLocked
 
 SILENT = [f"{case}-{on}" for case in ("locations", "versions") for on in ("sqlite", "postgresql")[: 1 + SOAK]]
 pytestmark = pytest.mark.parametrize("bench", SILENT, indirect=True)

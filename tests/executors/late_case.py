@@ -20,14 +20,14 @@ from databases import store_at
 from store_plans import figures_of, sql
 
 from executors.cleaner import CleanReport, clean_table
-from executors.late import restore_original_locations, sweep_partitions
-from executors.late_round import SweepReport
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import restore_original_locations, sweep_partitions
 from lake.errors import Conflict
-from lake.formats.hive import commits, deletion, late
-from lake.formats.hive.slices import to_located_file
-from lake.formats.hive.standing import list_locations
+from lake.formats.hive import commits, deletion
+from lake.formats.hive.files.listing import to_located_file
+from lake.formats.hive.relocation import late_files
+from lake.formats.hive.relocation.location_listing import list_locations
 from lake.model import FileSlice, TableRef
-from lake.moved import PartitionState, RelocatedPartition
 from lake.plan import (
     ClusteringGroup,
     Commit,
@@ -40,6 +40,7 @@ from lake.plan import (
     SupersededVersion,
 )
 from lake.ports import DeletionResult
+from lake.relocation.model import PartitionState, RelocatedPartition
 
 PARTITION = "dt=0"
 VERSION = "plan-e1-1"
@@ -223,25 +224,27 @@ class Mover:
         return fence
 
     def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
-        return late.target_path(source, location, nonce)
+        return late_files.target_path(source, location, nonce)
 
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
-        gone = late.copy_hidden(self.table.ref, pairs)
+        gone = late_files.copy_hidden(self.table.ref, pairs)
         self.table.hook("copied")
         return gone
 
     def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
-        late.publish_copies(self.table.ref, pairs, self.fenced("before_show", "show"))
+        late_files.publish_copies(self.table.ref, pairs, self.fenced("before_show", "show"))
         self.table.hook("shown")
 
     def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
-        return late.replace_copy(self.table.ref, source, copy_path, previous, self.fenced("before_replace", "replace"))
+        return late_files.replace_copy(
+            self.table.ref, source, copy_path, previous, self.fenced("before_replace", "replace")
+        )
 
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
-        late.remove_copies(self.table.ref, targets, published, self.fenced("before_take_back", "take_back"))
+        late_files.remove_copies(self.table.ref, targets, published, self.fenced("before_take_back", "take_back"))
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
-        return late.archive_files(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
+        return late_files.archive_files(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
 
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         return deletion.delete(self.table.ref, versions, timedelta(), self.fence, self.clock)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, OutputFile, Plan, PlanKind, RewriteOptions, VerificationLevel
 from lake.ports import PreparedPlan, Rewrite

@@ -17,9 +17,9 @@ from support import SOAK
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
-from executors.engines.floats import SpecialFloats, SpecialFloatTracker
 from executors.engines.orc_stitch import StitchEngine
 from executors.engines.spark_sql import SparkEngine
+from executors.engines.special_floats import SpecialFloats, SpecialFloatTracker
 from lake.engines import RewriteTask
 
 pytestmark = pytest.mark.spark

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from test_arrow_engine import altered, read, rewrite, task_of, write
 
-from executors.engines.floats import SpecialFloatTracker
 from executors.engines.footer import RawParquetFooter
 from executors.engines.inputs import ParquetInput
+from executors.engines.special_floats import SpecialFloatTracker
 from executors.engines.thrift import Struct
 
 NAN = float("nan")

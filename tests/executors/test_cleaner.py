@@ -15,12 +15,12 @@ from toys.cases import ExpiringCase, TimelineCase, no_spark
 
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.outcome import RunResult
+from lake.capabilities import RelocatesPartitions
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
-from lake.optional import RelocatesPartitions
 from lake.plan import LockOwner, LockOwnerKind
 from lake.ports import Capability
-from service.store import PartitionsLocked
+from service.control.store import PartitionsLocked
 
 NOW = timedelta(0)
 

@@ -12,9 +12,9 @@ from toys.bench import bench_at
 from toys.cases import VersionsCase
 
 from executors.outcome import RunResult
-from lake.locations import resolve_path
 from lake.plan import Commit
 from lake.ports import Rewrite
+from lake.storage.locations import resolve_path
 
 
 class LeavesFiles(versions.VersionsFormat):

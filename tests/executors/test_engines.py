@@ -21,7 +21,7 @@ from lake.engines import RewriteTask, build_task, choose_engines, engine_notes
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, RewriteOptions, RewriteProgress, Step
-from service.store.views import StoreSettings
+from service.control.store.views import StoreSettings
 
 OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
 TASKS = [

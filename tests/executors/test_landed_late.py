@@ -13,7 +13,7 @@ from toys.bench import QUICK, Bench, raising
 from toys.cases import no_spark
 
 from executors.outcome import RunResult
-from executors.rescue import sweep_table, take_over_one
+from executors.take_over import sweep_table, take_over_one
 from lake.errors import Rejected, TableGone
 from lake.plan import Claim, Plan
 

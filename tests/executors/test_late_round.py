@@ -13,12 +13,12 @@ from late_case import PARTITION, PLACE, MovedTable
 from store_plans import sql
 from waiting import wait_for
 
-from executors.late_round import SweepReport
+from executors.relocation.partition_sweep import SweepReport
 from lake.formats.hive import commits
-from lake.local_files import LocalFileIO
 from lake.plan import Commit, SupersededVersion
-from service.store import Store
-from service.store.places import RelocationJournal
+from lake.storage.local import LocalFileIO
+from service.control.store import Store
+from service.control.store.relocation.journal import RelocationJournal
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_round_that_slept_until_its_hold_had_run_out_does_not_get_it_back_alth
 def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwhile(
     table: MovedTable, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("executors.keeping._RENEW_INTERVAL_SECONDS", 0.005)
+    monkeypatch.setattr("executors.partition_locks._RENEW_INTERVAL_SECONDS", 0.005)
     until = "SELECT expires_at_ms FROM live_partition"
 
     def copies_for_a_while() -> None:
@@ -213,7 +213,7 @@ def test_a_replaced_file_that_a_killed_round_had_taken_and_not_put_aside_is_put_
     table = MovedTable(tmp_path, ["000000_0"])
     dropped(table)
     with monkeypatch.context() as killed:
-        killed.setattr("lake.formats.hive.late._finish_archiving", mock.Mock(side_effect=SystemExit))
+        killed.setattr("lake.formats.hive.relocation.late_files._finish_archiving", mock.Mock(side_effect=SystemExit))
         with pytest.raises(SystemExit):
             table.swept()
     assert (table.swept().superseded, list((table.root / PARTITION).iterdir())) == (1, [])
@@ -269,5 +269,5 @@ def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_a
     def recorded(*_: object, **__: object) -> None:
         table.store.add_relocations(table.ref, commit)
 
-    with mock.patch("executors.late_round.record_unrecorded_commits", recorded):
+    with mock.patch("executors.relocation.partition_sweep.record_unrecorded_commits", recorded):
         assert (table.swept(), table.halted()) == (SweepReport(), None)

@@ -14,7 +14,7 @@ import pytest
 from receipt_case import SCHEMA, Case, MergingWriter, NoWriter, set_value, table
 
 from executors.datafiles.parquet import MAX_EXACT_BOUND_BYTES, footer_statistics
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice
 from lake.plan import VerificationLevel

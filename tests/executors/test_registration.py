@@ -13,10 +13,10 @@ from toys.timeline import ToyFormat
 
 from executors.cleaner import clean_table
 from executors.outcome import RunResult
-from executors.rescue import take_over_one
+from executors.take_over import take_over_one
+from lake.capabilities import with_identity
 from lake.errors import Rejected, Transient
 from lake.model import CatalogRef, Concurrency, OnConflict, TableRef
-from lake.optional import with_identity
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from toys.cases import no_spark
 from waiting import wait_for
 
 from executors.outcome import RunResult
-from executors.rescue import take_over_one
+from executors.take_over import take_over_one
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, Rejected, Transient
 from lake.plan import Step
 

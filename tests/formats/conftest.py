@@ -11,7 +11,7 @@ from hudi_other_writer import OtherWriter, OtherWriters
 from hudi_templates import Templates
 from hudi_writing import NewTable, Table, make_table
 
-from lake.formats.hudi.plans import clean_start
+from lake.formats.hudi.plans import clean_bounds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def table(spark: "SparkSession", tmp_path: Path) -> NewTable:
 @pytest.fixture
 def nothing_unseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a test begins is on the timeline at once, so that cleans may start as late as the newest instant."""
-    monkeypatch.setattr(clean_start, "MAX_PUBLICATION_DELAY", timedelta(0))
+    monkeypatch.setattr(clean_bounds, "MAX_PUBLICATION_DELAY", timedelta(0))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, small_files, table_rows, write
 from kept_tables import kept
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.formats.hudi.files.names import parse_file_name
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.format import HudiFormat

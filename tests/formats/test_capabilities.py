@@ -4,7 +4,7 @@
 import pytest
 from contract.capabilities import ASKED
 
-from lake import optional
+from lake import capabilities as optional
 from lake.errors import Rejected
 from lake.formats import FORMATS, load_format
 from lake.formats_doc import CAPABILITY_DESCRIPTIONS, PAGE, render

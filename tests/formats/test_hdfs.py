@@ -19,10 +19,10 @@ from pyarrow import fs as pafs
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
-from lake import hdfs as native
 from lake.errors import Rejected, Transient
-from lake.filesystems import file_io_of, filesystem_of
-from lake.locations import canonical_location, filesystem_key
+from lake.storage import hdfs as native
+from lake.storage.filesystems import file_io_of, filesystem_of
+from lake.storage.locations import canonical_location, filesystem_key
 
 pytestmark = pytest.mark.slow
 ODD = "dt=K%2FL #1?é; b"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from lake.formats.hive.columns import spark_schema_json
+from lake.formats.hive.catalog.table_schema import spark_schema_json
 from lake.metastore import MetastoreTable
 from lake.metastore.thrift import LIST, STRING, STRUCT, ThriftList, string_map
 

@@ -22,7 +22,7 @@ from pyarrow import orc
 
 from executors.datafiles.orc_tail import read_tail
 from executors.engines import create_engines
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Conflict
 from lake.formats.hive import FORMAT
 from lake.metastore import MetastoreClient

@@ -15,8 +15,8 @@ from hive_case import HiveCase
 from hive_metastore import MetastoreServer
 
 from lake.errors import Rejected
-from lake.local_files import LocalFileIO
 from lake.model import TableRef
+from lake.storage.local import LocalFileIO
 
 pytestmark = pytest.mark.slow
 

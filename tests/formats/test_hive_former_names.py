@@ -12,7 +12,7 @@ from hive_case import HiveCase, WholeCase
 from hive_metastore import MetastoreServer
 
 from lake.formats.hive import commits, writer
-from lake.formats.hive.catalog import DATA_DIR, LEGACY_DATA_DIR
+from lake.formats.hive.catalog.tables import DATA_DIR, LEGACY_DATA_DIR
 from lake.model import TableRef
 from lake.plan import Commit
 

@@ -18,11 +18,12 @@ from hive_case import DATABASE, Owner
 from hive_metastore import MetastoreServer
 from pyarrow import orc
 
-from lake.formats.hive import FORMAT, likely, tools
-from lake.formats.hive.refusals import FileFormat
+from lake.capabilities import LikelyWriter
+from lake.formats.hive import FORMAT
+from lake.formats.hive.catalog.refusals import FileFormat
+from lake.formats.hive.inspection import known_tools, likely_writers
 from lake.metastore import MetastoreTable
 from lake.model import CatalogRef, TableRef
-from lake.optional import LikelyWriter
 
 ID = "0b6ab0e2-6f4e-4c0f-9d55-4b7a6b0f0c11"
 BY_PATH = (
@@ -68,7 +69,7 @@ def names(signs: Any) -> list[str]:
     ],
 )
 def test_a_property_tells_the_tool_that_sets_it(name, tool):
-    assert names(tools.match_properties({name: "1"})) == [tool]
+    assert names(known_tools.match_properties({name: "1"})) == [tool]
 
 
 def test_what_every_metastore_counts_tells_of_no_tool():
@@ -81,13 +82,13 @@ def test_what_every_metastore_counts_tells_of_no_tool():
         "connectors",
         "parquet.compression",
     )
-    assert list(tools.match_properties(dict.fromkeys((*counted, *own), "1"))) == []
+    assert list(known_tools.match_properties(dict.fromkeys((*counted, *own), "1"))) == []
 
 
 def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
     found = {
         tool.name: said
-        for tool, said in tools.match_properties(
+        for tool, said in known_tools.match_properties(
             {
                 "flink.properties.sasl.jaas.config": "password='x'",
                 "spark.sql.create.version": "3.5.9",
@@ -99,7 +100,7 @@ def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
         "Spark": "table property spark.sql.create.version = 3.5.9",
         "Flink": "table property flink.properties.sasl.jaas.config",
     }
-    (sign,) = tools.match_properties({"trino_query_id": "q"}, "dt=d0")
+    (sign,) = known_tools.match_properties({"trino_query_id": "q"}, "dt=d0")
     assert sign[1] == "property of partition dt=d0 trino_query_id"
 
 
@@ -123,7 +124,7 @@ def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
 )
 def test_the_name_of_a_file_tells_the_tool_that_names_files_so(name, tool):
     paths = pa.chunked_array([["dt=d0/other.parquet", f"dt=d0/{name}"]])
-    ((found, said),) = tools.match_file_names(paths)
+    ((found, said),) = known_tools.match_file_names(paths)
     assert found.name == tool
     assert said.startswith("1 of 2 files have its names, such as ")
 
@@ -139,7 +140,7 @@ def test_the_name_of_a_file_tells_the_tool_that_names_files_so(name, tool):
     ],
 )
 def test_the_name_of_a_file_of_spark_or_lakefold_is_no_other_tools(name):
-    assert list(tools.match_file_names(pa.chunked_array([[f"dt=d0/{name}", name]]))) == []
+    assert list(known_tools.match_file_names(pa.chunked_array([[f"dt=d0/{name}", name]]))) == []
 
 
 @pytest.mark.parametrize(
@@ -152,19 +153,24 @@ def test_the_name_of_a_file_of_spark_or_lakefold_is_no_other_tools(name):
         ("parquet-mr-trino version 483 (build n/a)", "trino_schema", [], "Trino"),
         ("Trino version 380 (build n/a)", "hive_schema", [], "Trino"),
         ("impala version 4.4.0-RELEASE (build 7a6f)", "schema", [], "Impala"),
-        ("parquet-cpp-arrow version 20.0.0", "schema", ["ARROW:schema", "pandas"], tools.ARROW.name),
-        ("parquet-cpp version 1.5.1-SNAPSHOT", "schema", [], tools.ARROW.name),
+        ("parquet-cpp-arrow version 20.0.0", "schema", ["ARROW:schema", "pandas"], known_tools.ARROW.name),
+        ("parquet-cpp version 1.5.1-SNAPSHOT", "schema", [], known_tools.ARROW.name),
         ("DuckDB version v1.5.5 (build d8cdaa33fd)", "duckdb_schema", [], "DuckDB"),
         ("Polars", "root", ["ARROW:schema"], "Polars"),
         ("fastparquet-python version 2024.2.0 (build 0)", "schema", ["pandas"], "fastparquet"),
         ("parquet-rs version 58.3.0", "arrow_schema", [], "a program on parquet-rs"),
-        ("parquet-mr version 1.12.0", "Order", ["parquet.avro.schema", "writer.model.name"], tools.AVRO_PARQUET.name),
+        (
+            "parquet-mr version 1.12.0",
+            "Order",
+            ["parquet.avro.schema", "writer.model.name"],
+            known_tools.AVRO_PARQUET.name,
+        ),
         ("parquet-mr version 1.12.0", "Order", [], "another program"),
         ("", "schema", [], "another program"),
     ],
 )
 def test_a_footer_of_parquet_tells_its_writer(created_by, schema, keys, tool):
-    assert tools.match_parquet_footer(created_by, schema, keys)[0].name == tool
+    assert known_tools.match_parquet_footer(created_by, schema, keys)[0].name == tool
 
 
 @pytest.mark.parametrize(
@@ -172,14 +178,14 @@ def test_a_footer_of_parquet_tells_its_writer(created_by, schema, keys, tool):
     [
         ("ORC_JAVA", ["org.apache.spark.version"], "Spark"),
         ("ORC_JAVA", [], None),
-        ("ORC_CPP", [], tools.ARROW.name),
+        ("ORC_CPP", [], known_tools.ARROW.name),
         ("TRINO", [], "Trino"),
         ("PRESTO", [], "Presto"),
         ("CUDF", [], "another program"),
     ],
 )
 def test_a_footer_of_orc_tells_its_writer_but_for_the_one_that_many_share(writer, keys, tool):
-    sign = tools.match_orc_footer(writer, keys)
+    sign = known_tools.match_orc_footer(writer, keys)
     assert (sign and sign[0].name) == tool
 
 
@@ -191,15 +197,15 @@ def test_footers_are_read_as_duckdb_and_pyarrow_write_them_and_what_cannot_be_re
     orc.write_table(table, striped)
     (tmp_path / "cut").write_bytes(b"PAR1")
     footers = [by_duckdb, by_arrow, by_arrow, str(tmp_path / "cut"), str(tmp_path / "gone")]
-    found = {tool.name: said for tool, said in likely._match_footers(footers, FileFormat.PARQUET)}
-    assert found.keys() == {"DuckDB", tools.ARROW.name}
+    found = {tool.name: said for tool, said in likely_writers._match_footers(footers, FileFormat.PARQUET)}
+    assert found.keys() == {"DuckDB", known_tools.ARROW.name}
     assert found["DuckDB"].startswith("1 of 5 footers: created_by = DuckDB version ")
-    assert found[tools.ARROW.name].startswith("2 of 5 footers: created_by = parquet-cpp-arrow version ")
-    assert names(likely._match_footers([striped], FileFormat.ORC)) == [tools.ARROW.name]
+    assert found[known_tools.ARROW.name].startswith("2 of 5 footers: created_by = parquet-cpp-arrow version ")
+    assert names(likely_writers._match_footers([striped], FileFormat.ORC)) == [known_tools.ARROW.name]
 
 
 def test_every_tool_that_goes_by_path_has_a_consequence_and_a_remedy_and_those_that_ask_have_none():
-    every = [one for one in vars(tools).values() if isinstance(one, tools.Tool)]
+    every = [one for one in vars(known_tools).values() if isinstance(one, known_tools.Tool)]
     assert {one.name for one in every if one.consequence is None} == {"Spark", "Hive", "Flink in batch mode"}
     assert all((one.consequence is None) == (one.remedy == "") for one in every)
     assert set(BY_PATH) <= {one.name for one in every if one.consequence is not None}
@@ -210,7 +216,7 @@ def test_the_page_names_every_tool_that_is_detected():
     table = page.partition("**Access by path**")[2].partition("\n**Overwrites of a partition")[0]
     for tool in (*BY_PATH, "Spark", "pyarrow", "pandas", "Sqoop", "MapReduce", "parquet-rs", "Avro", "distcp", "LOAD"):
         assert tool in table, tool
-    assert str(likely.MAX_FOOTERS) in table
+    assert str(likely_writers.MAX_FOOTERS) in table
 
 
 class Made:
@@ -261,11 +267,11 @@ def test_a_table_is_looked_at_once_for_each_kind_of_sign_and_at_few_of_its_files
         made.put(f"d{day}", *files, at=1.7e9 + 100 * day, properties=properties)
         (made.location / f"dt=d{day}/_SUCCESS").touch()
     looked: list[str] = []
-    read = likely._match_footer
-    monkeypatch.setattr(likely, "_match_footer", lambda path, kind: (looked.append(path), read(path, kind))[1])
+    read = likely_writers._match_footer
+    monkeypatch.setattr(likely_writers, "_match_footer", lambda path, kind: (looked.append(path), read(path, kind))[1])
     found = made.likely()
-    assert list(found) == ["Flink", "Presto", tools.ARROW.name]
-    assert len(looked) == likely.MAX_FOOTERS == 8
+    assert list(found) == ["Flink", "Presto", known_tools.ARROW.name]
+    assert len(looked) == likely_writers.MAX_FOOTERS == 8
     newest = [
         f"{made.location}/dt=d{day}/{file}" for day in (9, 8) for file in (f"other-{day}.parquet", f"part-{ID}-0-{day}")
     ]
@@ -279,7 +285,9 @@ def test_a_table_is_looked_at_once_for_each_kind_of_sign_and_at_few_of_its_files
         r"_SUCCESS in (\d) of \1 directories, such as that of partition dt=d9", found["Flink"].evidence[2]
     )
     assert found["Presto"].evidence == ("property of partition dt=d9 presto_query_id",)
-    assert found[tools.ARROW.name].evidence[0].startswith("8 of 8 footers: created_by = parquet-cpp-arrow version ")
+    assert (
+        found[known_tools.ARROW.name].evidence[0].startswith("8 of 8 footers: created_by = parquet-cpp-arrow version ")
+    )
 
 
 def test_files_that_lakefold_made_and_versions_tell_nothing(metastore, tmp_path):
@@ -308,7 +316,7 @@ def test_init_explain_and_show_warn_of_a_table_of_flinks_with_evidence_consequen
     (seen,) = init["tables"]
     assert [(one["tool"], one["warns"]) for one in seen["likely_writers"]] == [
         ("Flink", True),
-        (tools.ARROW.name, True),
+        (known_tools.ARROW.name, True),
         ("Spark", False),
     ]
     written = home.config.read_text()
@@ -333,7 +341,7 @@ def test_init_explain_and_show_warn_of_a_table_of_flinks_with_evidence_consequen
     flink, _, spark = writers
     assert (flink["tool"], flink["warns"], flink["access"]) == ("Flink", True, "catalog")
     assert flink["evidence"][0] == "table property sink.partition-commit.policy.kind = metastore"
-    assert flink["consequence"] == tools.FLINK.consequence
+    assert flink["consequence"] == known_tools.FLINK.consequence
     assert 'Setting: access = "catalog", from ' in flink["text"]
     assert (spark["warns"], spark["consequence"], spark["remedy"]) == (False, None, None)
     for one in writers:
@@ -379,5 +387,5 @@ def test_tables_that_spark_made_and_writes_by_name_are_named_without_a_warning_a
     )
     (ref,) = FORMAT.discover_in_metastore(hive.uri, "by_path", "*")
     by_path, spark = FORMAT.likely_writers(FORMAT.snapshot(ref))
-    assert (by_path.tool, spark.tool) == (tools.PATH_JOB.name, "Spark")
+    assert (by_path.tool, spark.tool) == (known_tools.PATH_JOB.name, "Spark")
     assert by_path.evidence == ("_SUCCESS in 1 of 2 directories, such as that of partition dt=d1",)

@@ -16,14 +16,15 @@ from hive_metastore import MetastoreServer
 
 from lake.errors import Rejected, TableGone
 from lake.formats import load_format
-from lake.formats.hive import FORMAT, refusals
-from lake.formats.hive.catalog import CatalogPartition
-from lake.formats.hive.slices import list_partition_files
-from lake.locations import resolve_path
+from lake.formats.hive import FORMAT
+from lake.formats.hive.catalog import refusals
+from lake.formats.hive.catalog.tables import CatalogPartition
+from lake.formats.hive.files.listing import list_partition_files
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import SLICES_SCHEMA, CatalogRef, SearchFailure, TableRef
 from lake.plan import SupersededVersion
 from lake.ports import TableVerification
+from lake.storage.locations import resolve_path
 
 pytestmark = pytest.mark.slow
 

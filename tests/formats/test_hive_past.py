@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from lake.formats.hive.commits import output_file_name
-from lake.formats.hive.past import reconstruct_history
-from lake.formats.hive.slices import ListedFile, PartitionListing
+from lake.formats.hive.files.listing import ListedFile, PartitionListing
+from lake.formats.hive.inspection.history import reconstruct_history
 from lake.history import ChangeKind
 from lake.plan import SupersededVersion
-from planner.policy import SizingPolicy
-from planner.replay.loop import replay_policy
-from planner.replay.script import writer_history
+from planner.policy.policy import SizingPolicy
+from planner.replay.events import writer_history
+from planner.replay.policy_replay import replay_policy
 
 MIB, LIMIT = 1 << 20, 300 << 20
 NOW = datetime(2026, 3, 10, tzinfo=UTC)

@@ -25,7 +25,7 @@ from toys.processes import start, wait
 from waiting import suspend, wait_for
 
 from executors.outcome import RunResult
-from lake.formats.hive import call
+from lake.formats.hive.commit import metastore_commit
 from lake.model import TableRef
 from lake.plan import Plan
 
@@ -191,7 +191,7 @@ def test_what_its_owner_does_to_a_partition_in_the_gap_before_the_move_stays(
             with Owner(case.uri) as owner:
                 change(owner, bench.table, elsewhere)
 
-    with mock.patch.object(call, "failpoint", act):
+    with mock.patch.object(metastore_commit, "failpoint", act):
         assert bench.run().result is RunResult.COMPLETED, "the other partition is moved"
     assert [group.left_out is None for group in bench.store.plan(plan.plan_id).groups] == [False, True]
     places = case.places(bench.table)

@@ -16,7 +16,7 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.worker import Worker, WorkerSettings
 from lake.metastore import MetastoreClient
-from service.wiring import open_config, open_store
+from service.control.wiring import open_config, open_store
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 

@@ -26,11 +26,12 @@ from waiting import wait_for
 
 from executors.outcome import RunResult
 from lake.errors import Conflict, Integrity, Rejected
-from lake.formats.hive import commits, neighbours
+from lake.formats.hive import commits
+from lake.formats.hive.directories import shared_directories
 from lake.metastore import MetastoreClient, MetastorePartition
 from lake.model import TableRef
 from lake.plan import Commit, Plan
-from service.store.views import StoreSettings
+from service.control.store.views import StoreSettings
 
 pytestmark = pytest.mark.slow
 
@@ -145,7 +146,7 @@ def test_rule_7_a_table_in_whose_directory_another_one_lies_is_refused_and_nothi
     stored, other = dict(case.stored(table)), f"other{os.getpid()}"
     with Owner(case.uri) as owner:
         owner.make_table(other, (Path(table.location) / where).resolve())
-    neighbours.clear_directory_caches()
+    shared_directories.clear_directory_caches()
     try:
         with pytest.raises(Rejected, match=f"that of table {DATABASE}.{other}"):
             case.format.check(table)

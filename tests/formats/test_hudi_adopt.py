@@ -12,10 +12,10 @@ from hudi_tables import copy, rows, write
 from hudi_templates import edit_avro, timeline_file
 from hudi_writing import FORMAT, Table, ignore
 
+from lake.capabilities import PendingAction
 from lake.errors import Conflict, Transient
-from lake.formats.hudi.pending import attempts
+from lake.formats.hudi.pending import attempt_files
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, InstantState, extra_metadata
-from lake.optional import PendingAction
 from lake.plan import Plan, PlanKind, RewriteOptions
 
 pytestmark = pytest.mark.spark
@@ -46,7 +46,7 @@ def adopted(table: Table, plan_id: str = "0198-adopted") -> Plan:
 
 def silence(table: Table) -> None:
     """Let every attempt look as if it had not been renewed for long; all are of this process, which lives."""
-    for file in (Path(table.base) / attempts.DIRECTORY).iterdir():
+    for file in (Path(table.base) / attempt_files.DIRECTORY).iterdir():
         os.utime(file, (1e9, 1e9))
 
 
@@ -102,7 +102,7 @@ def test_a_clustering_that_a_writer_scheduled_is_executed_on_its_own_instant(sch
 def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "_RENEWAL_SECONDS", 3600)
+    monkeypatch.setattr(attempt_files, "_RENEWAL_SECONDS", 3600)
     base = tmp_path / "trips"
     for version in range(3):
         changed = rows(spark, 0, 60, version=version).where(f"{version} = 0 or id % 4 = {version}").coalesce(1)
@@ -141,7 +141,7 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
 def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
     scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempts, "_RENEWAL_SECONDS", 3600)
+    monkeypatch.setattr(attempt_files, "_RENEWAL_SECONDS", 3600)
     table, plan = scheduled()
     before = table.rows()
     with table.writer() as sleeper, table.writer() as successor:
@@ -175,7 +175,7 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
         dead.rewrite(dead.prepare(plan, 1), ignore)
     with table.writer() as writer, pytest.raises(Conflict, match="is alive, its last sign of life is of"):
         writer.roll_back(str(plan.adopted_instant))
-    assert list((table.base / attempts.DIRECTORY).iterdir()) == [], "its attempt is over"
+    assert list((table.base / attempt_files.DIRECTORY).iterdir()) == [], "its attempt is over"
     for file in [*(table.base / ".hoodie/timeline").glob("*.clustering.*"), *(table.base / ".hoodie/.temp").rglob("*")]:
         os.utime(file, (1e9, 1e9))
     with table.writer() as writer:

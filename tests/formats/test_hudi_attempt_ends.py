@@ -9,7 +9,7 @@ from hudi_writing import FORMAT, NewTable, ignore
 
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Transient
 from lake.formats.hudi.jvm.bundle import Bundle, bundle_of
-from lake.formats.hudi.jvm.outcomes import translate_error
+from lake.formats.hudi.jvm.errors import translate_error
 from lake.formats.hudi.pending.late_files import record_begin
 from lake.plan import RewriteProgress
 

@@ -14,10 +14,11 @@ import pytest
 from hudi_by_hand import OPERATIONS, T1, T2, T3, ByHand, without_java
 from hudi_templates import ref
 
+from lake.capabilities import PendingAction
 from lake.errors import Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.attempts import (
+from lake.formats.hudi.pending.attempt_files import (
     DIRECTORY,
     RunningAttempt,
     delete_ended_attempts,
@@ -28,7 +29,6 @@ from lake.formats.hudi.plans import adoption, compaction
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
 from lake.identity import Process
-from lake.optional import PendingAction
 
 
 @pytest.fixture

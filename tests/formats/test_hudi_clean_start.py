@@ -13,7 +13,7 @@ from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, delete, 
 from kept_tables import kept
 
 from lake.formats.hudi.files.names import parse_file_name
-from lake.formats.hudi.plans import clean_start
+from lake.formats.hudi.plans import clean_bounds
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
@@ -219,7 +219,7 @@ def test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hide
     after = trips.timeline()
     (_, record) = after.read_cleans()[-1]
     assert record["lastCompletedCommitTimestamp"] == counted
-    assert clean_start.read_cleaner_progress(after).start == "", "a savepoint is gone: the whole table is looked at"
+    assert clean_bounds.read_cleaner_progress(after).start == "", "a savepoint is gone: the whole table is looked at"
     assert record["earliestCommitToRetain"] == ours.instant, "what lakefold deleted no state before it has"
     insert(trips, 3, start=3000, **{"hoodie.clean.automatic": "true"})
     assert not saved & set(trips.data_files()), "what only the savepoint kept is cleaned"

@@ -24,7 +24,7 @@ from py4j.java_gateway import get_java_class
 
 from lake.errors import Transient
 from lake.formats.hudi.jvm.class_cache import cached_jvm
-from lake.formats.hudi.jvm.zones import TimeZones, time_zones_of
+from lake.formats.hudi.jvm.time_zones import TimeZones, time_zones_of
 from lake.formats.hudi.timeline.clocks import MAX_SKEW, parse_instant_time
 from lake.plan import Plan
 

@@ -9,9 +9,9 @@ import pytest
 from hudi_tables import rows, write
 from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore, make_table
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity
-from lake.formats.hudi.pending.unfinished import must_execute
+from lake.formats.hudi.pending.actions import must_execute
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, extra_metadata, planned_slices
 from lake.plan import Plan
 

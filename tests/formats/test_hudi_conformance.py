@@ -16,7 +16,7 @@ from support import BUNDLE, SOAK, passed_in_its_own_process, record_figure
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.jvm import bundle
 from lake.formats.hudi.jvm.bundle import RELEASE_LINES, bundle_of
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
+from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
 from lake.formats.hudi.rewrite import execute
 from lake.plan import Commit
 

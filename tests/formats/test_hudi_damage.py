@@ -16,7 +16,7 @@ from lake.formats.hudi.files.names import parse_file_name
 from lake.model import Fault
 from lake.plan import Plan
 from planner.planner import plan_table
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 
 pytestmark = pytest.mark.spark
 PARTITION = "dt=2026-01-01"

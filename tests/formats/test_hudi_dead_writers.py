@@ -12,7 +12,7 @@ from hudi_tables import FS_LOCK, rows, write
 from hudi_writing import FORMAT, LOCK, NewTable, Table, ignore
 
 from lake.errors import Conflict
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
+from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
 from lake.formats.hudi.plans import publication
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

@@ -10,7 +10,7 @@ import pytest
 from hudi_tables import small_files, write
 from hudi_writing import NewTable, Table, ignore
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Integrity, Rejected
 from lake.formats.hudi.inputs import engine_choice
 from lake.plan import Commit, VerificationLevel

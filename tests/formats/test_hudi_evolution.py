@@ -11,7 +11,7 @@ from hudi_tables import copy, write
 from hudi_writing import FORMAT, Table, ignore
 from kept_tables import kept
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Integrity, Rejected, Transient
 from lake.plan import VerificationLevel
 

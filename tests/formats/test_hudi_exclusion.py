@@ -21,8 +21,8 @@ from hudi_writing import QUICK_LOCK, Table, delete, ignore, make_table
 from waiting import suspend
 
 from lake.errors import Conflict, Transient
-from lake.formats.hudi.client import exclusion
 from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.client.locks import base
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.plans import clustering
 from lake.formats.hudi.timeline.timeline import InstantState, Timeline
@@ -57,7 +57,7 @@ def test_f2_a_clustering_stopped_in_its_commit_keeps_the_deletions_of_another_pr
     commit = trips.run(trips.plan("0198-first", partitions=[FIRST]))
     other.run_plan(trips.base, "0198-second", [SECOND], options)
     other.stop_when(in_its_metadata(trips))
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
     refused = None
     try:
         delete(trips, commit)
@@ -88,7 +88,7 @@ def test_f2_a_deletion_that_takes_a_commit_of_another_process_for_a_dead_one_los
     commit = trips.run(trips.plan("0198-first", partitions=[FIRST]))
     other.run_plan(trips.base, "0198-second", [SECOND], {})
     other.stop_when(in_its_metadata(trips))
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
     with ThreadPoolExecutor() as pool, stoppable(jvm_pid(spark)) as stop:
         deletion = pool.submit(delete, trips, commit)
         # The other commit goes on while this process has looked at it and not yet done anything about it.
@@ -135,11 +135,11 @@ def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
     other.run_plan(trips.base, "0198-second", [SECOND], {})
     other.stop_when(in_its_metadata(trips))
     client = HudiClient(trips.ref, spark)
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
     with pytest.raises(Transient, match="a lakefold, has been committing since"), client.locked("testing"):
         pass
     other.kill()
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(minutes=1))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(minutes=1))
     begun = time.monotonic()
     with client.locked("testing"):
         assert time.monotonic() - begun < 60, "nobody's patience is needed"
@@ -155,7 +155,7 @@ def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
 def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(spark: Any, tmp_path: Path) -> None:
     trips = make_table(spark, tmp_path)
     rows_before, plan = trips.rows(), trips.plan()
-    lock = Path(trips.base) / exclusion.LOCK_FILE
+    lock = Path(trips.base) / base.LOCK_FILE
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         client = HudiClient(trips.ref, spark)
@@ -176,7 +176,7 @@ def test_f2_a_lock_file_that_was_replaced_under_its_holder_ends_the_section(spar
 def test_f2_two_threads_and_two_names_of_one_table_exclude_each_other_in_one_process(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
     trips = make_table(spark, tmp_path)
     (tmp_path / "alias").symlink_to(trips.base)
     holding, asked = threading.Event(), threading.Event()
@@ -211,7 +211,7 @@ _TRY = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX |
 
 
 def lock_of(trips: Table) -> Path:
-    return Path(trips.base) / exclusion.LOCK_FILE
+    return Path(trips.base) / base.LOCK_FILE
 
 
 def jvm_pid(spark: Any) -> int:

@@ -14,9 +14,9 @@ from racing import winners
 from support import SOAK
 
 from lake.errors import Transient
-from lake.formats.hudi.client import exclusion, exclusive_renewed
-from lake.formats.hudi.client.exclusion import LOCK_FILE
-from lake.formats.hudi.client.exclusive_hdfs import HdfsLock
+from lake.formats.hudi.client.locks import base, renewed
+from lake.formats.hudi.client.locks.base import LOCK_FILE
+from lake.formats.hudi.client.locks.hdfs import HdfsLock
 from lake.formats.hudi.files.storage import TableStorage
 from lake.model import TableRef
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def table(hdfs: HadoopCluster, monkeypatch: pytest.MonkeyPatch) -> TableRef:
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(0))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(0))
     location = f"{hdfs.uri}/lake/{uuid.uuid4().hex}"
     place(f"{location}/.hoodie").mkdir(parents=True)
     return TableRef(name="trips", format="hudi", location=location)
@@ -68,7 +68,7 @@ def test_f2_a_holder_that_slept_while_others_had_the_lock_has_lost_it_though_its
     asleep._stopped.set()
     assert asleep._renewal_thread is not None
     asleep._renewal_thread.join()
-    monkeypatch.setattr(exclusive_renewed, "TAKEOVER_TIMEOUT", timedelta())
+    monkeypatch.setattr(renewed, "TAKEOVER_TIMEOUT", timedelta())
     other = lock(table)
     with pytest.raises(Transient):
         other.acquire("looking for the first time")

@@ -14,12 +14,12 @@ import pytest
 from racing import winners
 from s3_server import S3Server, server
 
-from lake import s3
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.client import exclusion, exclusive_object, exclusive_renewed
-from lake.formats.hudi.client.exclusion import LOCK_FILE
-from lake.formats.hudi.client.exclusive_object import ObjectStoreLock
+from lake.formats.hudi.client.locks import base, object_store, renewed
+from lake.formats.hudi.client.locks.base import LOCK_FILE
+from lake.formats.hudi.client.locks.object_store import ObjectStoreLock
 from lake.model import TableRef
+from lake.storage import s3
 
 TRIPS = TableRef(name="trips", format="hudi", location="s3://lake/trips")
 
@@ -36,9 +36,9 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 @pytest.fixture
 def emptied(emulator: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     emulator.filesystem().delete_dir_contents("lake", missing_dir_ok=True)
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(0))
-    exclusive_renewed._observed_versions.clear()
-    exclusive_object._verified_buckets.clear()
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(0))
+    renewed._observed_versions.clear()
+    object_store._verified_buckets.clear()
     return emulator
 
 
@@ -116,9 +116,9 @@ def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_rene
     process.wait()
     elsewhere._owner_record["process"] = None
     elsewhere.assert_held("committing")
-    monkeypatch.setattr(exclusive_renewed, "TAKEOVER_TIMEOUT", timedelta(seconds=0.5))
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1.2))
-    monkeypatch.setattr(exclusive_renewed, "RENEWAL_INTERVAL", timedelta(seconds=0.1))
+    monkeypatch.setattr(renewed, "TAKEOVER_TIMEOUT", timedelta(seconds=0.5))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1.2))
+    monkeypatch.setattr(renewed, "RENEWAL_INTERVAL", timedelta(seconds=0.1))
     elsewhere._stopped.set()
     elsewhere._renewal_thread.join()
     elsewhere._stopped.clear()
@@ -144,7 +144,7 @@ def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(empt
 def test_h8_a_lock_on_s3_is_kept_while_a_java_process_that_does_not_answer_lives_and_free_when_it_was_killed(
     emptied, process, monkeypatch
 ):
-    monkeypatch.setattr(exclusion, "_END_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(base, "_END_POLL_SECONDS", 0.01)
     ours, theirs = lock(process.pid), lock(1)
     ours.acquire("committing")
 
@@ -163,7 +163,7 @@ def test_h8_a_lock_on_s3_is_kept_while_a_java_process_that_does_not_answer_lives
     process.kill()
     process.wait()
     assert ended.wait(30)
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=30))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=30))
     theirs.acquire("cleaning")
     theirs.release()
 

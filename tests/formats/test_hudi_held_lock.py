@@ -13,9 +13,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from s3_server import S3Server
 
-from lake import elapsed
-from lake.elapsed import Stopwatch
-from lake.formats.hudi.client.held_lock import UNKNOWN_VALIDITY, HudiLock, acquired_hudi_lock
+from lake import stopwatch
+from lake.formats.hudi.client.locks.hudi_lock import UNKNOWN_VALIDITY, HudiLock, acquired_hudi_lock
+from lake.stopwatch import Stopwatch
 
 LEASE = timedelta(seconds=60)
 
@@ -41,7 +41,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(elapsed, "time", made)
+    monkeypatch.setattr(stopwatch, "time", made)
     return made
 
 

@@ -19,10 +19,10 @@ from pyspark.java_gateway import ensure_callback_server_started
 from s3_server import S3Server
 from waiting import wait_for
 
-from lake import s3
-from lake.formats.hudi.client.held_lock import HudiLock, acquired_hudi_lock
+from lake.formats.hudi.client.locks.hudi_lock import HudiLock, acquired_hudi_lock
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.jvm.class_cache import cached_jvm
+from lake.storage import s3
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 KEY = "trips/.hoodie/.locks/table_lock.json"

@@ -14,9 +14,9 @@ from hudi_templates import ref
 
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.timeline import history
+from lake.formats.hudi.timeline import file_history
 from lake.formats.hudi.timeline.archive import ArchivedInstant
-from lake.formats.hudi.timeline.history import FileHistory, active_history, add_archived
+from lake.formats.hudi.timeline.file_history import FileHistory, active_history, add_archived
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import SupersededVersion
 
@@ -103,7 +103,7 @@ def test_the_archive_of_a_table_made_anew_at_the_same_place_is_read_as_a_whole(t
 def test_the_sum_of_a_table_with_more_files_than_are_kept_is_read_once(
     tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history._archived_cache, "_most", 1)
+    monkeypatch.setattr(file_history._archived_cache, "_most", 1)
     table = ByHand(tmp_path / "t", LAYOUT_TWO).base
     archive(table, (T1, f"a_0_{T1}.parquet", {}), (T2, f"b_0_{T2}.parquet", {}))
     assert live(look(table)) == live(look(table)) == {("a", T1), ("b", T2)}

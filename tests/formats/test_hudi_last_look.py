@@ -14,9 +14,9 @@ from test_hudi_left_cleans import ONE, TWO, leave_a_clean
 
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.maintenance import services
 from lake.formats.hudi.plans import withdrawal
 from lake.formats.hudi.timeline.metadata_table import find_faults, index_names
-from lake.formats.hudi.upkeep import services
 from lake.plan import PlanKind, StagedWork
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

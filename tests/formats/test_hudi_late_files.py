@@ -14,6 +14,7 @@ from lake.errors import Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending import late_files
+from lake.formats.hudi.pending.actions import is_executed_by_writer
 from lake.formats.hudi.pending.late_files import (
     is_begun_by_writer,
     record_begin,
@@ -21,7 +22,6 @@ from lake.formats.hudi.pending.late_files import (
     record_instant,
     record_path,
 )
-from lake.formats.hudi.pending.unfinished import is_executed_by_writer
 from lake.formats.hudi.plans.publication import publish_plan
 from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant

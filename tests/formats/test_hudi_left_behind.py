@@ -18,18 +18,18 @@ from kept_tables import kept, small_table
 from uuid_utils import uuid7
 
 from executors.outcome import RunResult
-from executors.rescue import sweep_table, take_over_one
 from executors.run import run_plan
+from executors.take_over import sweep_table, take_over_one
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.attempts import DIRECTORY, RunningAttempt
+from lake.formats.hudi.pending.attempt_files import DIRECTORY, RunningAttempt
 from lake.identity import Process
 from lake.plan import Claim, Plan
-from service import cli
-from service.config.loader import load_config
-from service.config.tables import configure_table
-from service.planning.adoption import adopt_pending_actions
-from service.store import Store
+from service.cli.main import main
+from service.control.config.loader import load_config
+from service.control.config.tables import configure_table
+from service.control.planning.adoption import adopt_pending_actions
+from service.control.store import Store
 
 pytestmark = pytest.mark.spark
 SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
@@ -159,7 +159,7 @@ def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version
         """
     )
     monkeypatch.chdir(tmp_path)
-    assert cli.run(["plans", "request", "trips", "--json"]) == 0
+    assert main.run(["plans", "request", "trips", "--json"]) == 0
     (answer,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert answer["outcome"] == "planned", answer
     (plan_id,) = answer["plan_ids"]

@@ -92,7 +92,7 @@ def test_a_clean_that_another_process_left_is_not_executed(table: NewTable, monk
     other = trips.run(trips.plan("0198-other", partitions=[TWO]))
     rows = trips.rows()
     commit = trips.run(trips.plan("0198-first", partitions=[ONE]))
-    monkeypatch.setattr("lake.formats.hudi.plans.clean_start.CLEAN_KEY", "somebody.clean")
+    monkeypatch.setattr("lake.formats.hudi.plans.clean_bounds.CLEAN_KEY", "somebody.clean")
     left = leave_a_clean(trips, commit, monkeypatch)
     monkeypatch.undo()
     with trips.writer() as writer:

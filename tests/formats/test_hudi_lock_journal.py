@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from lake import identity as lake_identity
-from lake.formats.hudi.jvm.outcomes import describe_lock
-from lake.formats.hudi.locks import journal as journal_module
-from lake.formats.hudi.locks.journal import DIRECTORY, LockJournal, OpenLockEntry
+from lake.formats.hudi.jvm.errors import describe_lock
+from lake.formats.hudi.lock_settings import lock_journal as journal_module
+from lake.formats.hudi.lock_settings.lock_journal import DIRECTORY, LockJournal, OpenLockEntry
 from lake.identity import Process
 from lake.model import Concurrency, TableRef
 

@@ -25,8 +25,8 @@ from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.client import client as client_module
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.jvm.outcomes import java_cause_chain
-from lake.formats.hudi.locks.on_conflict import (
+from lake.formats.hudi.jvm.errors import java_cause_chain
+from lake.formats.hudi.lock_settings.on_conflict import (
     CONFLICT_STRATEGY_KEY,
     PENDING_INGESTION,
     UPDATES_STRATEGY_KEY,

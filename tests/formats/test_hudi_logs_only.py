@@ -10,8 +10,8 @@ import pytest
 from hudi_tables import rows, write
 from hudi_writing import FORMAT, Table, ignore, make_table
 
-from executors.receipt import verify_rewrite
 from executors.rowhash import Fingerprint
+from executors.verification import verify_rewrite
 from lake.errors import Integrity
 
 pytestmark = pytest.mark.spark

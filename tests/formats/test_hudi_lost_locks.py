@@ -14,10 +14,10 @@ from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table
 from waiting import wait_for
 
 from lake.errors import CommitLost, Conflict, Transient
-from lake.formats.hudi.client import held_lock as held_lock_module
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
-from lake.formats.hudi.plans import lost_lock
+from lake.formats.hudi.client.locks import hudi_lock as held_lock_module
+from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
+from lake.formats.hudi.plans import lock_loss
 from lake.formats.hudi.timeline.metadata_table import find_faults
 from lake.model import OnConflict
 from lake.plan import Commit
@@ -173,7 +173,7 @@ def test_h5_a_commit_that_took_updates_away_is_noticed_by_the_next_process_where
 def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_taken_back(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    verify = lost_lock.verify_commit
+    verify = lock_loss.verify_commit
 
     def later(*arguments: Any) -> None:
         trips.upsert(100, 120, 10, **WRITER_WINS_OPTIONS)

@@ -14,7 +14,7 @@ from hudi_templates import edit_properties
 from hudi_writing import FORMAT, Table, ignore
 from kept_tables import kept
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Integrity, Rejected
 from lake.formats.hudi.rewrite import merged_rows
 

@@ -23,8 +23,8 @@ from test_hudi_pending_actions import ROLLBACK
 
 from lake.errors import LakefoldError, LeaseLost, Transient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.plans import last_look as module
-from lake.formats.hudi.plans.last_look import check_preconditions
+from lake.formats.hudi.plans import preconditions as module
+from lake.formats.hudi.plans.preconditions import check_preconditions
 from lake.formats.hudi.timeline.clocks import format_instant_time
 from lake.formats.hudi.timeline.timeline import Timeline
 

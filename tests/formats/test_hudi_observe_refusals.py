@@ -15,7 +15,7 @@ from hudi_templates import Templates, edit_avro, edit_properties, ref, timeline_
 
 from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
-from lake.formats.hudi.locks.on_conflict import (
+from lake.formats.hudi.lock_settings.on_conflict import (
     CONFLICT_STRATEGY_KEY,
     WRITER_WINS_OPTIONS,
     conflict_options,

@@ -14,7 +14,7 @@ from hudi_writing import QUICK_LOCK, ignore, make_table
 
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.read.overlaps import find_overlaps
+from lake.formats.hudi.read.commits import find_overlaps
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, instant_datetime
 
 FIRST, SECOND = "dt=2026-01-01", "dt=2026-01-02"

@@ -11,7 +11,7 @@ from hudi_by_hand import T1, T2, T3, T4, ByHand, without_java
 
 from lake.errors import Transient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.plans.last_look import check_preconditions, unchanged_instant_check, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
 from lake.formats.hudi.timeline.timeline import Timeline
 
 ROLLBACK = {

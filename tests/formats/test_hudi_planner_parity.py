@@ -23,7 +23,7 @@ from lake.formats.hudi.format import HudiFormat
 from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
 from lake.model import Snapshot
 from lake.plan import ClusteringGroup
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 
 pytestmark = pytest.mark.spark
 TABLES = 24 if SOAK else 6

@@ -7,9 +7,9 @@ import pytest
 from hudi_tables import run_service
 from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, insert
 
-from lake.formats.hudi.plans.clean_start import CleanBounds
+from lake.capabilities import Resurrected
+from lake.formats.hudi.plans.clean_bounds import CleanBounds
 from lake.formats.hudi.plans.cleaning import publish_clean
-from lake.optional import Resurrected
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]

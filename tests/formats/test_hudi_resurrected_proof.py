@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hudi_by_hand import T1, T2, T3, T4, T5, ByHand
 
+from lake.capabilities import Resurrected
 from lake.formats.hudi.audit.resurrected import find_resurrected
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.optional import Resurrected
 
 
 class Archived:

@@ -10,9 +10,9 @@ from hudi_tables import rows, write
 from hudi_writing import FORMAT, Table, ignore, make_table
 from s3_server import S3Server, policy
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Conflict
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
+from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
 from lake.plan import VerificationLevel
 
 pytestmark = pytest.mark.spark

@@ -10,7 +10,7 @@ from hudi_tables import FS_LOCK
 from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
 from lake.errors import Conflict, Rejected
-from lake.formats.hudi.plans.clean_start import CleanBounds
+from lake.formats.hudi.plans.clean_bounds import CleanBounds
 from lake.formats.hudi.plans.cleaning import publish_clean
 from lake.formats.hudi.timeline.timeline import Timeline
 

@@ -13,9 +13,9 @@ from hudi_writing import FORMAT, Table
 from kept_tables import small_table
 from uuid_utils import uuid7
 
-from executors.rescue import sweep_table
+from executors.take_over import sweep_table
 from lake.formats.hudi.pending.late_files import record_path
-from service.store import Store
+from service.control.store import Store
 
 pytestmark = pytest.mark.spark
 

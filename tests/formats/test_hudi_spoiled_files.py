@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hudi_writing import FORMAT, NewTable, ignore
 
-from executors.receipt import verify_rewrite
+from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity
 from lake.plan import VerificationLevel
 

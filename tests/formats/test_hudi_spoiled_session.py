@@ -8,7 +8,7 @@ from hudi_writing import NewTable
 from pyspark.errors.exceptions.captured import ArrayIndexOutOfBoundsException
 
 from lake.errors import CommitUnknown, SessionSpoiled, Transient
-from lake.formats.hudi.jvm.outcomes import is_session_spoiled, translate_error
+from lake.formats.hudi.jvm.errors import is_session_spoiled, translate_error
 
 SILENT = """org.apache.hudi.exception.HoodieException: failed
 \tat org.apache.hudi.metadata.HoodieBackedTableMetadataWriter.commit(HoodieBackedTableMetadataWriter.java:1)

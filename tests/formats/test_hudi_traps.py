@@ -15,9 +15,9 @@ from hudi_writing import FORMAT, INDEXES, QUICK_LOCK, NewTable, Table, ignore
 
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.names import relative_path
-from lake.formats.hudi.locks.journal import DIRECTORY, LockJournal, Process
-from lake.formats.hudi.locks.on_conflict import WRITER_WINS_OPTIONS
-from lake.formats.hudi.plans.clean_start import archival_bound
+from lake.formats.hudi.lock_settings.lock_journal import DIRECTORY, LockJournal, Process
+from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
+from lake.formats.hudi.plans.clean_bounds import archival_bound
 from lake.model import OnConflict
 from lake.plan import Plan
 

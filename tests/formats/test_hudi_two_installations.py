@@ -18,11 +18,11 @@ from uuid_utils import uuid7
 from executors.outcome import RunResult
 from executors.run import run_plan
 from lake.model import TableRef
-from service.config.loader import load_config
-from service.config.tables import configure_table
-from service.daemon.upkeep import Maintenance
-from service.observability.metrics import Metrics
-from service.store import Store
+from service.control.config.loader import load_config
+from service.control.config.tables import configure_table
+from service.control.store import Store
+from service.server.daemon.maintenance import Maintenance
+from service.server.observability.metrics import Metrics
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 EIGHT_DAYS_MS = 8 * 24 * 3600 * 1000

@@ -19,9 +19,9 @@ from s3_server import S3Server
 from waiting import suspend, wait_for
 
 from lake.errors import CommitUnknown
-from lake.formats.hudi.client import exclusion, table_lock
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.client.exclusive_object import ObjectStoreLock
+from lake.formats.hudi.client.locks import base, table_lock
+from lake.formats.hudi.client.locks.object_store import ObjectStoreLock
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import InstantState, Timeline
 
@@ -93,7 +93,7 @@ _TRY = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX |
 
 def free_file(trips: Table) -> bool:
     """Whether another process gets the lock of a table on a file system."""
-    lock = Path(trips.base) / exclusion.LOCK_FILE
+    lock = Path(trips.base) / base.LOCK_FILE
     tried = subprocess.run([sys.executable, "-c", _TRY, str(lock)], check=False, stderr=subprocess.DEVNULL)
     return tried.returncode == 0
 
@@ -158,7 +158,7 @@ def test_h8_no_lock_is_given_back_while_a_commit_whose_connection_broke_goes_on(
         assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None, "no lock is free before the commit has ended"
         committed.result(120)
     client = HudiClient(trips.ref, spark)
-    monkeypatch.setattr(exclusion, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1))
     with client.locked("testing"):
         pass
     client.close()

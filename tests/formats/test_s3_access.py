@@ -14,18 +14,18 @@ import pytest
 from hudi_writing import FORMAT
 from s3_server import S3Server
 
-from lake import s3
 from lake.errors import CommitUnknown, Rejected, Transient
-from lake.filesystems import filesystem_of_file
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.jvm.outcomes import translate_error
-from lake.formats.hudi.locks.providers import lock_file_path
+from lake.formats.hudi.jvm.errors import translate_error
+from lake.formats.hudi.lock_settings.providers import lock_file_path
 from lake.formats.hudi.read.hudi_rs import open_table
-from lake.locations import bucket_and_key, canonical_location, resolve_path
 from lake.model import Concurrency, TableRef
-from lake.s3 import S3Access
-from service.config.catalog import Catalog
-from service.wiring import open_config
+from lake.storage import s3
+from lake.storage.filesystems import filesystem_of_file
+from lake.storage.locations import bucket_and_key, canonical_location, resolve_path
+from lake.storage.s3 import S3Access
+from service.control.config.catalog import Catalog
+from service.control.wiring import open_config
 
 KEYS = {"access.key": "AKIA", "secret.key": "s3cret"}
 

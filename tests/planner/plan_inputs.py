@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot, TableRef
 from planner.planner import PlanningResult, plan_table
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 from planner.reasons import Reason
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30

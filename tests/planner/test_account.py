@@ -14,10 +14,10 @@ from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
 
 from lake.model import Concurrency, OverlappingCommit
 from planner.planner import plan_table
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 from planner.reasons import PLANNABLE, Reason
-from service.planning.account import DecisionSummary, make_scan_record, slice_documents
-from service.store import PARTITION_SCHEMA
+from service.control.planning.decision_summary import DecisionSummary, make_scan_record, slice_documents
+from service.control.store import PARTITION_SCHEMA
 
 LIMIT = 300 * MIB
 SIZES = (0, 1, 10 * MIB, LIMIT - 1, LIMIT, 2 * GIB)

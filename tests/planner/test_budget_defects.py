@@ -30,7 +30,7 @@ from test_ranking import (
 )
 
 from planner.budgets import ZERO, Budget, BudgetUsage, QueuedPlan, WorkAmount, startable_plans
-from planner.ranking import priority_offset
+from planner.priority import priority_offset
 
 Rooms = Callable[[str], WorkAmount]
 #: the first example that breaks a property is not made smaller

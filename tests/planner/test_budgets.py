@@ -24,8 +24,8 @@ from planner.budgets import (
 )
 from planner.cost import CostInputs, Rates, estimate_benefit
 from planner.planner import plan_table
-from planner.policy import SizingPolicy
-from planner.ranking import priority_offset
+from planner.policy.policy import SizingPolicy
+from planner.priority import priority_offset
 
 TABLES = ("a", "b", "c")
 NEW = "new"

@@ -11,7 +11,7 @@ from plan_inputs import GIB, MIB, File, groups, outputs, plan, reasons, texts
 
 from lake.model import DeltaKind
 from lake.plan import PlanKind
-from planner.policy import PolicyError, SizingPolicy
+from planner.policy.policy import PolicyError, SizingPolicy
 from planner.reasons import Reason
 
 OFF = {"compact_log_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0, "compact_delete_ratio": 0}

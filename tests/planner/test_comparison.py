@@ -9,7 +9,7 @@ from replay_inputs import MIB, SINCE, commit, generated, history, written
 
 from lake.history import TableHistory
 from planner.cost import CostInputs, Rates
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 from planner.replay.advice import advise
 from planner.replay.comparison import (
     CONFIGURED,
@@ -19,7 +19,7 @@ from planner.replay.comparison import (
     compare_policies,
     replay_variants,
 )
-from planner.replay.script import writer_history
+from planner.replay.events import writer_history
 from planner.writers.simulation import WriterKind
 
 HOUR = timedelta(hours=1)

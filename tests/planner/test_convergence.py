@@ -14,7 +14,7 @@ from support import SOAK
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
 from planner.planner import PlanningResult, plan_table
-from planner.policy import BALANCED, RewriteFirst, SizingPolicy
+from planner.policy.policy import BALANCED, RewriteFirst, SizingPolicy
 from planner.reasons import Reason
 
 pytestmark = pytest.mark.soak

@@ -19,8 +19,8 @@ from planner.cost import (
     estimate_benefit,
     fit_rates,
 )
-from planner.policy import SizingPolicy
-from planner.rules import validation_errors
+from planner.policy.policy import SizingPolicy
+from planner.policy.validation import validation_errors
 
 EUROS = Prices(cpu_hour=0.05, request_1000=0.005, gib_month=0.02, currency="EUR")
 SIXTY = [File(id=f"{number:02}", bytes=10 * MIB) for number in range(60)]

@@ -15,7 +15,7 @@ from lake.model import DeltaKind
 from lake.plan import FailedPlan
 from planner.candidates import find_candidates
 from planner.groups import cut_evenly, cut_greedily, form_groups
-from planner.policy import BALANCED, SizingPolicy
+from planner.policy.policy import BALANCED, SizingPolicy
 
 
 def series(*sizes: int, partition: str = "p", name: str = "") -> list[File]:

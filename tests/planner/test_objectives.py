@@ -6,10 +6,10 @@ from datetime import timedelta
 import pytest
 from plan_inputs import GIB, MIB, File, plan
 
-from planner.judgement import evaluate_objectives
-from planner.objectives import Objective, ObjectiveEvaluation
-from planner.policy import PolicyError, SizingPolicy
-from planner.rules import validation_warnings
+from planner.policy.policy import PolicyError, SizingPolicy
+from planner.policy.validation import validation_warnings
+from planner.slo.evaluate import evaluate_objectives
+from planner.slo.model import Objective, ObjectiveEvaluation
 
 SHARE, FILES, OLDEST = Objective
 

@@ -8,8 +8,8 @@ import pytest
 
 from lake.formats import FORMATS, load_format
 from lake.ports import Capability
-from planner.offers import unsupported_settings
-from planner.policy import SizingPolicy
+from planner.policy.compatibility import unsupported_settings
+from planner.policy.policy import SizingPolicy
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 from plan_inputs import NOW, File, groups, plan, reasons, texts
 
 from planner.partitions import select_partitions
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 
 DAYS = [f"dt=2026-02-{day:02d}" for day in range(1, 29)]
 PREFIX = "hoodie.clustering.plan.strategy."

@@ -6,7 +6,7 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.ranking import MAX_DOUBLINGS, objective_urgency, priority_offset
+from planner.priority import MAX_DOUBLINGS, objective_urgency, priority_offset
 
 HOUR = timedelta(hours=1)
 RATIOS = st.floats(0, 1e12)

@@ -9,7 +9,7 @@ import pytest
 from plan_inputs import GIB, MIB, NOW, File, groups, plan, reasons, snapshot, texts
 
 from planner.planner import plan_table
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 from planner.reasons import Reason
 
 PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
@@ -161,7 +161,7 @@ def test_a_slice_of_logs_only_is_a_candidate_and_no_small_base_file() -> None:
 
 
 def test_every_reason_that_a_setting_decides_names_a_setting() -> None:
-    from planner.policy import FIELD_PARSERS, setting_name
+    from planner.policy.policy import FIELD_PARSERS, setting_name
 
     names = {setting_name(knob) for knob in FIELD_PARSERS}
     commands = (Reason.QUARANTINED, Reason.DAMAGED, Reason.FAILED, Reason.DECLINED)

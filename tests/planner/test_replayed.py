@@ -13,10 +13,8 @@ from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.plan import PlanKind
 from planner.candidates import NEVER_US
 from planner.planner import plan_table
-from planner.policy import SizingPolicy
-from planner.replay.layout import ReplayLayout
-from planner.replay.loop import ReplayResult, replay_policy
-from planner.replay.script import (
+from planner.policy.policy import SizingPolicy
+from planner.replay.events import (
     FileCreated,
     FilesGrown,
     FilesMerged,
@@ -26,6 +24,8 @@ from planner.replay.script import (
     WriterHistory,
     writer_history,
 )
+from planner.replay.layout import ReplayLayout
+from planner.replay.policy_replay import ReplayResult, replay_policy
 
 LIMIT = 300 * MIB
 HOUR = timedelta(hours=1)

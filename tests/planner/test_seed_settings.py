@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from plan_inputs import GIB, MIB, File, groups, plan, reasons
 
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 
 #: notebooks on Hudi's file layouts and sizing, copy-on-write and merge-on-read
 FILE_SIZING_NOTEBOOKS = {

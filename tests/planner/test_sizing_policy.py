@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_inputs import GIB, MIB
 
-from planner.aliases import ALIASES, IGNORED_KEYS
-from planner.policy import FIELD_PARSERS, PartitionFilter, PolicyError, SizingPolicy, setting_name
+from planner.policy.aliases import ALIASES, IGNORED_KEYS
+from planner.policy.policy import FIELD_PARSERS, PartitionFilter, PolicyError, SizingPolicy, setting_name
 
 
 def test_the_defaults_are_those_of_the_documentation() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.policy import SizingPolicy
+from planner.policy.policy import SizingPolicy
 from planner.windows import RunSchedule
 
 MONDAY = datetime(2026, 3, 2, tzinfo=UTC)

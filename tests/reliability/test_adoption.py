@@ -14,10 +14,10 @@ from executors.outcome import RunResult
 from executors.worker import Worker
 from lake.formats import load_format
 from lake.plan import PlanState
-from service.config.loader import load_config
-from service.config.tables import ConfiguredTable, configure_table
-from service.planning.scan import scan_and_plan
-from service.wiring import create_store
+from service.control.config.loader import load_config
+from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.planning.scan import scan_and_plan
+from service.control.wiring import create_store
 
 pytestmark = pytest.mark.spark
 FORMAT = load_format("hudi")

@@ -79,8 +79,8 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
 ):
     import executors.run
     from executors.worker import Worker
-    from service.config.loader import load_config
-    from service.wiring import open_store
+    from service.control.config.loader import load_config
+    from service.control.wiring import open_store
 
     base = tmp_path / "lake" / "defects"
     shutil.copytree(template, base)

@@ -22,10 +22,10 @@ from waiting import wait_for
 
 from lake.errors import LakefoldError
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.locks.on_conflict import CONFLICT_STRATEGY_KEY, UPDATES_STRATEGY_KEY, WRITER_WINS_OPTIONS
+from lake.formats.hudi.lock_settings.on_conflict import CONFLICT_STRATEGY_KEY, UPDATES_STRATEGY_KEY, WRITER_WINS_OPTIONS
 from lake.formats.hudi.timeline.timeline import Timeline, planned_slices
-from service.demo.hudi import read_table
-from service.demo.ledger import WriterLedger, compare
+from service.cli.demo.hudi import read_table
+from service.cli.demo.ledger import WriterLedger, compare
 
 COMMITS = 40 if SOAK else 8
 ROWS = 4000 if SOAK else 1000
@@ -37,12 +37,20 @@ DELETED = re.compile(r"deleted (\d+) superseded files")
 
 
 class Writer:
-    """``python -m service.demo.writer`` as a process; ``events`` are the JSON lines it printed so far."""
+    """``python -m service.cli.demo.writer`` as a process; ``events`` are the JSON lines it printed so far."""
 
     def __init__(self, home: Path, base: Path, *arguments: str) -> None:
         self.base, self.hold_file, self.log = base, home / "hold", home / "writer.log"
         self.ledger = WriterLedger(home / "ledger")
-        command = [sys.executable, "-m", "service.demo.writer", "--table", str(base), "--ledger", str(home / "ledger")]
+        command = [
+            sys.executable,
+            "-m",
+            "service.cli.demo.writer",
+            "--table",
+            str(base),
+            "--ledger",
+            str(home / "ledger"),
+        ]
         with self.log.open("wb") as sink, (home / "writer.err").open("wb") as errors:
             self.process = subprocess.Popen(
                 [*command, "--hold", str(self.hold_file), *arguments],
@@ -133,7 +141,7 @@ def in_spark(spark: Any, base: Path) -> Any:
     spark.catalog.clearCache()
     import pyarrow as pa
 
-    from service.demo.trips import TRIPS
+    from service.cli.demo.trips import TRIPS
 
     frame = spark.read.format("hudi").load(str(base)).select(*TRIPS.names)
     rows = [row.asDict(recursive=True) for row in frame.collect()]

@@ -9,14 +9,14 @@ from databases import store_at
 from httpx import Response
 from starlette.testclient import TestClient
 
-from service.api.context import Context
-from service.api.tokens import TokenCache, new_token, token_digest
-from service.config.loader import load_config
-from service.documents.lake_cache import LakeCache
-from service.http.app import create_app
-from service.observability.metrics import Metrics
-from service.observability.metrics_page import MetricsPage
-from service.store import Store
+from service.control.config.loader import load_config
+from service.control.lake_cache import LakeCache
+from service.control.store import Store
+from service.server.api.context import Context
+from service.server.api.tokens import TokenCache, new_token, token_digest
+from service.server.http.app import create_app
+from service.server.observability.metrics import Metrics
+from service.server.observability.metrics_page import MetricsPage
 
 
 def context_at(home: Path, role: str = "all", rules: str = '[[tables]]\nmatch = "*"\n', **http: object) -> Context:

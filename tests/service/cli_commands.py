@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that there are, as the application itself declares them."""
 
-from service import cli
+from service.cli.main import main
 
 
 def every_command() -> list[tuple[str, ...]]:
@@ -16,5 +16,5 @@ def every_command() -> list[tuple[str, ...]]:
         for name, child in children.items():
             walk(child, (*path, name))
 
-    walk(cli.root_command(), ())
+    walk(main.root_command(), ())
     return found

@@ -11,14 +11,14 @@ from daemon_toys import known
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
-from service import cli
+from service.cli.main import main
 
 if TYPE_CHECKING:
     from hudi_cli import Cli
     from pyspark.sql import SparkSession
 
-    from service.observability.metrics import Metrics
-    from service.store import Store
+    from service.control.store import Store
+    from service.server.observability.metrics import Metrics
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def run(capsys) -> Callable[..., tuple[int, str, str]]:
     """Runs a command in this process: exit code, stdout, stderr."""
 
     def call(*arguments: str) -> tuple[int, str, str]:
-        code = cli.run(arguments)
+        code = main.run(arguments)
         return code, *capsys.readouterr()
 
     return call
@@ -59,7 +59,7 @@ def home(tmp_path: Path, store: "Store") -> Path:
 @pytest.fixture
 def metrics() -> "Metrics":
     """The metrics of a process with every role, before its first plan."""
-    from service.observability.metrics import Metrics
+    from service.server.observability.metrics import Metrics
 
     return Metrics("all")
 

@@ -107,8 +107,8 @@ def running(daemon: Any) -> Iterator[Any]:
 def main() -> int:
     """The program."""
     install(ToyFormat())
-    from service.config.loader import load_config
-    from service.daemon.process import serve
+    from service.control.config.loader import load_config
+    from service.server.daemon.process import serve
 
     return serve(load_config(Path(sys.argv[1])), sys.argv[2], once="--once" in sys.argv)
 

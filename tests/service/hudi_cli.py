@@ -10,10 +10,10 @@ import pytest
 from hudi_tables import small_files
 from kept_tables import kept
 
-from service import cli
-from service.config.loader import load_config
-from service.store import Store
-from service.wiring import open_store
+from service.cli.main import main
+from service.control.config.loader import load_config
+from service.control.store import Store
+from service.control.wiring import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +45,7 @@ class Cli:
 
     def __call__(self, *arguments: str, expect: int = 0) -> str:
         """What ``lakefold ARGUMENTS`` prints to stdout; ``error`` has its stderr."""
-        code = cli.run(arguments)
+        code = main.run(arguments)
         out, self.error = self._capsys.readouterr()
         assert code == expect, f"{arguments} gave {code}, not {expect}\n{out}\n{self.error}"
         assert "Traceback" not in self.error

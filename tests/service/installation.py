@@ -19,7 +19,7 @@ from toys.processes import PYTHONPATH
 from toys.timeline_tables import create
 
 from lake.plan import PlanState
-from service import cli
+from service.cli.main import main
 from service.problems import ExitCode
 
 
@@ -64,7 +64,7 @@ class Lakefold:
         assert name == "lakefold", line
         out = io.StringIO()
         with redirect_stdout(out), redirect_stderr(out):  # in this process: half of a command's time is its start
-            code = cli.run([names.get(word, word) for word in words])
+            code = main.run([names.get(word, word) for word in words])
         return code, out.getvalue()
 
     def follow(self, alert: str, what: str, **names: str) -> None:

@@ -21,9 +21,9 @@ from lake.plan import (
     RewriteOptions,
     SupersededVersion,
 )
-from service.documents.lake_cache import read_lake_state
-from service.observability.metrics import Metrics
-from service.store import ProcessFacts, ScanRecord, Store
+from service.control.lake_cache import read_lake_state
+from service.control.store import ProcessFacts, ScanRecord, Store
+from service.server.observability.metrics import Metrics
 
 TABLE = TableRef(name="sales.orders", format="hudi", location="/lake/orders")
 WHERE = {"table": "sales.orders", "format": "hudi"}

@@ -17,19 +17,19 @@ from toys.timeline import ToyFormat
 from toys.timeline_tables import append_log, create, schedule, table_rows
 from waiting import wait_for
 
+from lake.capabilities import PendingAction
 from lake.model import TableRef
-from lake.optional import PendingAction
 from lake.plan import PlanKind, PlanState
-from service.commands.tables import _check_rollback
-from service.config.loader import load_config
-from service.config.tables import ConfiguredTable, configure_table
-from service.daemon.process import Daemon
-from service.daemon.upkeep import Maintenance
-from service.observability.metrics import Metrics
-from service.planning import adoption
-from service.planning.adoption import AbandonedActionLog, abandoned_actions, adopt_pending_actions
+from service.cli.commands.tables import _check_rollback
+from service.control.config.loader import load_config
+from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.planning import adoption
+from service.control.planning.adoption import AbandonedActionLog, abandoned_actions, adopt_pending_actions
+from service.control.store import PlanView, Store
 from service.problems import ProblemError
-from service.store import PlanView, Store
+from service.server.daemon.maintenance import Maintenance
+from service.server.daemon.process import Daemon
+from service.server.observability.metrics import Metrics
 
 pytestmark = pytest.mark.slow
 

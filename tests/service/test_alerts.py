@@ -12,8 +12,8 @@ import yaml
 from monitoring import RULES, RUNBOOK, commands, entry, metrics_in, rules, section
 from support import needs_server
 
-from service import cli
-from service.observability.metric_specs import SPECS
+from service.cli.main import main
+from service.server.observability.metric_specs import SPECS
 
 pytestmark = pytest.mark.slow
 
@@ -77,7 +77,7 @@ def test_each_entry_of_the_runbook_has_commands_and_they_exist(alert):
     for line in [*commands(section(alert)), *re.findall(r"`(lakefold [^`]+)`", section(alert))]:
         name, *words = shlex.split(line)
         assert name == "lakefold", line
-        command = cli.root_command()
+        command = main.root_command()
         while words and words[0] in getattr(command, "commands", {}):
             command = command.commands[words.pop(0)]
         assert not hasattr(command, "commands"), f"{line}: no such command"

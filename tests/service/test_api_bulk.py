@@ -9,11 +9,11 @@ from store_plans import add, claimed, make_plan, sql
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.api.security import TOKEN_COOKIE
-from service.api.tokens import new_token, token_digest
-from service.commands.output import CommandOutput
-from service.planning import bulk
-from service.store import TableScope
+from service.cli.commands.output import CommandOutput
+from service.control.planning import bulk_actions
+from service.control.store import TableScope
+from service.server.api.security import TOKEN_COOKIE
+from service.server.api.tokens import new_token, token_digest
 
 SALES, OPS = (TableRef(name=name, format="hudi", location=f"/lake/{name}") for name in ("sales.orders", "ops.jobs"))
 
@@ -93,7 +93,7 @@ def test_the_same_key_does_it_once_whatever_has_come_since(context, client):
 
 @pytest.mark.parametrize("action", ["approve", "decline", "cancel", "retry"])
 def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, client, monkeypatch, action):
-    monkeypatch.setattr(bulk, "MAX_PLANS", 2)
+    monkeypatch.setattr(bulk_actions, "MAX_PLANS", 2)
     store = context.store
     make = {
         "cancel": lambda partition: add(store, partition, table=SALES).plan_id,
@@ -113,7 +113,7 @@ def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, clie
     terms = {"table": SALES.name}
     monkeypatch.setattr(store, name, dies)
     with pytest.raises(SystemExit):
-        bulk.run_bulk_action(store, action, terms, actor="token ada", reason="", idempotency_key="tonight")
+        bulk_actions.run_bulk_action(store, action, terms, actor="token ada", reason="", idempotency_key="tonight")
     monkeypatch.setattr(store, name, do)
     if action == "retry":  # it failed again meanwhile, and is not retried twice under one key
         store.fail(claimed(store), "no such codec")
@@ -229,7 +229,7 @@ def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reaso
 
 @pytest.mark.slow
 def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, monkeypatch):
-    monkeypatch.setattr(bulk, "MAX_PLANS", 2)
+    monkeypatch.setattr(bulk_actions, "MAX_PLANS", 2)
     plans = [add(context.store, f"dt={n}", table=SALES).plan_id for n in range(5)]
     seen, after = [], None
     while True:

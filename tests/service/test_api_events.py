@@ -16,10 +16,10 @@ from toys.timeline_tables import create, write
 from waiting import wait_for
 
 from lake.model import TableRef
-from service.api.callbacks import MAX_BODY_BYTES
-from service.api.table_lookup import normalize_location
-from service.config.loader import ConfigError, load_config
-from service.daemon.process import Daemon
+from service.control.config.loader import ConfigError, load_config
+from service.server.api.callbacks import MAX_BODY_BYTES
+from service.server.api.table_lookup import normalize_location
+from service.server.daemon.process import Daemon
 
 KEY = "a key that nobody guesses"
 TRIPS = TableRef(name="demo.trips", format="toy", location="/lake/demo/trips")

@@ -4,7 +4,7 @@
 import pytest
 from api_toys import add_token, bearer, client_of, context_at, problem
 
-from service.http.limits import RateLimit
+from service.server.http.rate_limit import RateLimit
 
 
 def test_a_client_that_asks_too_often_is_told_when_to_come_back(tmp_path):
@@ -25,14 +25,14 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_back(tmp_path):
 
 def test_the_limit_refills_with_time_and_forgets_clients(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("service.http.limits.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("service.server.http.rate_limit.time.monotonic", lambda: now[0])
     limit = RateLimit(1)
     assert [limit.take("a") for _ in range(5)] == [0, 0, 0, 0, 1]
     assert limit.take("b") == 0
     now[0] += 1.5
     assert limit.take("a") == 0
     assert limit.take("a") == pytest.approx(0.5)
-    monkeypatch.setattr("service.http.limits._MAX_CLIENTS", 2)
+    monkeypatch.setattr("service.server.http.rate_limit._MAX_CLIENTS", 2)
     limit.take("c")
     assert limit.take("d") == 0
     assert set(limit._buckets) == {"c", "d"}

@@ -6,9 +6,9 @@ import json
 import pytest
 from api_toys import add_token, client_of, context_at
 
-from service import cli
-from service.config.notify import EVENTS
-from service.store import NotificationState, Store, StoreSettings
+from service.cli.main import main
+from service.control.config.notify import EVENTS
+from service.control.store import NotificationState, Store, StoreSettings
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_messages_come_newest_first_in_pages_as_the_command_line_prints_them(cli
         found.append(answer.json()["items"])
         path = answer.links["next"]["url"] if answer.json()["next"] else None
     assert [[message["number"] for message in page] for page in found] == [[6, 5, 4, 3], [2, 1]]
-    assert cli.run(["notifications", "list", "--json"]) == 0
+    assert main.run(["notifications", "list", "--json"]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [message for page in found for message in page] == printed
     [first] = found[-1][1:]

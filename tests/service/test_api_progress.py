@@ -13,11 +13,11 @@ from store_plans import TRIPS, add, commit_of, figures_of
 from waiting import wait_for
 
 from lake.plan import RewriteProgress, Step
-from service.api import progress, tokens
-from service.config.http import HttpSettings
-from service.http import server as http_server
-from service.http.app import create_app
-from service.http.server import HttpServer
+from service.control.config.http import HttpSettings
+from service.server.api import progress, tokens
+from service.server.http import server as http_server
+from service.server.http.app import create_app
+from service.server.http.server import HttpServer
 
 #: how long after its revocation a token may be heard at most
 LATEST = tokens._CACHE_SECONDS + progress._POLL_SECONDS
@@ -158,7 +158,7 @@ def test_silence_is_broken_by_comments(context, server, monkeypatch):
 
 
 def test_a_database_that_is_away_for_a_moment_ends_no_stream(context, server, monkeypatch):
-    from service.store import DatabaseUnreachable
+    from service.control.store import DatabaseUnreachable
 
     plan = add(context.store, "dt=1")
     listener = Listener(server, plan.plan_id)

@@ -16,9 +16,9 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.config.tables import configure_table
-from service.planning.scan import scan_and_plan
-from service.store import ScanRecord, tables
+from service.control.config.tables import configure_table
+from service.control.planning.scan import scan_and_plan
+from service.control.store import ScanRecord, tables
 from service.text import to_jsonable
 
 RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n'
@@ -232,7 +232,7 @@ def test_a_plan_is_found_by_the_end_of_its_id_and_shows_its_events(lake):
 
 
 def test_status_and_settings_are_those_of_the_command_line(lake, capsys):
-    from service.cli import run
+    from service.cli.main import run
 
     context, client, _, _ = lake
     file = str(context.config.file)
@@ -302,7 +302,7 @@ def test_a_password_of_the_database_is_shown_nowhere(tmp_path):
 
 
 def test_what_was_replaced_is_told_by_the_day_of_its_deletion(lake, monkeypatch):
-    from service.store import DeletionDay
+    from service.control.store import DeletionDay
 
     context, client, _, _ = lake
     day = DeletionDay(table="sales.orders", day=datetime(2026, 3, 1).date(), files=3, bytes=4096)

@@ -11,8 +11,8 @@ from toys.timeline_tables import create
 from waiting import wait_for
 
 from lake.plan import PlanState
-from service.config.loader import load_config
-from service.daemon.process import Daemon
+from service.control.config.loader import load_config
+from service.server.daemon.process import Daemon
 
 RARELY = {"scan_interval": "1h"}
 

@@ -14,8 +14,8 @@ from api_toys import add_token, bearer, client_of, context_at, problem
 from fastapi.routing import iter_route_contexts
 
 from lake.model import TableRef
-from service.api.security import TOKEN_COOKIE
-from service.http.app import create_bare_app
+from service.server.api.security import TOKEN_COOKIE
+from service.server.http.app import create_bare_app
 
 #: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
 OPEN = {
@@ -338,7 +338,7 @@ def test_an_error_nobody_foresaw_tells_the_caller_nothing_of_its_inside(context,
 
 
 def test_a_database_that_is_away_is_503_for_who_has_a_token_too(context):
-    from service.store import DatabaseUnreachable
+    from service.control.store import DatabaseUnreachable
 
     def away(*_, **__):
         raise DatabaseUnreachable("database can't be used")

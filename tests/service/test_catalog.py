@@ -16,19 +16,19 @@ from daemon_toys import known
 from support import needs_server
 from toys.timeline import ToyFormat
 
-from lake.locations import location_identity
 from lake.model import CatalogRef, TableRef
-from service import documents
-from service.config.catalog import Catalog
-from service.config.loader import load_config
-from service.config.tables import ConfiguredTable
-from service.daemon.scheduler import Scheduler
-from service.documents.lake_cache import LakeState, read_lake_state
-from service.observability.metrics import Metrics
-from service.observability.stored_metrics import StoredFigures
+from lake.storage.locations import location_identity
+from service.control import serializers
+from service.control.config.catalog import Catalog
+from service.control.config.loader import load_config
+from service.control.config.tables import ConfiguredTable
+from service.control.lake_cache import LakeState, read_lake_state
+from service.control.store import StoreError, TableScope
 from service.problems import ExitCode, ProblemError
-from service.store import StoreError, TableScope
-from service.web.overview import notices
+from service.server.daemon.scheduler import Scheduler
+from service.server.observability.metrics import Metrics
+from service.server.observability.stored_metrics import StoredFigures
+from service.server.web.overview import notices
 
 
 def table(base: Path, name: str = "t") -> Path:
@@ -152,7 +152,9 @@ def test_d2_a_table_with_two_names_is_served_once_under_that_of_its_real_place(c
 def test_d2_a_bind_mount_is_the_same_place_as_what_it_shows(tmp_path):
     for name in ("trips", "mounted"):
         (tmp_path / name).mkdir()
-    places = "import sys; from lake.locations import place_of; print(place_of(sys.argv[1]) == place_of(sys.argv[2]))"
+    places = (
+        "import sys; from lake.storage.locations import place_of; print(place_of(sys.argv[1]) == place_of(sys.argv[2]))"
+    )
     script = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$1" "$2"'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
     command += [str(tmp_path / "trips"), str(tmp_path / "mounted"), sys.executable, places]
@@ -233,7 +235,7 @@ def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_pa
     assert (shown.limited_to(some).source_problems, store.within(some).source_problems()) == ((), [])
     half.rmdir()
     scheduler.discover()
-    assert documents.status(read_lake_state(store))["source_problems"] == []
+    assert serializers.status(read_lake_state(store))["source_problems"] == []
     assert gauge(read_lake_state(store)) == 0
 
 
@@ -270,7 +272,7 @@ def test_a_source_that_is_away_or_a_database_that_fails_is_tried_again_within_se
     half.mkdir(parents=True)
     found = catalog(f'[database]\nurl = "{store.url}"\n[[sources]]\npath = "lake"\n')
     now, searched = [1000.0], list[float]()
-    monkeypatch.setattr("service.daemon.scheduler.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("service.server.daemon.scheduler.time.monotonic", lambda: now[0])
 
     def tables() -> list[ConfiguredTable]:
         searched.append(now[0] - 1000)

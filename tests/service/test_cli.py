@@ -17,9 +17,18 @@ from cli_commands import every_command
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions, SkippedGroup
-from service.commands.output import CommandOutput, TableColumn, bar_chart, fit_columns
-from service.config.loader import ConfigError, load_config
-from service.config.tables import OverrideError
+from service.cli.commands.output import CommandOutput, TableColumn, bar_chart, fit_columns
+from service.control.config.loader import ConfigError, load_config
+from service.control.config.tables import OverrideError
+from service.control.store import (
+    AmbiguousId,
+    DatabaseUnreachable,
+    NotFound,
+    PartitionsLocked,
+    SchemaMismatch,
+    WrongState,
+)
+from service.control.wiring import open_store
 from service.problems import (
     EXIT_CODE_MEANING,
     PROBLEM_BASE,
@@ -30,12 +39,10 @@ from service.problems import (
     describe_error,
     problem_document,
 )
-from service.store import AmbiguousId, DatabaseUnreachable, NotFound, PartitionsLocked, SchemaMismatch, WrongState
 from service.text import to_json, to_jsonable
-from service.wiring import open_store
 
 ROOT = Path(__file__).parents[2]
-LAKEFOLD = [sys.executable, "-m", "service.cli"]
+LAKEFOLD = [sys.executable, "-m", "service.cli.main"]
 
 #: every command with arguments that get past its own checks
 COMMANDS = [
@@ -348,7 +355,7 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(run, home):
 @pytest.mark.slow
 def test_a_reader_that_leaves_a_pipe_gets_no_complaint(run):
     run("db", "upgrade")
-    script = f"{sys.executable} -m service.cli config show --json | head -n 1"
+    script = f"{sys.executable} -m service.cli.main config show --json | head -n 1"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, env=env)
     assert json.loads(done.stdout)["setting"] == "database.url"
@@ -400,7 +407,7 @@ def test_every_exit_code_and_command_is_in_the_scripting_page():
 def test_the_example_of_the_configuration_page_is_right(home):
     page = (ROOT / "docs/configuration.md").read_text()
     (home / "lakefold.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
-    from service.config.tables import check_rules
+    from service.control.config.tables import check_rules
 
     check_rules(load_config())
 

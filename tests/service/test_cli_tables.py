@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 from hudi_cli import ONE, TWO, on_disk
 
-from service.config.loader import load_config
-from service.leadership import SCAN_ROLE
-from service.planning.requests import serve_request
+from service.control.config.loader import load_config
+from service.control.leadership import SCAN_ROLE
+from service.control.planning.requests import serve_request
 
 pytestmark = pytest.mark.spark
 
@@ -158,7 +158,7 @@ def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
     done = threading.Event()
 
     def scheduler() -> None:
-        from service.config.catalog import Catalog
+        from service.control.config.catalog import Catalog
 
         while not done.is_set():
             for request in store.open_requests():

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from config_files import MIB, ORDERS, written
 
-from service.config.loader import ConfigError, load_config
-from service.config.tables import OverrideError, configure_table
-from service.documents import table_settings
+from service.control.config.loader import ConfigError, load_config
+from service.control.config.tables import OverrideError, configure_table
+from service.control.serializers import table_settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

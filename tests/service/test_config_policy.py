@@ -11,10 +11,16 @@ from config_files import ORDERS, written
 
 import service
 from lake.model import TableRef
-from planner.knobs import GLOBAL_FIELDS
-from planner.policy import DEFAULTS, FIELD_PARSERS, setting_name
-from service.config.loader import ConfigError, load_config
-from service.config.tables import CLAIM_TIME_FIELDS, OBJECTIVE_FIELDS, OverrideError, check_rules, configure_table
+from planner.policy.fields import GLOBAL_FIELDS
+from planner.policy.policy import DEFAULTS, FIELD_PARSERS, setting_name
+from service.control.config.loader import ConfigError, load_config
+from service.control.config.tables import (
+    CLAIM_TIME_FIELDS,
+    OBJECTIVE_FIELDS,
+    OverrideError,
+    check_rules,
+    configure_table,
+)
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from service.config.http import HttpSettings
-from service.http import connections
-from service.http.connections import ClientTimeouts, LogThrottle, connection_limit
-from service.http.server import HttpServer
+from service.control.config.http import HttpSettings
+from service.server.http import connections
+from service.server.http.connections import ClientTimeouts, LogThrottle, connection_limit
+from service.server.http.server import HttpServer
 
 pytestmark = pytest.mark.slow
 
@@ -247,8 +247,8 @@ FEW_FILES = """
 import logging, os, resource, sys
 logging.basicConfig(level="INFO")
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
-from service.config.http import HttpSettings
-from service.http.server import HttpServer
+from service.control.config.http import HttpSettings
+from service.server.http.server import HttpServer
 from test_connections import Application
 with HttpServer(HttpSettings(port=0), Application()) as server:
     print(server.port, flush=True)

@@ -15,11 +15,11 @@ from waiting import wait_for
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
-from service.config.loader import load_config
-from service.daemon.process import Daemon
-from service.observability.logs import JsonFormatter
+from service.control.config.loader import load_config
+from service.control.store import Store
 from service.problems import ExitCode
-from service.store import Store
+from service.server.daemon.process import Daemon
+from service.server.observability.logs import JsonFormatter
 
 pytestmark = pytest.mark.slow
 

@@ -21,8 +21,8 @@ from waiting import wait_for
 
 from lake.plan import PlanState, Step
 from lake.version import __version__
-from service.observability.metric_specs import SPECS
-from service.observability.stored_metrics import BUCKET_EDGES_BYTES
+from service.server.observability.metric_specs import SPECS
+from service.server.observability.stored_metrics import BUCKET_EDGES_BYTES
 
 pytestmark = pytest.mark.spark
 

@@ -11,10 +11,10 @@ from datetime import timedelta
 import pytest
 from waiting import wait_for
 
-from service.daemon.lanes import KeyedPool
-from service.daemon.ticks import LoopRunner
-from service.leadership import Leadership
-from service.observability.logs import JsonFormatter, TextFormatter, configure_logging
+from service.control.leadership import Leadership
+from service.server.daemon.keyed_pool import KeyedPool
+from service.server.daemon.loops import LoopRunner
+from service.server.observability.logs import JsonFormatter, TextFormatter, configure_logging
 
 TICK = timedelta(milliseconds=30)
 
@@ -155,7 +155,7 @@ def test_a_leader_cut_off_from_the_database_stops_leading_by_itself():
 
 
 def test_gaining_and_losing_the_lead_is_one_log_line_each(caplog):
-    caplog.set_level(logging.INFO, "service.leadership")
+    caplog.set_level(logging.INFO, "service.control.leadership")
     leadership = Leadership(Rows(), "a", ["scan"], timedelta(seconds=30))
     for _ in range(3):
         leadership.renew()
@@ -164,7 +164,7 @@ def test_gaining_and_losing_the_lead_is_one_log_line_each(caplog):
 
 
 def record(message, *, exc_info=None, **extra):
-    made = logging.LogRecord("service.daemon.process", logging.INFO, __file__, 1, message, (), exc_info)
+    made = logging.LogRecord("service.server.daemon.process", logging.INFO, __file__, 1, message, (), exc_info)
     vars(made).update(extra)
     return made
 
@@ -174,7 +174,7 @@ def test_a_json_log_line_holds_the_message_its_origin_and_the_extra_facts():
     assert entry.pop("time").endswith("Z")
     assert entry == {
         "level": "info",
-        "logger": "service.daemon.process",
+        "logger": "service.server.daemon.process",
         "message": "plan completed",
         "plan": "0198",
         "bytes": 42,
@@ -199,7 +199,7 @@ def test_d9_a_name_with_a_line_break_splits_no_log_line():
 def test_a_text_log_line_begins_with_its_time_and_level():
     stamp, level, logger, message = TextFormatter().format(record("hello")).split(" ", 3)
     assert stamp.endswith("Z")
-    assert (level, logger, message) == ("INFO", "service.daemon.process:", "hello")
+    assert (level, logger, message) == ("INFO", "service.server.daemon.process:", "hello")
 
 
 @pytest.mark.parametrize(("level", "style"), [("loud", "text"), ("info", "xml")])

@@ -11,9 +11,9 @@ from toy_homes import daemon_at, value
 from toys.timeline_tables import create
 from waiting import wait_for
 
-from service.daemon.watched_store import OutageLog
-from service.observability.metrics import Metrics
-from service.store import DatabaseUnreachable, SchemaMismatch, Store
+from service.control.store import DatabaseUnreachable, SchemaMismatch, Store
+from service.server.daemon.instrumented_store import OutageLog
+from service.server.observability.metrics import Metrics
 
 pytestmark = pytest.mark.slow
 

@@ -16,11 +16,11 @@ from waiting import wait_for
 from executors import sessions
 from lake.errors import Transient
 from lake.plan import PlanState
-from service import documents
-from service.config.loader import load_config
-from service.daemon.process import Daemon
-from service.documents.lake_cache import read_lake_state
-from service.leadership import CLEAN_ROLE, SWEEP_ROLE
+from service.control import serializers
+from service.control.config.loader import load_config
+from service.control.lake_cache import read_lake_state
+from service.control.leadership import CLEAN_ROLE, SWEEP_ROLE
+from service.server.daemon.process import Daemon
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
             raise Transient(DIED)
         return Mock(sparkContext=Mock(uiWebUrl="http://127.0.0.1:4040"))
 
-    monkeypatch.setattr("service.daemon.process.start_spark", start)
+    monkeypatch.setattr("service.server.daemon.process.start_spark", start)
     monkeypatch.setattr(sessions, "_BACKOFF_SECONDS", 0.2)
     config = load_config(write_config(tmp_path, policy={"backoff": "1s", "max_attempts": 100}))
     if role == "executor":
@@ -70,7 +70,7 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
     with running(daemon):
         wait_for(lambda: daemon.readiness_problem() == DIED, "a start that fails")
         wait_for(lambda: [(p.spark, p.problem) for p in store.processes() if p.executes] == [("broken", DIED)], "told")
-        assert DIED in (documents.status(read_lake_state(store))["nobody_runs_plans"] or "")
+        assert DIED in (serializers.status(read_lake_state(store))["nobody_runs_plans"] or "")
         roles = {CLEAN_ROLE, SWEEP_ROLE}
         wait_for(lambda: not roles & {leader.role for leader in store.leaders() if leader.live}, "both given up")
         assert all(store.acquire_leader(name, "another", daemon.config.daemon.leader_ttl) for name in roles)
@@ -111,7 +111,7 @@ def test_c1_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_o
             jvms.append(subprocess.Popen(["sleep", "600"]))
         return Mock(sparkContext=Mock(uiWebUrl=None))
 
-    monkeypatch.setattr("service.daemon.process.start_spark", start)
+    monkeypatch.setattr("service.server.daemon.process.start_spark", start)
     monkeypatch.setattr(sessions, "jvm_process", lambda: jvms[-1])
     monkeypatch.setattr(sessions, "_BACKOFF_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as free:

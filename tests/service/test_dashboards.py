@@ -8,7 +8,7 @@ import re
 import pytest
 from monitoring import DASHBOARDS, PANELS, ROOT, in_words, metrics_in, queries, rules
 
-from service.observability.metric_specs import SPECS
+from service.server.observability.metric_specs import SPECS
 
 #: units of Grafana that the panels use
 UNITS = {"short", "bytes", "Bps", "ops", "s", "percentunit"}

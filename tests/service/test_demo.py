@@ -17,12 +17,12 @@ import pytest
 from waiting import wait_for
 
 from lake.metastore import MetastoreClient
-from service import cli
-from service.config.loader import load_config
-from service.demo.hive import is_metastore_ready
-from service.demo.hudi import read_table
-from service.demo.ledger import WriterLedger, compare
-from service.demo.trips import TRIPS
+from service.cli.demo.hive import is_metastore_ready
+from service.cli.demo.hudi import read_table
+from service.cli.demo.ledger import WriterLedger, compare
+from service.cli.demo.trips import TRIPS
+from service.cli.main import main
+from service.control.config.loader import load_config
 
 LAKEFOLD = str(Path(sys.executable).with_name("lakefold"))
 
@@ -139,13 +139,13 @@ def test_the_installed_wheels_demo_ends_with_a_table_equal_to_its_writers_ledger
             ["verify", "demo.trips", "--rows"],
         ):
             assert f"lakefold {' '.join(command)}" in done.stdout
-            assert cli.run(command) == 0, f"{command}: {capsys.readouterr()}"
+            assert main.run(command) == 0, f"{command}: {capsys.readouterr()}"
 
 
 @contextmanager
 def said_first(lines: Sequence[str]) -> Iterator[None]:
     """The metastore runs that the demo says has to be started again, where it has one."""
-    command = next((line.partition(" &")[0].split() for line in lines if "service.demo.metastore" in line), None)
+    command = next((line.partition(" &")[0].split() for line in lines if "service.cli.demo.metastore" in line), None)
     if command is None:
         yield
         return

@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from service.cli.demo import trips
 
-from service.demo import trips
-from service.demo.hudi import HudiTrips
-from service.demo.ledger import LedgerBatch, WriterLedger, compare, replay
-from service.demo.writer import generate_batches
+from service.cli.demo.hudi import HudiTrips
+from service.cli.demo.ledger import LedgerBatch, WriterLedger, compare, replay
+from service.cli.demo.writer import generate_batches
 
 
 @pytest.fixture

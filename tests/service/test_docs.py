@@ -19,7 +19,7 @@ from support import free_port
 from waiting import wait_for
 
 from lake.plan import LIVE_STATES
-from service.store import Store
+from service.control.store import Store
 
 BIN = Path(sys.executable).parent
 #: pages with a test of their own; of the runbook it runs what clears the alerts that can be provoked, and checks that

@@ -14,12 +14,12 @@ from fastapi import HTTPException
 from pydantic import ValidationError
 from waiting import wait_for
 
-from service.config.http import HttpSettings
-from service.http import guard
-from service.http.app import create_app
-from service.http.bodies import CHUNK_BYTES as PIECE
-from service.http.bodies import BodyMemory, send_chunked
-from service.http.server import HttpServer
+from service.control.config.http import HttpSettings
+from service.server.http import guard
+from service.server.http.app import create_app
+from service.server.http.request_body import CHUNK_BYTES as PIECE
+from service.server.http.request_body import BodyMemory, send_chunked
+from service.server.http.server import HttpServer
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import pytest
 from databases import store_at
 from hudi_by_hand import T1, ByHand
 from pages import ROOT
+from service.cli.commands import plans
 
-from service.commands import plans
-from service.config import environment
-from service.daemon import process
-from service.observability import logs
-from service.store import ProcessFacts
+from service.control.config import environment
+from service.control.store import ProcessFacts
+from service.server.daemon import process
+from service.server.observability import logs
 
 
 @pytest.fixture(autouse=True)

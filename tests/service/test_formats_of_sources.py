@@ -12,7 +12,7 @@ from toys.timeline_tables import create
 import lake.formats
 from lake.errors import Rejected
 from lake.model import TableRef
-from service.wiring import open_config, session_formats
+from service.control.wiring import open_config, session_formats
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

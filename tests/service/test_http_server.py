@@ -11,10 +11,10 @@ import pytest
 from api_toys import add_token, client_of, context_at
 
 from lake.errors import Rejected
-from service.api.security import check_exposure
-from service.config.http import HttpSettings
-from service.http.app import create_app
-from service.http.server import HttpServer
+from service.control.config.http import HttpSettings
+from service.server.api.security import check_exposure
+from service.server.http.app import create_app
+from service.server.http.server import HttpServer
 
 
 @pytest.fixture

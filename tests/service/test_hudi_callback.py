@@ -12,11 +12,11 @@ from pyspark.sql import functions as f
 from waiting import wait_for
 
 from lake.formats.hudi import FORMAT
-from service.config.http import HttpSettings
-from service.config.loader import load_config
-from service.daemon.process import Daemon
-from service.http.app import create_app
-from service.http.server import HttpServer
+from service.control.config.http import HttpSettings
+from service.control.config.loader import load_config
+from service.server.daemon.process import Daemon
+from service.server.http.app import create_app
+from service.server.http.server import HttpServer
 
 pytestmark = pytest.mark.spark
 KEY = "a key that nobody guesses"

@@ -25,8 +25,8 @@ from waiting import wait_for
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.config.loader import load_config
-from service.daemon.process import Daemon
+from service.control.config.loader import load_config
+from service.server.daemon.process import Daemon
 
 pytestmark = [pytest.mark.slow, pytest.mark.crossed]
 

@@ -14,10 +14,10 @@ from databases import sqlite_at
 from hudi_by_hand import PROPERTIES, T1, T2, ByHand
 from pages import ROOT, blocks_of, missing_line
 from s3_server import policy
+from service.cli.commands import init
 
-from service.commands import init
-from service.config.loader import load_config
-from service.config.tables import check_rules
+from service.control.config.loader import load_config
+from service.control.config.tables import check_rules
 
 
 @pytest.fixture(autouse=True)

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from service.documents import lake_cache
-from service.documents.lake_cache import LakeCache
-from service.store import DatabaseUnreachable
+from service.control import lake_cache
+from service.control.lake_cache import LakeCache
+from service.control.store import DatabaseUnreachable
 
 
 class Reading:

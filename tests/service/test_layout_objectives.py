@@ -11,14 +11,14 @@ from store_plans import sql
 from toys.timeline_tables import create, table_rows
 
 from lake.plan import PlanState
-from service import documents
-from service.config.loader import ConfigError, load_config
-from service.config.tables import configure_table
-from service.daemon.process import Daemon
-from service.documents import readings
-from service.documents.lake_cache import read_lake_state
-from service.observability.stored_metrics import StoredFigures
+from service.control import serializers
+from service.control.config.loader import ConfigError, load_config
+from service.control.config.tables import configure_table
+from service.control.lake_cache import read_lake_state
+from service.control.serializers import queries
 from service.problems import ExitCode
+from service.server.daemon.process import Daemon
+from service.server.observability.stored_metrics import StoredFigures
 
 pytestmark = pytest.mark.slow
 
@@ -139,12 +139,12 @@ def test_status_the_table_and_metrics_tell_of_a_budget_that_burns(home):
     assert samples["lakefold_table_slo_budget_remaining_ratio", "oldest_small_file"] == 1
     assert samples["lakefold_table_slo_seconds_total", "oldest_small_file", "met"] == pytest.approx(2700, abs=60)
 
-    (entry,) = documents.status(read_lake_state(home.store))["attention"]
+    (entry,) = serializers.status(read_lake_state(home.store))["attention"]
     words = "small_file_share is 100 % (at most 5 %), 78 % of its error budget is left and burns fast"
     assert (entry["table"], entry["error_budgets"]) == ("held", words)
 
     table = configure_table(home.config, home.store.table_state("held").ref)
-    small, oldest = readings.load_table(home.store, table)["objectives"]
+    small, oldest = queries.load_table(home.store, table)["objectives"]
     assert (small["objective"], small["met"], small["pace"]) == ("small_file_share", False, "fast")
     assert (oldest["objective"], oldest["met"], oldest["pace"]) == ("oldest_small_file", True, None)
     assert small["budget_left"] == left
@@ -217,7 +217,7 @@ def test_tables_that_miss_an_objective_are_scanned_first_and_of_a_table_that_is_
         assert list(daemon.scheduler._tables) == ["held", "a"]
 
     def told() -> list[str | None]:
-        return [entry["error_budgets"] for entry in documents.status(read_lake_state(home.store))["attention"]]
+        return [entry["error_budgets"] for entry in serializers.status(read_lake_state(home.store))["attention"]]
 
     assert told() == ["small_file_share is 100 % (at most 5 %), 46 % of its error budget is left and burns fast"]
     home.passes(2)

@@ -8,7 +8,7 @@ from pathlib import Path
 from executors.outcome import RunOutcome, RunResult
 from lake.model import TableRef
 from lake.plan import Claim, PartitionFigures, Plan, PlanKind, RewriteOptions, partition_milliseconds
-from service.observability.merge_events import MergeEventsObserver
+from service.server.observability.merge_events import MergeEventsObserver
 
 #: from the page on which its authors describe it
 SHOWN = (

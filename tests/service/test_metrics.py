@@ -32,14 +32,14 @@ from lake.plan import (
     Step,
 )
 from planner.budgets import Budget
-from planner.objectives import Objective, ObjectiveEvaluation
-from service import documents
-from service.documents.lake_cache import read_lake_state
-from service.observability.metric_specs import SPECS
-from service.observability.metrics import Metrics
-from service.observability.metrics_doc import render
-from service.observability.stored_metrics import BUCKET_EDGES_BYTES
-from service.store import ProcessFacts, ScanRecord, WorkBudget
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control import serializers
+from service.control.lake_cache import read_lake_state
+from service.control.store import ProcessFacts, ScanRecord, WorkBudget
+from service.server.observability.metric_specs import SPECS
+from service.server.observability.metrics import Metrics
+from service.server.observability.metrics_doc import render
+from service.server.observability.stored_metrics import BUCKET_EDGES_BYTES
 
 
 def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
@@ -108,7 +108,7 @@ def test_the_error_of_predictions_is_the_median_of_the_last_completed_plans(metr
         store.add_plan(plan, request_id=None, actor="test", estimate={"worth": predicted}, cpu_seconds=4.0)
         store.complete(store.claim("executor"), commit_of(plan), figures_of(plan), {Step.REWRITE.value: seconds * 1000})
     scraped = published(metrics, store)
-    errors = [value(scraped, "plan_prediction_error_ratio", quantity=name) for name in documents.PREDICTED_FIELDS]
+    errors = [value(scraped, "plan_prediction_error_ratio", quantity=name) for name in serializers.PREDICTED_FIELDS]
     assert errors == [1.0, 0.5, 0.0]
 
 
@@ -126,10 +126,10 @@ def test_d1_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, 
     store.register(TABLE, "compact")
     store.record_scan(scan_of())
     assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 0
-    assert documents.status(read_lake_state(store))["attention"] == []
+    assert serializers.status(read_lake_state(store))["attention"] == []
     store.record_scan(scan_of(taken_at=datetime.now(UTC), skipped={"damaged": 2}))
     assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 2
-    (entry,) = documents.status(read_lake_state(store))["attention"]
+    (entry,) = serializers.status(read_lake_state(store))["attention"]
     assert (entry["table"], entry["damaged_slices"], entry["halted_at"]) == (TABLE.name, 2, None)
 
 
@@ -137,23 +137,23 @@ def test_files_of_others_are_a_gauge_and_a_table_that_needs_a_person(metrics, st
     store.register(TABLE, "compact")
     store.record_scan(scan_of(taken_at=datetime.now(UTC), foreign_files=2, foreign_file="dt=1/junk.parquet"))
     assert value(published(metrics, store), "table_foreign_files", **WHERE) == 2
-    (entry,) = documents.status(read_lake_state(store))["attention"]
+    (entry,) = serializers.status(read_lake_state(store))["attention"]
     assert (entry["foreign_files"], entry["foreign_file"]) == (2, "dt=1/junk.parquet")
     store.record_scan(scan_of(taken_at=datetime.now(UTC)))
     assert value(published(metrics, store), "table_foreign_files", **WHERE) == 0
-    assert documents.status(read_lake_state(store))["attention"] == []
+    assert serializers.status(read_lake_state(store))["attention"] == []
 
 
 def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_a_person(metrics, store):
     store.register(TABLE, "compact")
     store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))
-    (entry,) = documents.status(read_lake_state(store))["attention"]
+    (entry,) = serializers.status(read_lake_state(store))["attention"]
     assert (entry["scan_error"], entry["failed_plan"]) == ("unreadable", None)
     store.record_scan(scan_of(taken_at=datetime.now(UTC)))
     store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
     claim = store.claim("executor")
     store.fail(claim, "no such column")
-    (entry,) = documents.status(read_lake_state(store))["attention"]
+    (entry,) = serializers.status(read_lake_state(store))["attention"]
     assert (entry["scan_error"], entry["failed_plan"]) == (None, claim.plan.plan_id)
     assert entry["failed_reason"] == "no such column"
 

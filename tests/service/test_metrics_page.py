@@ -12,13 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lake.model import TableRef
 from lake.plan import PlanKind, PlanState
-from service.documents.lake_cache import LakeState
-from service.observability import metrics_page
-from service.observability.metrics import Metrics
-from service.observability.metrics_page import MetricsPage
-from service.observability.stored_metrics import StoredTables
-from service.store import Figures, Pause, PlanFigures, ScanRecord, SupersededFigures, TableState
-from service.store.views import ProposalFigures
+from service.control.lake_cache import LakeState
+from service.control.store import Figures, Pause, PlanFigures, ScanRecord, SupersededFigures, TableState
+from service.control.store.views import ProposalFigures
+from service.server.observability import metrics_page
+from service.server.observability.metrics import Metrics
+from service.server.observability.metrics_page import MetricsPage
+from service.server.observability.stored_metrics import StoredTables
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 ODD = ('sales."quoted"', "sales.back\\slash", "sales.two\nlines", "größe.ö")

@@ -15,15 +15,15 @@ from receiver import receiving
 from toys.timeline_tables import create
 from waiting import wait_for
 
-from service import cli
-from service.config.loader import ConfigError, load_config
-from service.config.notify import EVENTS, NotifySettings, parse_signing_keys
-from service.daemon.process import Daemon
-from service.notify.delivery import WebhookDelivery, open_webhook, retry_delay
-from service.notify.heartbeat import Heartbeat
-from service.notify.webhook import Webhook, signature_headers
-from service.observability.metrics import Metrics
-from service.wiring import open_store
+from service.cli.main import main
+from service.control.config.loader import ConfigError, load_config
+from service.control.config.notify import EVENTS, NotifySettings, parse_signing_keys
+from service.control.wiring import open_store
+from service.server.daemon.process import Daemon
+from service.server.notify.delivery import WebhookDelivery, open_webhook, retry_delay
+from service.server.notify.heartbeat import Heartbeat
+from service.server.notify.webhook import Webhook, signature_headers
+from service.server.observability.metrics import Metrics
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 TIMEOUT = timedelta(seconds=1)
@@ -127,7 +127,7 @@ def test_a_receiver_in_trouble_is_tried_again_later_with_the_same_id_and_told_of
     assert len(receiver.requests) == 1
     rig.tell()
     rig.delivery.tick()
-    assert [r.levelname for r in caplog.records if r.name.startswith("service.notify")] == ["WARNING"]
+    assert [r.levelname for r in caplog.records if r.name.startswith("service.server.notify")] == ["WARNING"]
 
 
 def test_the_waits_double_to_a_limit_and_are_never_quite_the_same():
@@ -247,7 +247,7 @@ def test_events_are_chosen_by_name_or_pattern():
 
 def test_the_command_line_lists_retries_drops_and_tries_out(rig, receiver, capsys):
     def run(*arguments):
-        code = cli.run(("notifications", *arguments))
+        code = main.run(("notifications", *arguments))
         return code, *capsys.readouterr()
 
     receiver.answer = lambda request: (410, {})
@@ -301,7 +301,7 @@ def test_a_heartbeat_that_hangs_delays_nobody_and_one_that_fails_is_told_once(re
     receiver.answer = lambda request: (200, {})
     heartbeat.beat()
     heartbeat.close()
-    told = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "service.notify.heartbeat"]
+    told = [(r.levelname, r.getMessage()) for r in caplog.records if r.name == "service.server.notify.heartbeat"]
     assert [level for level, _ in told] == ["WARNING", "INFO"]
     assert "answered 500" in told[0][1]
     assert "/ping" not in str(told)

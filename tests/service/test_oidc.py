@@ -23,11 +23,11 @@ from support import free_port, needs_server
 from waiting import wait_for
 
 from lake.model import TableRef
-from service.api.oidc import OidcProvider, PendingSignIn, create_provider
-from service.config.loader import ConfigError, load_config
-from service.config.oidc import OidcSettings
+from service.control.config.loader import ConfigError, load_config
+from service.control.config.oidc import OidcSettings
 from service.problems import ProblemError
-from service.web.oidc import SIGN_IN_COOKIE
+from service.server.api.oidc import OidcProvider, PendingSignIn, create_provider
+from service.server.web.oidc import SIGN_IN_COOKIE
 
 HERE = Path(__file__).parent.parent
 INSTALLED = HERE.parent / ".venv" / "oidc"

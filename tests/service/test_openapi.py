@@ -12,8 +12,8 @@ from hypothesis.strategies import one_of
 from support import SOAK
 
 from lake.model import TableRef
-from service.http.openapi import PAGE, render
-from service.web import actions, login, pages
+from service.server.http.openapi import PAGE, render
+from service.server.web import actions, login, pages
 
 #: streams are for their own test; their end is not in the hands of the caller
 STREAMS = "/progress"

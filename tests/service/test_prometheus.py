@@ -17,11 +17,11 @@ from toys.timeline import ToyFormat
 from waiting import wait_for
 
 from lake.plan import PlanState
-from service.observability.metric_specs import SPECS
+from service.control.store import SchemaMismatch
+from service.control.store.database import Database
+from service.control.store.schema import alembic_config
 from service.problems import ExitCode
-from service.store import SchemaMismatch
-from service.store.engine import Database
-from service.store.schema import alembic_config
+from service.server.observability.metric_specs import SPECS
 
 pytestmark = pytest.mark.slow
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -13,17 +13,16 @@ from toys.files import rows
 from toys.timeline_tables import append_log, create, table_rows, write
 
 from lake.plan import PlanState, ProposalDecision
-from service import documents
-from service.config.loader import load_config
-from service.daemon.process import Daemon
-from service.documents.lake_cache import read_lake_state
-from service.observability.stored_metrics import StoredFigures
-from service.planning import rounds
-from service.planning.answer import PlanResponse
-from service.planning.plan_request import PlanRequest
-from service.planning.requests import raise_if_refused, submit_and_wait
+from service.control import serializers
+from service.control.config.loader import load_config
+from service.control.lake_cache import read_lake_state
+from service.control.planning import session
+from service.control.planning.plan_request import PlanRequest, PlanResponse
+from service.control.planning.requests import raise_if_refused, submit_and_wait
+from service.control.store import PlanView
 from service.problems import ProblemError
-from service.store import PlanView
+from service.server.daemon.process import Daemon
+from service.server.observability.stored_metrics import StoredFigures
 
 pytestmark = pytest.mark.slow
 
@@ -89,10 +88,10 @@ def test_what_is_proposed_runs_once_it_is_approved_and_not_before(home):
 def test_what_waits_for_a_yes_is_in_status_and_metrics(home):
     (plan,) = home.scan()
     lake = read_lake_state(home.store)
-    found = documents.status(lake)
+    found = serializers.status(lake)
     assert (found["requested"], found["proposed"], found["backlog_bytes"]) == (1, 1, 0)
     assert found["oldest_proposed_at"] == plan.proposed_at
-    assert "0 waiting · 1 to approve" in documents.summary_line(found)
+    assert "0 waiting · 1 to approve" in serializers.summary_line(found)
     assert [(entry["table"], entry["proposed"]) for entry in found["attention"]] == [("t1", 1)]
     stored = StoredFigures()
     stored.publish(lake)
@@ -160,7 +159,7 @@ def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explai
 def rounds_digest(home: Home) -> str:
     """What declined plans of the table are remembered under."""
     with home.daemon("scheduler") as daemon:
-        return rounds.compute_settings_digest(daemon.scheduler._catalog.find("t1"))
+        return session.compute_settings_digest(daemon.scheduler._catalog.find("t1"))
 
 
 def test_a_request_is_a_yes_also_to_what_was_declined(home):

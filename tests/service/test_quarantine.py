@@ -11,9 +11,9 @@ from toys.cases import LocationsCase
 from toys.files import rows
 
 from executors.outcome import RunResult
-from service.config.loader import load_config
-from service.config.tables import configure_table
-from service.planning.rounds import PlanningSession
+from service.control.config.loader import load_config
+from service.control.config.tables import configure_table
+from service.control.planning.session import PlanningSession
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

@@ -17,10 +17,10 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, SizeHistogram, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.api.tokens import new_token, token_digest
-from service.cli import run
-from service.http.app import create_bare_app
-from service.store import ScanRecord, Store, TableScope
+from service.cli.main import run
+from service.control.store import ScanRecord, Store, TableScope
+from service.server.api.tokens import new_token, token_digest
+from service.server.http.app import create_bare_app
 
 RULES = '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n'
 MIB = 1 << 20
@@ -286,7 +286,7 @@ def test_the_audit_is_paged_and_its_rows_are_bounded(database_url, monkeypatch):
         store.add_request(f"t{number}", actor="test")
     first = store.audit_entries(limit=10)
     assert [entry.table for entry in store.audit_entries(limit=2, after=first[-1].number)] == ["t19", "t18"]
-    monkeypatch.setattr("service.store.audit.MAX_ENTRIES", 5)
+    monkeypatch.setattr("service.control.store.audit.MAX_ENTRIES", 5)
     assert store.prune_audit(timedelta()) == 25
     assert [entry.table for entry in store.audit_entries()] == ["t29", "t28", "t27", "t26", "t25"]
     assert store.prune_audit(timedelta(days=1)) == 0

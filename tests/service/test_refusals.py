@@ -7,10 +7,10 @@ from toys.timeline import ToyFormat
 from toys.versions import VersionsFormat
 
 from lake.model import TableRef
-from service.config.loader import load_config
-from service.config.tables import configure_table
-from service.documents import table_settings
-from service.planning.refusals import missing_required_rules, required_rule_setting
+from service.control.config.loader import load_config
+from service.control.config.tables import configure_table
+from service.control.planning.refusals import missing_required_rules, required_rule_setting
+from service.control.serializers import table_settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

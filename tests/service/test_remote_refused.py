@@ -4,7 +4,7 @@
 import pytest
 from cli_commands import every_command
 
-from service import cli
+from service.cli.main import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
 
@@ -40,7 +40,7 @@ TAKEN = {"scope": "read", "take": "old"}
 
 def needed(path):
     """The arguments and options without which a command is wrong usage anyway."""
-    command = cli.root_command()
+    command = main.root_command()
     for word in path:
         command = command.commands[word]
     required = [parameter for parameter in command.params if parameter.required]

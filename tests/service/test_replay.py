@@ -12,9 +12,9 @@ from hudi_by_hand import PROPERTIES, Written
 
 from lake.formats.hudi.format import HudiFormat
 from lake.model import TableRef
-from planner.replay.loop import replay_policy
-from planner.replay.script import writer_history
-from service.planning.replay import ReplayTimeout
+from planner.replay.events import writer_history
+from planner.replay.policy_replay import replay_policy
+from service.control.planning.replay import ReplayTimeout
 from service.problems import BAD_SETTING
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -179,7 +179,7 @@ def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change
 
 
 def test_advice_that_takes_too_long_is_refused_as_a_replay_is(scattered, tmp_path, monkeypatch):
-    monkeypatch.setattr("service.api.replay._MAX_SECONDS", 0.0)
+    monkeypatch.setattr("service.server.api.replay._MAX_SECONDS", 0.0)
     context = context_at(tmp_path, rules=RULES)
     with client_of(context, add_token(context.store, "read")) as client:
         answers = [client.get(f"/v1/tables/t/{what}", params={"days": 4}) for what in ("advice", "replay")]
@@ -193,7 +193,7 @@ def test_a_page_shows_the_replay_where_there_is_no_time_left_for_advice(here, ho
     def no_time(*_: object, **__: object) -> None:
         raise ReplayTimeout(BAD_SETTING, "it took longer than 15 s")
 
-    monkeypatch.setattr("service.web.replay.advise_table", no_time)
+    monkeypatch.setattr("service.server.web.replay.advise_table", no_time)
     context = context_at(home, rules=RULES)
     with client_of(context) as client:
         answer = client.get("/replay", params={"table": "t", "days": 9})

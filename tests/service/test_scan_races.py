@@ -14,9 +14,9 @@ from executors.outcome import RunResult
 from executors.worker import Worker
 from lake.errors import Rejected
 from lake.plan import PlanKind, PlanState
-from service.config.loader import load_config
-from service.config.tables import configure_table
-from service.planning.scan import scan_and_plan
+from service.control.config.loader import load_config
+from service.control.config.tables import configure_table
+from service.control.planning.scan import scan_and_plan
 
 
 def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_from_the_files_it_replaced(

@@ -14,8 +14,8 @@ from toys.files import rows
 from toys.timeline_tables import create, write
 from waiting import wait_for
 
-from service.config.loader import load_config
-from service.daemon.process import Daemon
+from service.control.config.loader import load_config
+from service.server.daemon.process import Daemon
 
 pytestmark = pytest.mark.slow
 

@@ -12,17 +12,17 @@ from toys.timeline_tables import create
 
 from lake import redaction
 from lake.errors import Transient, one_line
-from service import cli
-from service.api.context import Context
-from service.api.tokens import TokenCache
-from service.config.loader import ConfigError
-from service.documents.lake_cache import LakeCache
-from service.observability.logs import JsonFormatter, TextFormatter
-from service.observability.metrics import Metrics
-from service.observability.metrics_page import MetricsPage
+from service.cli.main import main
+from service.control.config.loader import ConfigError
+from service.control.lake_cache import LakeCache
+from service.control.store import Store
+from service.control.wiring import open_config, open_store
 from service.problems import problem_document
-from service.store import Store
-from service.wiring import open_config, open_store
+from service.server.api.context import Context
+from service.server.api.tokens import TokenCache
+from service.server.observability.logs import JsonFormatter, TextFormatter
+from service.server.observability.metrics import Metrics
+from service.server.observability.metrics_page import MetricsPage
 
 pytestmark = pytest.mark.filterwarnings("ignore:Query string argument")  # SQLite has no password
 SIGNING_KEY = "cGxhbnRlZC1zaWduaW5nLWtleS1vZi0zMi1ieXRlcyE="
@@ -91,14 +91,14 @@ def planted_in(text: str) -> list[str]:
 
 @pytest.mark.parametrize("form", [(), ("--json",)])
 def test_no_command_prints_a_secret(home, capsys, form):
-    assert cli.run(("db", "upgrade")) == 0
+    assert main.run(("db", "upgrade")) == 0
     for command in (("config", "show"), ("config", "show", "t"), ("config", "check"), ("status",), ("tables", "list")):
-        cli.run((*command, *form))
+        main.run((*command, *form))
         output = "".join(capsys.readouterr())
         assert planted_in(output) == [], command
         if command[:2] == ("config", "show"):
             assert redaction.REDACTED in output
-    cli.run(("config", "show", "t", *form))
+    main.run(("config", "show", "t", *form))
     assert "the_name_of_a_lock" in capsys.readouterr().out, "a lock's name is no secret"
 
 
@@ -130,7 +130,7 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
 
 
 def test_addresses_that_let_in_whoever_knows_them_are_shown_by_their_host(home, capsys):
-    cli.run(("config", "show"))
+    main.run(("config", "show"))
     shown = capsys.readouterr().out
     assert "https://hooks.example.org/***" in shown
     assert "https://ping.example.org/***" in shown
@@ -195,7 +195,7 @@ def test_a_wrong_setting_is_named_and_never_quoted_where_it_may_be_a_secret(home
 
 def daemon_toys_ref(config):
     """The one table with its write options."""
-    from service.config.catalog import Catalog
+    from service.control.config.catalog import Catalog
 
     return Catalog(config).find("t").ref
 
@@ -204,7 +204,7 @@ def failed_scan(table: str, error: str):
     """A scan that ended in ``error``."""
     from datetime import UTC, datetime
 
-    from service.store import ScanRecord
+    from service.control.store import ScanRecord
 
     return ScanRecord(table=table, taken_at=datetime.now(UTC), outcome="error", error=error)
 

@@ -13,9 +13,9 @@ from store_plans import sql
 from lake.model import TableRef
 from lake.plan import Commit, RewriteProgress
 from lake.units import format_elapsed
-from service import documents
-from service.documents.lake_cache import read_lake_state
-from service.store import ProcessFacts, ScanRecord
+from service.control import serializers
+from service.control.lake_cache import read_lake_state
+from service.control.store import ProcessFacts, ScanRecord
 from service.text import format_percent
 
 MINUTE = timedelta(minutes=1)
@@ -36,7 +36,7 @@ def process(name="host-1/17/a/b.1", role="all", **facts):
 
 
 def status(store):
-    return documents.status(read_lake_state(store))
+    return serializers.status(read_lake_state(store))
 
 
 def test_small_files_that_no_plan_is_worth_do_not_make_success_look_like_failure(store):
@@ -52,7 +52,7 @@ def test_small_files_that_no_plan_is_worth_do_not_make_success_look_like_failure
             "reducible_share_before": 0.95,
         }.items()
     )
-    assert "reducible files 95 % → 0 % ·" in documents.summary_line(found)
+    assert "reducible files 95 % → 0 % ·" in serializers.summary_line(found)
 
 
 def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_are_off_not_at_all(store):
@@ -61,7 +61,7 @@ def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_
     scanned(store, "c", "off", FOUND)
     found = status(store)
     assert [found["layout"][mode]["reducible_files"] for mode in ("compact", "observe")] == [1, 95]
-    line = documents.summary_line(found)
+    line = serializers.summary_line(found)
     assert "reducible files < 1 % → < 1 %, 950 B to rewrite · 1 observed table: reducible files 95 %, 950 B" in line
 
 
@@ -69,9 +69,9 @@ def test_of_scans_before_the_upgrade_nothing_is_claimed(store):
     unknown = replace(FOUND, reducible_files=None, reducible_bytes=None)
     scanned(store, "t", "compact", unknown)
     assert status(store)["layout"]["compact"]["reducible_share"] is None
-    assert "reducible files unknown" in documents.summary_line(status(store))
+    assert "reducible files unknown" in serializers.summary_line(status(store))
     scanned(store, "t", "compact", unknown, FOUND)
-    assert "reducible files 95 %, 950 B to rewrite" in documents.summary_line(status(store))
+    assert "reducible files 95 %, 950 B to rewrite" in serializers.summary_line(status(store))
 
 
 def waiting(store):
@@ -167,7 +167,7 @@ def test_halted_partitions_are_named_with_the_command_that_settles_each_and_no_m
         store.halt_partition(TABLE, f"dt={number}", "both overwritten: which one is later?")
     found = status(store)
     assert (found["halted"], found["halted_partitions"]) == ([], 7)
-    assert documents.summary_line(found).endswith("0 halted · 7 partitions halted")
+    assert serializers.summary_line(found).endswith("0 halted · 7 partitions halted")
     words = told("status")
     assert f"{TABLE.name}, partition dt=0, was halted" in words
     assert f"lakefold tables resolve {TABLE.name} --partition dt=0 --take old|new" in words
@@ -216,17 +216,17 @@ def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
 def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(store, told):
     plan = waiting(store)
     claim = store.claim("e")
-    assert documents.progress_rate(store.plan(plan.plan_id), None) == {"bytes_per_second": None, "seconds_left": None}
+    assert serializers.progress_rate(store.plan(plan.plan_id), None) == {"bytes_per_second": None, "seconds_left": None}
     store.heartbeat(claim, RewriteProgress(bytes_done=1000, bytes_total=3000))
     view = store.plan(plan.plan_id)
     view = replace(view, claimed_at=view.heartbeat_at - timedelta(seconds=50), milliseconds={"ask": 10_000})
-    assert documents.progress_rate(view, None) == {"bytes_per_second": 25.0, "seconds_left": 80.0}
-    gone = documents.progress_rate(view, "no executor is running; lakefold worker starts one")
+    assert serializers.progress_rate(view, None) == {"bytes_per_second": 25.0, "seconds_left": 80.0}
+    gone = serializers.progress_rate(view, "no executor is running; lakefold worker starts one")
     assert gone == {"bytes_per_second": None, "seconds_left": None}
     proving = replace(view, step="rewrite", milliseconds={"ask": 10_000, "rewrite": 20_000}, progress_bytes_done=3000)
-    assert documents.progress_rate(proving, None) == {"bytes_per_second": 150.0, "seconds_left": 0.0}
+    assert serializers.progress_rate(proving, None) == {"bytes_per_second": 150.0, "seconds_left": 0.0}
     again = replace(view, step="prepare", milliseconds={"ask": 10_000, "rewrite": 30_000})
-    assert documents.progress_rate(again, None) == {"bytes_per_second": 100.0, "seconds_left": 20.0}, (
+    assert serializers.progress_rate(again, None) == {"bytes_per_second": 100.0, "seconds_left": 20.0}, (
         "without groups left out"
     )
     assert "left" not in told("plans", "show", plan.plan_id), "no executor is running"

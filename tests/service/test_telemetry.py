@@ -28,11 +28,11 @@ from lake.errors import Transient
 from lake.model import TableRef
 from lake.plan import Claim, Plan, PlanKind, PlanState, RewriteOptions
 from lake.trace import current_traceparent, traced
-from service.config.loader import ConfigError, load_config
-from service.daemon.process import Daemon
-from service.observability.background import BackgroundQueue
-from service.observability.lineage import dataset_id, run_id
-from service.observability.observers import Telemetry
+from service.control.config.loader import ConfigError, load_config
+from service.server.daemon.process import Daemon
+from service.server.observability.background import BackgroundQueue
+from service.server.observability.lineage import dataset_id, run_id
+from service.server.observability.telemetry import Telemetry
 
 pytestmark = pytest.mark.slow
 
@@ -161,8 +161,8 @@ def claim_of(epoch):
 
 
 def test_receivers_that_are_away_or_hang_cost_the_plans_nothing(config, receiver, monkeypatch):
-    monkeypatch.setattr("service.observability.lineage._FLUSH_SECONDS", 0.2)
-    monkeypatch.setattr("service.observability.tracing._FLUSH_MILLISECONDS", 200)
+    monkeypatch.setattr("service.server.observability.lineage._FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr("service.server.observability.tracing._FLUSH_MILLISECONDS", 200)
     hanging = threading.Event()
     receiver.answer = lambda request: (hanging.wait(30), (404, {}))[1]
     with Daemon(config, "all") as daemon:
@@ -238,15 +238,15 @@ def test_a_request_over_http_keeps_its_caller_s_trace_context(config, tmp_path, 
 
 def test_without_the_extra_the_configuration_says_what_to_install(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    monkeypatch.delitem(sys.modules, "service.observability.tracing", raising=False)
-    monkeypatch.delattr("service.observability.tracing", raising=False)
+    monkeypatch.delitem(sys.modules, "service.server.observability.tracing", raising=False)
+    monkeypatch.delattr("service.server.observability.tracing", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'lakefold\[opentelemetry\]'"):
         Telemetry(config, "test")
 
 
 def test_neither_library_is_loaded_where_nothing_is_configured():
     script = (
-        "import sys\nfrom service.config.loader import load\nfrom service.observability.observers import Telemetry\n"
+        "import sys\nfrom service.control.config.loader import load\nfrom service.server.observability.telemetry import Telemetry\n"
         "Telemetry(load(), 'x')\n"
         "print([m for m in ('openlineage', 'opentelemetry.sdk', 'opentelemetry.exporter') if m in sys.modules])"
     )

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from api_toys import add_token, client_of, context_at
 
-from service.api.tokens import new_token, token_digest
-from service.cli import run
-from service.store import Bearer, NotFound, Store, WrongState
+from service.cli.main import run
+from service.control.store import Bearer, NotFound, Store, WrongState
+from service.server.api.tokens import new_token, token_digest
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from toys.timeline_tables import create
 
 from executors.observer import Observer
 from lake.plan import PlanState
-from service.config.catalog import Catalog
-from service.config.loader import load_config
-from service.daemon.scheduler import Scheduler
-from service.daemon.upkeep import Maintenance
-from service.observability.metrics import Metrics
+from service.control.config.catalog import Catalog
+from service.control.config.loader import load_config
+from service.server.daemon.maintenance import Maintenance
+from service.server.daemon.scheduler import Scheduler
+from service.server.observability.metrics import Metrics
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_rule_that_is_removed_with_its_source_holds_no_longer(toys, config_fil
 def test_what_somebody_asked_for_by_a_path_that_no_source_names_goes_on(
     toys, config_file, store, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("service.config.catalog.FORMATS", ("toy",))
+    monkeypatch.setattr("service.control.config.catalog.FORMATS", ("toy",))
     without(config_file, "[[sources]]")
     request = store.add_request(str(tmp_path / "lake" / "t1"), actor="ada")
     look(config_file, store)
@@ -104,7 +104,8 @@ def test_of_a_table_that_has_another_name_now_only_plans_of_that_name_run(toys, 
 def test_the_services_of_a_table_that_no_source_names_are_not_run(toys, config_file, store, monkeypatch):
     ran = []
     monkeypatch.setattr(
-        "service.daemon.upkeep.optional.require_capability", lambda adapter, table, what: ran.append(table.name)
+        "service.server.daemon.maintenance.optional.require_capability",
+        lambda adapter, table, what: ran.append(table.name),
     )
     config_file.write_text(config_file.read_text().replace("[defaults]\n", '[defaults]\ntable_services = ["clean"]\n'))
     config = load_config(config_file)

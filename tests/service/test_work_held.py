@@ -13,15 +13,15 @@ from toys.timeline_tables import create
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service import documents
-from service.config.loader import load_config
-from service.daemon.process import Daemon
-from service.documents import readings
-from service.documents.lake_cache import read_lake_state
-from service.observability.metrics import Metrics
-from service.planning.scan import scan_and_plan
-from service.store import Store
-from service.wiring import create_store
+from service.control import serializers
+from service.control.config.loader import load_config
+from service.control.lake_cache import read_lake_state
+from service.control.planning.scan import scan_and_plan
+from service.control.serializers import queries
+from service.control.store import Store
+from service.control.wiring import create_store
+from service.server.daemon.process import Daemon
+from service.server.observability.metrics import Metrics
 
 pytestmark = pytest.mark.slow
 
@@ -78,10 +78,10 @@ def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, ta
         running.run_once()
         (plan,) = running.store.plans()
         assert plan.state is PlanState.REQUESTED
-        held = readings.load_plan(running.store, plan.plan_id)["held"]
+        held = queries.load_plan(running.store, plan.plan_id)["held"]
         assert held.startswith("waits for the hours of t1 (run_windows), the next at ")
         lake = read_lake_state(running.store)
-        (line,) = documents.describe_held_work(documents.status(lake)["work"])
+        (line,) = serializers.describe_held_work(serializers.status(lake)["work"])
         assert line == f"1 plan held back; plan {plan.plan_id} {held}."
         metrics = Metrics("all")
         metrics.stored.publish(lake)
@@ -90,7 +90,7 @@ def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, ta
     with daemon(tmp_path) as running:
         running.run_once()
     assert store.plan(plan.plan_id).state is PlanState.COMPLETED
-    assert documents.held_reason(store, store.plan(plan.plan_id)) is None
+    assert serializers.held_reason(store, store.plan(plan.plan_id)) is None
 
 
 def test_the_budget_of_all_tables_is_a_metric_with_what_was_used(tmp_path: Path, table: TableRef, store: Store) -> None:
@@ -106,4 +106,4 @@ def test_the_budget_of_all_tables_is_a_metric_with_what_was_used(tmp_path: Path,
         assert value("lakefold_work_budget", labels) == 1 << 30
         assert value("lakefold_work_used", labels) == used > 0
         assert value("lakefold_work_used", {"quantity": "bytes", "window": "hour"}) is None
-        assert documents.status(lake)["work"]["budget"]["bytes_per_day"]["left"] == (1 << 30) - used
+        assert serializers.status(lake)["work"]["budget"]["bytes_per_day"]["left"] == (1 << 30) - used

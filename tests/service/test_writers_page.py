@@ -12,10 +12,10 @@ from api_toys import add_token, context_at
 from daemon_toys import write_config
 
 from lake.model import TableRef
-from service.config.http import HttpSettings
-from service.config.loader import load_config
-from service.http.app import create_app
-from service.http.server import HttpServer
+from service.control.config.http import HttpSettings
+from service.control.config.loader import load_config
+from service.server.http.app import create_app
+from service.server.http.server import HttpServer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "writers.md").read_text()
 

@@ -10,11 +10,11 @@ from toys.timeline import ToyFormat, manifest
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.config.loader import load_config
-from service.daemon.process import Daemon
-from service.planning import scan
-from service.planning.account import explanation_document
-from service.store import Store
+from service.control.config.loader import load_config
+from service.control.planning import scan
+from service.control.planning.decision_summary import explanation_document
+from service.control.store import Store
+from service.server.daemon.process import Daemon
 
 
 def daemon_at(home: Path, role: str = "all", **settings: Any) -> Daemon:

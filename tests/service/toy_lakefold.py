@@ -50,6 +50,6 @@ class TroubledFormat(ToyFormat):
 
 if __name__ == "__main__":
     daemon_toys.install(TroubledFormat())
-    from service.cli import main
+    from service.cli.main import main
 
     main()

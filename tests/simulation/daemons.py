@@ -12,14 +12,14 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from executors.cleaner import clean_table
-from executors.rescue import sweep_table, take_over_one
+from executors.take_over import sweep_table, take_over_one
 from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind
 from planner.planner import plan_table
-from planner.policy import SizingPolicy
-from service.store.errors import PartitionsLocked, StoreError
+from planner.policy.policy import SizingPolicy
+from service.control.store.errors import PartitionsLocked, StoreError
 from simulation.clock import Process
 from simulation.script import PARTITIONS, Bug
 from simulation.shapes.locations.table import LocationsTable
@@ -95,7 +95,7 @@ class Daemon:
                 self._plan(table)
 
     def _plan(self, table: Table) -> None:
-        """A tick of ``service.planning.scan.scan_and_plan`` for one table."""
+        """A tick of ``service.control.planning.scan.scan_and_plan`` for one table."""
         state = self.store.tables[table.name]
         if state.paused or state.halted is not None:
             return
@@ -180,7 +180,7 @@ class Daemon:
         return True
 
     def _services(self) -> None:
-        """The table's own services, as ``service.daemon.upkeep`` has them run."""
+        """The table's own services, as ``service.server.daemon.maintenance`` has them run."""
         for table in list(self.world.tables.values()):
             state = self.store.tables[table.name]
             if table.setup.services and not state.paused and state.halted is None:

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import Any
 from unittest.mock import patch
 
-import executors.landing
-import executors.rescue
+import executors.commit_status
 import executors.run
-from executors.leftovers import UncommittedWork
+import executors.take_over
+from executors.uncommitted import UncommittedWork
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
 from simulation.daemons import Daemon
@@ -129,7 +129,7 @@ def _nothing(*_: object) -> None:
 @contextmanager
 def _asked_once() -> Iterator[None]:
     never = property(_no, lambda landing, value: None)
-    with patch.object(executors.landing.CommitStatus, "is_commit_possible", never, create=True):
+    with patch.object(executors.commit_status.CommitStatus, "is_commit_possible", never, create=True):
         yield
 
 
@@ -180,7 +180,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "lease-by-the-hosts-clock": replaced(ModelStore, "lease_is_over", _host_says_it_is_over),
         "retention-by-the-hosts-clock": replaced(ModelStore, "retention_now", _hosts_clock),
         "no-second-look": replaced(TimelineWriter, "look_again", lambda writer, prepared: None),
-        "sweep-takes-live-work": replaced(executors.rescue, "sweep", frozenset()),
+        "sweep-takes-live-work": replaced(executors.take_over, "sweep", frozenset()),
         "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
         "cleaner-asks-nobody": _asks_nobody,
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
@@ -190,7 +190,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "savepoints-forgotten": replaced(ModelFormat, "saved", lambda format_, table: set()),
         "pending-groups-planned": replaced(TimelineWriter, "pending_groups", lambda writer: {}),
         "staging-not-journalled": replaced(StagedWriter, "tell", lambda writer, staged: None),
-        "journal-not-swept": replaced(executors.rescue, "_withdraw_staged", lambda *round_: 0),
+        "journal-not-swept": replaced(executors.take_over, "_withdraw_staged", lambda *round_: 0),
         "commits-found-by-nothing": replaced(StagedFormat, "found", lambda format_, ref, plan_ids: {}),
         "evidence-ignored": replaced(LocationsWriter, "look_again", lambda writer, evidence: None),
         "call-sent-however-late": replaced(LocationsWriter, "is_too_late", _no),

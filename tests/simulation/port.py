@@ -155,7 +155,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         self.format, self.ref, self.world = format_, ref, format_.world
         self.table: Any = format_.table(ref)
         self.cancelled = False
-        #: see ``lake.optional.Fenced``
+        #: see ``lake.capabilities.Fenced``
         self.fence: Callable[[], None] = lambda: None
         #: see ``lake.ports.TableWriter``
         self.journal: StagingJournal = lambda staged: None
@@ -234,7 +234,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
 
 
 def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None]) -> None:
-    """The receipt over tables in memory, in the place of ``executors.receipt.prove``, which reads Parquet files."""
+    """The receipt over tables in memory, in the place of ``executors.verification.prove``, which reads Parquet files."""
     check()
     writer.world.before("prove", lake=True)
     expected: dict[int, int] = {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lake.plan_store.PlanStore`` in memory, and the scheduler's and operator's calls, as ``service.store`` has them.
+"""``lake.plan_store.PlanStore`` in memory, and the scheduler's and operator's calls, as ``service.control.store`` has them.
 
 Each method is one transaction: time passes and faults strike before it and after it, never inside. What
 ``tests/store`` says of the real one holds here, so a change there belongs here too.
@@ -28,7 +28,7 @@ from lake.plan import (
     SupersededVersion,
 )
 from lake.plan_store import SupersededRecord
-from service.store.errors import PartitionsLocked, WrongState
+from service.control.store.errors import PartitionsLocked, WrongState
 from simulation.journal import JournalParts
 from simulation.port import START
 from simulation.records import Row, Settings, SupersededRow, TableRow, transaction

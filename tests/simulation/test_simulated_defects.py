@@ -70,7 +70,7 @@ def test_a_seed_gives_the_same_run_each_time():
 
 def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
     # sessions, their jars, receipts and engines are not simulated; another test of this process may have imported them
-    without = ("executors.spark", "executors.sessions", "executors.jars", "executors.receipt", "executors.engines")
+    without = ("executors.spark", "executors.sessions", "executors.jars", "executors.verification", "executors.engines")
     with simulated():
         real = [
             name

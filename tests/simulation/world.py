@@ -13,17 +13,17 @@ from types import ModuleType
 from typing import Any
 
 import executors.cleaner
-import executors.keeping
+import executors.failure
 import executors.lease
-import executors.patience
-import executors.recovery
-import executors.rescue
+import executors.partition_locks
+import executors.retry
 import executors.run
+import executors.take_over
 import executors.worker
 from lake.errors import LakefoldError, Rejected
 from lake.model import Concurrency
 from lake.plan import PlanState
-from service.store.errors import DatabaseUnreachable, StoreError
+from service.control.store.errors import DatabaseUnreachable, StoreError
 from simulation.clock import Process, Scheduler, Threads, Time
 from simulation.daemons import Daemon
 from simulation.engine import CopyRows
@@ -43,11 +43,11 @@ _SLOW_ANSWERS = 0.3
 _THREADS = Threads()
 _CORE = (
     executors.cleaner,
-    executors.keeping,
+    executors.partition_locks,
     executors.lease,
-    executors.patience,
-    executors.recovery,
-    executors.rescue,
+    executors.retry,
+    executors.failure,
+    executors.take_over,
     executors.run,
     executors.worker,
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.store import Store
+from service.control.store import Store
 
 
 @pytest.fixture

@@ -20,9 +20,8 @@ from lake.plan import (
     SupersededVersion,
     VerificationLevel,
 )
-from service.store import Store
-from service.store.clock import db_now
-from service.store.engine import parse_url
+from service.control.store import Store
+from service.control.store.database import db_now, parse_url
 
 TRIPS = TableRef(name="demo.trips", format="hudi", location="/lake/trips", write_options={"hoodie.lock": "x"})
 MIB = 1 << 20

@@ -24,13 +24,13 @@ from toys.files import modified_at, rows
 
 from executors.cleaner import clean_table
 from executors.outcome import RunResult
-from executors.rescue import sweep_table
+from executors.take_over import sweep_table
 from executors.worker import Worker, WorkerSettings
 from lake.model import TableRef
-from service.store import Store, triggers
-from service.store.engine import Database
-from service.store.schema import alembic_config
-from service.store.views import StoreSettings
+from service.control.store import Store, schema
+from service.control.store.database import Database
+from service.control.store.schema import alembic_config
+from service.control.store.views import StoreSettings
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def earlier(request: pytest.FixtureRequest, tmp_path: Path, table: TableRef) -> 
 
 def _fill(connection: Connection, base: Path) -> None:
     dialect = connection.dialect.name
-    for statement in triggers.drop_trigger_statements(dialect):  # plans are stored in the states they were in
+    for statement in schema.drop_trigger_statements(dialect):  # plans are stored in the states they were in
         connection.execute(text(statement))
     metadata = MetaData()
     metadata.reflect(connection)
@@ -103,7 +103,7 @@ def _fill(connection: Connection, base: Path) -> None:
         if dialect == "postgresql" and table.name in ("plan_event", "superseded_version"):
             numbers = f"pg_get_serial_sequence('{table.name}', 'id')"
             connection.execute(text(f"SELECT setval({numbers}, (SELECT max(id) FROM {table.name}))"))
-    for statement in triggers.create_trigger_statements(dialect):
+    for statement in schema.create_trigger_statements(dialect):
         connection.execute(text(statement))
 
 

@@ -10,7 +10,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from test_store_upgrade import to
 
 from lake.plan import PlanState
-from service.store import ErrorClass, IdempotencyMismatch, NotFound, Store, StoreSettings
+from service.control.store import ErrorClass, IdempotencyMismatch, NotFound, Store, StoreSettings
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -14,8 +14,8 @@ from support import needs_server
 
 from lake.identity import Process, executor_name, has_executor_ended
 from lake.plan import Plan
-from service.store import ConstraintViolated, Store
-from service.store.claims import ADOPTED_GRACE
+from service.control.store import ConstraintViolated, Store
+from service.control.store.claims import ADOPTED_GRACE
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -14,9 +14,9 @@ from lake.model import TableRef
 from lake.plan import Claim, Plan, RewriteProgress, Step
 from planner.budgets import UNLIMITED, Budget, QueuedPlan, TableLimits, WorkAmount
 from planner.windows import RunSchedule
-from service.documents import describe_held_work, work_budget_document
-from service.store import Store, StoreSettings, TableScope
-from service.store import claims as claims_module
+from service.control.serializers import describe_held_work, work_budget_document
+from service.control.store import Store, StoreSettings, TableScope
+from service.control.store import claims as claims_module
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -10,7 +10,7 @@ from store_plans import add, claimed, commit_of, figures_of, sql
 
 from lake.model import CatalogRef, Concurrency, TableRef
 from lake.plan import LIVE_STATES
-from service.store import RowCache, ScanRecord, Store
+from service.control.store import RowCache, ScanRecord, Store
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lake.model import TableRef
-from service.store import PARTITION_SCHEMA, ScanRecord
+from service.control.store import PARTITION_SCHEMA, ScanRecord
 
 pytestmark = pytest.mark.paired("database_url")
 

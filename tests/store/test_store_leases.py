@@ -8,7 +8,7 @@ import time_machine
 from store_plans import TRIPS, add, backoff_passes, claimed, commit_of, figures_of, lease_runs_out, now_ms, sql
 
 from lake.plan import LockOwner, LockOwnerKind, PlanState, RewriteProgress, StagedWork
-from service.store import PartitionsLocked, Store
+from service.control.store import PartitionsLocked, Store
 
 pytestmark = pytest.mark.paired("database_url")
 

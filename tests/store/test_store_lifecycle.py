@@ -21,7 +21,7 @@ from store_plans import (
 from lake.errors import LeaseLost
 from lake.model import TableRef
 from lake.plan import Claim, PlanState, RewriteProgress, SkippedGroup, StagedWork, Step
-from service.store import AmbiguousId, NotFound, PartitionsLocked, Store, StoreSettings, WrongState
+from service.control.store import AmbiguousId, NotFound, PartitionsLocked, Store, StoreSettings, WrongState
 
 pytestmark = pytest.mark.paired("database_url")
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")

@@ -11,8 +11,8 @@ from store_plans import MIB, TRIPS, add, claimed, commit_of, figures_of, finish,
 from uuid_utils import uuid7
 
 from lake.plan import ClusteringGroup, PlanKind, PlanState, Step
-from service.store import Store
-from service.store.blobs import pack_slices, unpack_slices
+from service.control.store import Store
+from service.control.store.rows import pack_slices, unpack_slices
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -8,8 +8,8 @@ import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.errors import LeaseLost
-from service.config.notify import EVENTS
-from service.store import NotFound, NotificationState, ScanRecord, Store, StoreSettings, WrongState
+from service.control.config.notify import EVENTS
+from service.control.store import NotFound, NotificationState, ScanRecord, Store, StoreSettings, WrongState
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from store_plans import TRIPS, claimed, make_plan, sql
 
-from planner.objectives import Objective, ObjectiveEvaluation
-from service.store import ScanRecord, Store, TableOrder, TableScope
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.store import ScanRecord, Store, TableOrder, TableScope
 
 pytestmark = pytest.mark.paired("database_url")
 

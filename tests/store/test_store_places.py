@@ -9,13 +9,13 @@ from typing import cast
 import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from executors.late import partitions_awaiting_sweep
+from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.model import TableRef
-from lake.moved import LocationState, PartitionState, RelocatedPartition
-from lake.places import reverted_by_writer
 from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
-from service.store import ErrorClass, PartitionsLocked, Store
+from lake.relocation.decide import reverted_by_writer
+from lake.relocation.model import LocationState, PartitionState, RelocatedPartition
+from service.control.store import ErrorClass, PartitionsLocked, Store
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
 from lake.plan import Plan, PlanState, ProposalDecision
-from service.store import NotFound, PartitionsLocked, Store, StoreSettings, WrongState
+from service.control.store import NotFound, PartitionsLocked, Store, StoreSettings, WrongState
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -7,7 +7,7 @@ import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
 from lake.plan import PlanState
-from service.store import NotFound, Store
+from service.control.store import NotFound, Store
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -109,7 +109,7 @@ def test_an_answered_request_goes_after_its_plans_and_an_open_one_stays(store: S
 
 
 def test_each_call_forgets_a_bounded_number(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.store.pruning._BATCH_SIZE", 2)
+    monkeypatch.setattr("service.control.store.pruning._BATCH_SIZE", 2)
     for day in range(5):
         completed(store, f"dt={day}")
     ages(database_url)

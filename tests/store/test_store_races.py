@@ -14,8 +14,8 @@ from databases import store_at
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, lease_runs_out, make_plan
 
 from lake.plan import Claim, Plan, PlanState
-from service.store import DatabaseUnreachable, PartitionsLocked, Store
-from service.store import engine as engine_module
+from service.control.store import DatabaseUnreachable, PartitionsLocked, Store
+from service.control.store import database as engine_module
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 
 import pytest
 
-from service.store import IdempotencyMismatch, NotFound, Store
+from service.control.store import IdempotencyMismatch, NotFound, Store
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -22,10 +22,10 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from support import free_port
 
 from lake.plan import LIVE_STATES, TRANSITIONS, PlanState
-from service.store import DatabaseUnreachable, SchemaMismatch, Store, StoreError
-from service.store.engine import Database, parse_url
-from service.store.models import Base
-from service.store.schema import HEAD_REVISION, alembic_config
+from service.control.store import DatabaseUnreachable, SchemaMismatch, Store, StoreError
+from service.control.store.database import Database, parse_url
+from service.control.store.models import Base
+from service.control.store.schema import HEAD_REVISION, alembic_config
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,7 @@ def test_upgrade_makes_the_schema_from_nothing_and_check_is_then_content(empty_u
 @pytest.mark.slow
 @pytest.mark.crossed
 def test_several_processes_may_upgrade_at_once(empty_url: str) -> None:
-    program = f"from service.store import Store; s = Store({empty_url!r}); s.upgrade(); s.check()"
+    program = f"from service.control.store import Store; s = Store({empty_url!r}); s.upgrade(); s.check()"
     processes = [
         subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True) for _ in range(3)
     ]
@@ -188,7 +188,7 @@ def test_a_url_that_is_none_of_ours_is_refused_when_the_store_is_made(url: str, 
 def test_the_installed_package_needs_no_file_outside_it(tmp_path: Path) -> None:
     for package in ("lake", "service", "migrations"):
         shutil.copytree(ROOT / package, tmp_path / "odd 100% place" / package)
-    program = "from service.store import Store; s = Store('sqlite:///x.db'); s.upgrade(); s.check()"
+    program = "from service.control.store import Store; s = Store('sqlite:///x.db'); s.upgrade(); s.check()"
     subprocess.run(
         [sys.executable, "-c", program],
         check=True,
@@ -363,7 +363,7 @@ def test_the_revision_this_lakefold_asks_for_is_the_last_migration() -> None:
 def test_checking_the_schema_does_not_load_alembic(tmp_path: Path) -> None:
     Store(f"sqlite:///{tmp_path}/x.db").upgrade()
     program = (
-        "import sys; from service.store import Store; Store('sqlite:///x.db').check();"
+        "import sys; from service.control.store import Store; Store('sqlite:///x.db').check();"
         " assert not [m for m in sys.modules if m.startswith(('alembic', 'pyspark'))]"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, timeout=60)

@@ -17,7 +17,7 @@ from sqlalchemy import make_url, text
 from store_plans import add, claimed
 from waiting import suspend
 
-from service.store import DatabaseUnreachable, Store, engine
+from service.control.store import DatabaseUnreachable, Store, database
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +51,7 @@ VANISHES = """
 import subprocess, sys, time
 import postgres
 from sqlalchemy import make_url
-from service.store import DatabaseUnreachable, Store
+from service.control.store import DatabaseUnreachable, Store
 
 def run(command):
     subprocess.run(command.split(), check=True)
@@ -90,10 +90,10 @@ server.wait()
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits of seconds, in the same order as the real ones."""
     monkeypatch.setattr(
-        engine, "DEFAULT_TIMEOUTS", replace(engine.DEFAULT_TIMEOUTS, connect_seconds=2, response_seconds=4.0)
+        database, "DEFAULT_TIMEOUTS", replace(database.DEFAULT_TIMEOUTS, connect_seconds=2, response_seconds=4.0)
     )
     monkeypatch.setattr(
-        engine, "HEARTBEAT_TIMEOUTS", replace(engine.HEARTBEAT_TIMEOUTS, connect_seconds=2, response_seconds=1.0)
+        database, "HEARTBEAT_TIMEOUTS", replace(database.HEARTBEAT_TIMEOUTS, connect_seconds=2, response_seconds=1.0)
     )
 
 
@@ -169,7 +169,7 @@ def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path
 
 
 def test_f9_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "DEFAULT_TIMEOUTS", replace(engine.DEFAULT_TIMEOUTS, statement_seconds=1))
+    monkeypatch.setattr(database, "DEFAULT_TIMEOUTS", replace(database.DEFAULT_TIMEOUTS, statement_seconds=1))
     store = Store(url)
     with pytest.raises(DatabaseUnreachable, match="statement timeout"), store._database.read() as connection:
         connection.execute(text("SELECT pg_sleep(60)"))
@@ -178,7 +178,7 @@ def test_f9_a_statement_that_takes_too_long_is_ended_by_the_server(url: str, mon
 
 def test_f9_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        engine, "DEFAULT_TIMEOUTS", replace(engine.DEFAULT_TIMEOUTS, statement_seconds=1, response_seconds=1.0)
+        database, "DEFAULT_TIMEOUTS", replace(database.DEFAULT_TIMEOUTS, statement_seconds=1, response_seconds=1.0)
     )
     store = Store(url)
     with store._database.write_without_timeout() as connection:
@@ -188,7 +188,7 @@ def test_f9_a_migration_may_take_longer_than_a_call(url: str, monkeypatch: pytes
 
 def test_f9_two_tries_to_renew_a_lease_end_before_it_does() -> None:
     lease, heartbeat = 60, 15
-    sqlite = 2 * engine.LOCK_WAIT_SECONDS
-    postgresql = engine.HEARTBEAT_TIMEOUTS.connect_seconds + engine.HEARTBEAT_TIMEOUTS.response_seconds
+    sqlite = 2 * database.LOCK_WAIT_SECONDS
+    postgresql = database.HEARTBEAT_TIMEOUTS.connect_seconds + database.HEARTBEAT_TIMEOUTS.response_seconds
     assert heartbeat + 2 * postgresql < lease
     assert heartbeat + sqlite < lease

@@ -8,7 +8,7 @@ import pytest
 import time_machine
 from store_plans import MIB, TRIPS, add, claimed, commit_of, figures_of, finish, make_plan, sql
 
-from service.store import Store
+from service.control.store import Store
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -9,7 +9,7 @@ import time_machine
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan
 
 from lake.model import Concurrency, OnConflict
-from service.store import ConflictCount, NotFound, ScanRecord, Store, StoreSettings
+from service.control.store import ConflictCount, NotFound, ScanRecord, Store, StoreSettings
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -9,8 +9,8 @@ from sqlalchemy import literal
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.model import TableRef
-from service.store import ScanRecord, Store
-from service.store.clock import datetime_to_ms
+from service.control.store import ScanRecord, Store
+from service.control.store.database import datetime_to_ms
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -77,7 +77,7 @@ def test_the_lake_is_the_sum_of_the_tables_that_are_compacted(store: Store) -> N
     scanned(store, OTHER.name, 60, 8)
     store.record_trends()
     (lake,) = store.trend(None)
-    assert (lake.files, lake.bytes, lake.small_files, lake.reducible_files) == (100, 1000, 50, 20)
+    assert (lake.storage.files, lake.bytes, lake.small_files, lake.reducible_files) == (100, 1000, 50, 20)
     assert [len(store.trend(f"t.{name}")) for name in ("observe", "off", "upgraded")] == [1, 0, 0]
 
 
@@ -140,7 +140,7 @@ def test_what_somebody_else_deleted_was_not_freed_by_the_cleaner(store: Store) -
 def test_points_thin_out_with_age_and_are_never_more_than_67(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     # Time goes on, and no point is made older: days begin where they began.
     clock = [datetime_to_ms(datetime(2026, 3, 1, 13, tzinfo=UTC))]
-    monkeypatch.setattr("service.store.trends.db_now", lambda: literal(clock[0]))
+    monkeypatch.setattr("service.control.store.trends.db_now", lambda: literal(clock[0]))
     scanned(store, TRIPS.name, 40, 12)
     most = 0
     for _ in range(40 * 6):

@@ -14,10 +14,10 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, s
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LockOwner, LockOwnerKind, PlanState, StagedWork
-from planner.objectives import Objective, ObjectiveEvaluation
-from service.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store, TableOrder
-from service.store.engine import Database
-from service.store.schema import alembic_config
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store, TableOrder
+from service.control.store.database import Database
+from service.control.store.schema import alembic_config
 
 #: the last revision before files were known by more than their path
 BEFORE = "0006"

@@ -9,9 +9,9 @@ from store_plans import TRIPS, claimed, commit_of, figures_of, make_plan
 
 from lake.plan import Plan, Step
 from planner.cost import CostInputs, Prices, estimate_benefit, fit_rates
-from planner.policy import SizingPolicy
-from service.documents import describe_cost, plan_cost, prediction_errors
-from service.store import Store, StoreSettings
+from planner.policy.policy import SizingPolicy
+from service.control.serializers import describe_cost, plan_cost, prediction_errors
+from service.control.store import Store, StoreSettings
 from service.text import to_jsonable
 
 pytestmark = pytest.mark.paired("database_url")

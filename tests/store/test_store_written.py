@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
-from service.store import ScanRecord, Store
+from service.control.store import ScanRecord, Store
 
 pytestmark = pytest.mark.paired("database_url")
 

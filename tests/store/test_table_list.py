@@ -12,10 +12,10 @@ from sqlalchemy import update
 from store_plans import TRIPS, add
 
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef, median_bytes
-from planner.objectives import Objective, ObjectiveEvaluation
-from service.store import ScanRecord, Store, TableOrder, TableScope, TableState
-from service.store.errors import InvalidCursor
-from service.store.models import ObjectiveRow
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.store import ScanRecord, Store, TableOrder, TableScope, TableState
+from service.control.store.errors import InvalidCursor
+from service.control.store.models import ObjectiveRow
 
 pytestmark = pytest.mark.paired("database_url")
 

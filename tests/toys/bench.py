@@ -19,13 +19,13 @@ from uuid_utils import uuid7
 from executors.cleaner import CleanReport, clean_table
 from executors.observer import Observer
 from executors.outcome import RunOutcome
-from executors.rescue import sweep_table, take_over_one
 from executors.run import run_plan
+from executors.take_over import sweep_table, take_over_one
+from lake.capabilities import pending_actions, pending_instants
 from lake.model import TableRef
-from lake.optional import pending_actions, pending_instants
 from lake.plan import Claim, Plan
-from service.store import Store
-from service.store.views import StoreSettings
+from service.control.store import Store
+from service.control.store.views import StoreSettings
 from toys import timeline_tables
 from toys.cases import TimelineCase
 

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake.capabilities import recreated_reason, with_identity
 from lake.engines import ChosenEngine, EngineOutput, RewriteEngine, RewriteTask, build_task, choose_engines
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
-from lake.optional import recreated_reason, with_identity
 from lake.plan import (
     Commit,
     OutputFile,
@@ -135,7 +135,7 @@ class FilesFormat:
 
 
 class WithoutTimeline(FilesFormat):
-    """A format whose tables carry an identity and don't tell what is staged; adds ``lake.optional.FindsStaged``."""
+    """A format whose tables carry an identity and don't tell what is staged; adds ``lake.capabilities.FindsStaged``."""
 
     def done(self, table: TableRef) -> Collection[str]:
         """The tokens of what was committed, as far as the table has not forgotten it."""
@@ -165,7 +165,7 @@ class FilesWriter:
         self._cancelled = threading.Event()
         self.max_commit_duration: timedelta = format_.max_commit_duration
         self.journal: StagingJournal = lambda staged: None
-        #: see ``lake.optional.Fenced``
+        #: see ``lake.capabilities.Fenced``
         self.fence: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Any:

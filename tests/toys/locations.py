@@ -30,7 +30,7 @@ Evidence = dict[str, tuple[str | None, dict[str, tuple[int, int]]]]
 
 
 class LocationsFormat(WithoutTimeline):
-    """Observes such tables; adds ``lake.optional.FindsStaged`` and ``HasIdentity``."""
+    """Observes such tables; adds ``lake.capabilities.FindsStaged`` and ``HasIdentity``."""
 
     name = "locations"
     capabilities = frozenset()

@@ -24,10 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from contract.plans import plan_all
 
+from lake.capabilities import PendingAction
 from lake.engines import RewriteEngine
 from lake.errors import Conflict, Transient
 from lake.model import FileSlice, TableRef
-from lake.optional import PendingAction
 from lake.plan import Commit, OutputFile, Plan, PlanKind, RewriteProgress, SkippedGroup, StagedWork, SupersededVersion
 from lake.ports import Capability, PreparedPlan, ProgressCallback, Rewrite, SparkProvider
 from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing, read, superseded_by

@@ -31,7 +31,7 @@ _TRIES = 50
 
 
 class VersionsFormat(WithoutTimeline):
-    """Observes such tables; adds ``lake.optional.FindsStaged`` and ``HasIdentity``."""
+    """Observes such tables; adds ``lake.capabilities.FindsStaged`` and ``HasIdentity``."""
 
     name = "versions"
     capabilities = frozenset({Capability.SAVEPOINTS, Capability.OPTIMISTIC_COMMITS})

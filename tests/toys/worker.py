@@ -9,9 +9,9 @@ import sys
 from datetime import timedelta
 
 from executors.worker import Worker, WorkerSettings
-from service.daemon import signals
-from service.store import Store
-from service.store.views import StoreSettings
+from service.control.store import Store
+from service.control.store.views import StoreSettings
+from service.server.daemon import signals
 from toys.processes import case_of
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from support import needs_server
 
-from service.api.context import Context
-from service.http.app import create_app
-from service.http.server import HttpServer
+from service.server.api.context import Context
+from service.server.http.app import create_app
+from service.server.http.server import HttpServer
 
 #: where the long run keeps a picture of every page
 SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"

@@ -8,9 +8,9 @@ from store_plans import sql
 from web_lake import MIB, add_plan, claim_of, completed, failed, layout, run_steps, scan, sizes, table
 
 from lake.plan import Plan, RewriteProgress, Step
-from planner.objectives import Objective, ObjectiveEvaluation
-from service.planning.answer import PlanResponse
-from service.store import ProcessFacts, ScanRecord, Store
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.planning.plan_request import PlanResponse
+from service.control.store import ProcessFacts, ScanRecord, Store
 
 _DATABASE = "customer_engagement_analytics_production"
 #: 74 characters with places to break, and 61 without one

@@ -12,8 +12,8 @@ from web_lake import RULES, add_plan, failed, messages, proposed, register
 from web_pages import SAME_ORIGIN
 
 from lake.plan import PlanKind, PlanState
-from service.planning.answer import PlanResponse
-from service.store import NotificationState
+from service.control.planning.plan_request import PlanResponse
+from service.control.store import NotificationState
 
 TABLE = "sales.orders"
 ACTIONS = (

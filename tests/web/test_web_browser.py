@@ -18,7 +18,7 @@ from support import SOAK
 from web_lake import HOSTILE, add_plan, claim_of, messages, register, scan, seven_day_lead, sizes
 
 from lake.plan import RewriteProgress
-from service.web.rendering import table_path
+from service.server.web.rendering import table_path
 
 MIB = 1 << 20
 NOW, HOUR = timedelta(), timedelta(hours=1)

@@ -9,11 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lake.model import HISTOGRAM_EDGES_BYTES, median_bytes
-from service.store import ScanRecord
+from service.control.store import ScanRecord
+from service.server.web.charts import (
+    bucket_name,
+    column_chart,
+    heat_level,
+    histogram_chart,
+    spans,
+    sparkline,
+    trend_chart,
+)
+from service.server.web.formatting import format_count, shell_command
+from service.server.web.table_page import scan_lines
 from service.text import format_percent
-from service.web.charts import bucket_name, column_chart, heat_level, histogram_chart, spans, sparkline, trend_chart
-from service.web.tables import scan_lines
-from service.web.words import format_count, shell_command
 
 MIB = 1 << 20
 BUCKETS = len(HISTOGRAM_EDGES_BYTES) + 1

@@ -7,7 +7,7 @@ import pytest
 from api_toys import add_token, client_of, context_at
 
 from lake.model import TableRef
-from service.web import actions, login
+from service.server.web import actions, login
 
 RULES = '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n'
 A_PAGES_OWN = {"Sec-Fetch-Site": "same-origin", "Accept": "text/html"}

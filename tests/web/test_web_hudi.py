@@ -14,7 +14,7 @@ from store_plans import sql
 from waiting import wait_for
 
 from lake.plan import PlanState
-from service.store import Store
+from service.control.store import Store
 
 pytestmark = pytest.mark.spark
 

@@ -10,8 +10,8 @@ from api_toys import add_token, client_of, context_at
 from web_lake import HOSTILE, add_plan, claim_of, messages, register
 from web_pages import every_page, read
 
-from service.documents.lake_cache import read_lake_state
-from service.store import ProcessFacts
+from service.control.lake_cache import read_lake_state
+from service.control.store import ProcessFacts
 from service.text import format_size
 
 

@@ -10,8 +10,8 @@ from web_lake import add_plan, claim_of, register
 from web_pages import read
 
 from lake.plan import RewriteProgress
-from service.documents.lake_cache import LakeCache
-from service.wiring import create_store
+from service.control.lake_cache import LakeCache
+from service.control.wiring import create_store
 
 MIB = 1 << 20
 

@@ -10,10 +10,12 @@ from api_toys import client_of, context_at
 from web_lake import HOSTILE
 from web_pages import PATHS, Page, every_page, read
 
-import service.web
-from service.web.rendering import safe_local_path
+import service.server.web
+from service.server.web.rendering import safe_local_path
 
-SHIPPED = [path for path in Path(service.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")]
+SHIPPED = [
+    path for path in Path(service.server.web.__file__).parent.rglob("*") if path.suffix in (".html", ".css", ".js")
+]
 HOSTILE_QUERIES = [
     "/?name={}",
     "/plans?table={}",

@@ -12,9 +12,9 @@ from sqlalchemy import update
 from web_lake import HOSTILE, register, scan, sizes, table
 from web_pages import read
 
-from planner.objectives import Objective, ObjectiveEvaluation
-from service.store.models import ObjectiveRow
-from service.web.rendering import table_path
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.store.models import ObjectiveRow
+from service.server.web.rendering import table_path
 
 MIB, HOUR = 1 << 20, timedelta(hours=1)
 

@@ -15,9 +15,9 @@ from store_plans import commit_of, figures_of, make_plan, sql
 from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
 from lake.plan import Claim, Plan, RewriteProgress, SkippedGroup, StagedWork, Step
 from planner.cost import CostInputs, Prices, estimate_benefit
-from planner.objectives import Objective, ObjectiveEvaluation
-from planner.policy import SizingPolicy
-from service.store import PARTITION_SCHEMA, ProcessFacts, ScanRecord, Store, StoreSettings
+from planner.policy.policy import SizingPolicy
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.store import PARTITION_SCHEMA, ProcessFacts, ScanRecord, Store, StoreSettings
 from service.text import to_jsonable
 
 HOSTILE = "<script>alert('x')</script>&\"'"

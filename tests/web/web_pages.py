@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from fastapi.testclient import TestClient
 from web_lake import HOSTILE
 
-from service.web.rendering import table_path
+from service.server.web.rendering import table_path
 
 #: what a browser sends with a form of our own pages
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}

@@ -17,8 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.errors import CommitLost, Integrity, Transient
-from lake.filesystems import file_io_of
-from lake.formats.hive.catalog import (
+from lake.formats.hive.catalog.tables import (
     DATA_DIR,
     DATA_DIRS,
     LEGACY_DATA_DIR,
@@ -27,12 +26,13 @@ from lake.formats.hive.catalog import (
     list_partitions,
     load_table,
 )
-from lake.formats.hive.neighbours import foreign_readers
-from lake.formats.hive.slices import ListedFile, is_hidden, to_located_file
-from lake.locations import resolve_path
+from lake.formats.hive.directories.shared_directories import foreign_readers
+from lake.formats.hive.files.listing import ListedFile, is_hidden, to_located_file
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef, partition_label
 from lake.plan import STAGED_WATCH_PERIOD, Commit, LocatedFile, OutputFile, Relocation, SupersededVersion
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import resolve_path
 
 log = logging.getLogger(__name__)
 

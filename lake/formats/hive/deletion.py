@@ -7,19 +7,19 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from posixpath import dirname
 
-from lake.elapsed import Stopwatch
 from lake.errors import Conflict
-from lake.filesystems import file_io_of
 from lake.formats.hive import commits
-from lake.formats.hive.catalog import list_partitions, load_table, open_metastore
+from lake.formats.hive.catalog.tables import list_partitions, load_table, open_metastore
+from lake.formats.hive.commit.preconditions import check_identity
 from lake.formats.hive.commits import data_dirs, migrate_legacy_data_dir, version_of_directory
-from lake.formats.hive.evidence import check_identity
-from lake.formats.hive.neighbours import check_no_foreign_readers
-from lake.formats.hive.superseded import files_in_use, parent_directories
-from lake.locations import resolve_path
+from lake.formats.hive.directories.in_use import files_in_use, parent_directories
+from lake.formats.hive.directories.shared_directories import check_no_foreign_readers
 from lake.model import TableRef
 from lake.plan import SupersededVersion
 from lake.ports import DeletionResult
+from lake.stopwatch import Stopwatch
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import resolve_path
 
 _MAX_CHECK_AGE = timedelta(minutes=2)
 """How long after a look a file may be deleted without another one; a fence holds its partition for longer."""

@@ -7,10 +7,13 @@ from datetime import UTC, datetime
 from functools import cache
 from posixpath import dirname
 
+from lake.capabilities import LikelyWriter
 from lake.engines import RewriteEngine
 from lake.errors import Rejected
-from lake.formats.hive import commits, forgetting, likely, neighbours, refusals
-from lake.formats.hive.catalog import (
+from lake.formats.hive import commits
+from lake.formats.hive.catalog import refusals
+from lake.formats.hive.catalog.refusals import FileFormat
+from lake.formats.hive.catalog.tables import (
     CatalogPartition,
     find_tables,
     list_partitions,
@@ -18,24 +21,30 @@ from lake.formats.hive.catalog import (
     open_metastore,
     table_identity,
 )
-from lake.formats.hive.changes import HiveChangeDetector
-from lake.formats.hive.counts import count_rows
-from lake.formats.hive.found import find_unrecorded_relocations as found_moves
-from lake.formats.hive.neighbours import foreign_readers, shared_partitions, table_root_conflict, unreadable_reason
-from lake.formats.hive.past import reconstruct_history
-from lake.formats.hive.refusals import FileFormat
-from lake.formats.hive.slices import ListedFile, list_partition_files, slices_table
-from lake.formats.hive.standing import list_locations
-from lake.formats.hive.superseded import directories_in_use, files_in_use, find_restored, parent_directories
+from lake.formats.hive.directories import shared_directories
+from lake.formats.hive.directories.in_use import directories_in_use, files_in_use, find_restored, parent_directories
+from lake.formats.hive.directories.shared_directories import (
+    foreign_readers,
+    shared_partitions,
+    table_root_conflict,
+    unreadable_reason,
+)
+from lake.formats.hive.files.listing import ListedFile, list_partition_files, slices_table
+from lake.formats.hive.files.row_counts import count_rows
+from lake.formats.hive.inspection import likely_writers as likely
+from lake.formats.hive.inspection.history import reconstruct_history
+from lake.formats.hive.relocation import record_pruning
+from lake.formats.hive.relocation.change_detection import HiveChangeDetector
+from lake.formats.hive.relocation.location_listing import list_locations
+from lake.formats.hive.relocation.unrecorded_relocations import find_unrecorded_relocations as found_moves
 from lake.formats.hive.writer import HiveWriter
 from lake.history import CancellationCheck, TableHistory, no_check
-from lake.locations import resolve_path
 from lake.metastore import MetastoreTable
 from lake.model import SearchFailure, Snapshot, TableRef
-from lake.moved import FoundRelocations, PartitionState, RelocatedPartition
-from lake.optional import LikelyWriter
 from lake.plan import Commit, StagedWork, SupersededVersion
 from lake.ports import Capability, SessionRequirements, SparkProvider, TableVerification, TableWriter
+from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPartition
+from lake.storage.locations import resolve_path
 
 
 class HiveFormat:
@@ -120,7 +129,10 @@ class HiveFormat:
             with open_metastore(table) as metastore:
                 found = load_table(metastore, table)
                 own = directories_in_use(table, directories, list(list_partitions(metastore, found)))
-                return {**foreign_readers(metastore, found, directories, max_age=neighbours.DELETION_MAX_AGE), **own}
+                return {
+                    **foreign_readers(metastore, found, directories, max_age=shared_directories.DELETION_MAX_AGE),
+                    **own,
+                }
 
         return list_locations(table, relocated, places, others, time.time())
 
@@ -142,12 +154,12 @@ class HiveFormat:
 
     def missing_locations(self, table: TableRef, locations: Collection[str]) -> Collection[str]:
         """See ``PrunesRelocations``."""
-        return forgetting.missing_locations(table, locations)
+        return record_pruning.missing_locations(table, locations)
 
     def prune_relocations(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
         """See ``PrunesRelocations``."""
         with open_metastore(table) as metastore:
-            return forgetting.prune_records(metastore, load_table(metastore, table), table, tokens)
+            return record_pruning.prune_records(metastore, load_table(metastore, table), table, tokens)
 
     def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""

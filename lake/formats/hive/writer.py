@@ -13,14 +13,13 @@ from posixpath import basename
 from types import TracebackType
 from typing import cast
 
-from lake.elapsed import Stopwatch
 from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
 from lake.errors import Conflict, Integrity, Transient
-from lake.filesystems import file_io_of
-from lake.formats.hive import call, commits, deletion, late, refusals, staging
-from lake.formats.hive.catalog import DATA_DIR, load_table, open_metastore
-from lake.formats.hive.commits import MAX_CHECK_AGE, VERSION_KEY, CommitRecord, new_version_name
-from lake.formats.hive.evidence import (
+from lake.formats.hive import commits, deletion
+from lake.formats.hive.catalog import refusals
+from lake.formats.hive.catalog.tables import DATA_DIR, load_table, open_metastore
+from lake.formats.hive.commit import metastore_commit, staging
+from lake.formats.hive.commit.preconditions import (
     CompleteFiles,
     PartitionSnapshot,
     PreparedInputs,
@@ -28,9 +27,10 @@ from lake.formats.hive.evidence import (
     read_partitions,
     unchanged_groups,
 )
-from lake.formats.hive.publication import VersionFiles
-from lake.formats.hive.slices import ListedFile, to_located_file
-from lake.locations import hadoop_uri, relative_path, resolve_path
+from lake.formats.hive.commit.version_files import VersionFiles
+from lake.formats.hive.commits import MAX_CHECK_AGE, VERSION_KEY, CommitRecord, new_version_name
+from lake.formats.hive.files.listing import ListedFile, to_located_file
+from lake.formats.hive.relocation import late_files
 from lake.metastore import TIMEOUT, MetastoreClient, MetastorePartition, MetastoreTable
 from lake.model import TableRef, partition_label
 from lake.plan import (
@@ -46,6 +46,9 @@ from lake.plan import (
     sum_if_known,
 )
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, StagingJournal
+from lake.stopwatch import Stopwatch
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import hadoop_uri, relative_path, resolve_path
 
 _MAX_CHECKS = 5
 """How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
@@ -55,7 +58,7 @@ _COMMIT_TIMEOUT = MAX_CHECK_AGE + TIMEOUT
 
 
 class HiveWriter:
-    """See ``lake.ports.TableWriter``, ``Fenced``, ``UsesDatabaseClock``, ``UsesRetention`` and ``lake.optional.CopiesLateFiles``."""
+    """See ``lake.ports.TableWriter``, ``Fenced``, ``UsesDatabaseClock``, ``UsesRetention`` and ``lake.capabilities.CopiesLateFiles``."""
 
     max_commit_duration = _COMMIT_TIMEOUT
 
@@ -181,7 +184,7 @@ class HiveWriter:
                 changed = {
                     name: self._relocated_partition(seen, rewrite.prepared, files[name]) for name, seen in now.items()
                 }
-                refused = call.try_commit(
+                refused = metastore_commit.try_commit(
                     metastore,
                     table,
                     self._ref,
@@ -193,7 +196,7 @@ class HiveWriter:
                 )
                 if refused is None:
                     commits.mark_committed(self._ref, commit.instant)
-                    call.verify_after_commit(metastore, table, self._ref, changed)
+                    metastore_commit.verify_after_commit(metastore, table, self._ref, changed)
                     self._verify_call_in_time(looked)
                     return commit
         raise Conflict(f"the metastore refused the commit: {refused}") from refused
@@ -218,23 +221,23 @@ class HiveWriter:
 
     def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
         """See ``CopiesLateFiles``."""
-        return late.target_path(source, location, nonce)
+        return late_files.target_path(source, location, nonce)
 
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
         """See ``CopiesLateFiles``."""
-        return late.copy_hidden(self._ref, pairs)
+        return late_files.copy_hidden(self._ref, pairs)
 
     def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
         """See ``CopiesLateFiles``."""
-        late.publish_copies(self._ref, pairs, self.fence)
+        late_files.publish_copies(self._ref, pairs, self.fence)
 
     def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
         """See ``CopiesLateFiles``."""
-        return late.replace_copy(self._ref, source, copy_path, previous, self.fence)
+        return late_files.replace_copy(self._ref, source, copy_path, previous, self.fence)
 
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         """See ``CopiesLateFiles``."""
-        late.remove_copies(self._ref, targets, published, self.fence)
+        late_files.remove_copies(self._ref, targets, published, self.fence)
 
     def update_catalog(
         self,
@@ -247,7 +250,7 @@ class HiveWriter:
         with open_metastore(self._ref) as metastore:
             table = load_table(metastore, self._ref)
             check_identity(self._ref, table)
-            late.update_catalog(
+            late_files.update_catalog(
                 metastore,
                 table,
                 self._ref,
@@ -259,7 +262,7 @@ class HiveWriter:
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
         """See ``CopiesLateFiles``."""
-        return late.archive_files(self._ref, files, self.fence)
+        return late_files.archive_files(self._ref, files, self.fence)
 
     # Deleting.
 

@@ -8,35 +8,35 @@ from typing import TypeVar
 
 from pyarrow import fs as pafs
 
+from lake.capabilities import PendingAction, Resurrected
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.audit.damage import first_damage_of_each_group, observe_table
 from lake.formats.hudi.audit.verify import verify_table
 from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table_properties
+from lake.formats.hudi.pending.actions import list_pending_actions
+from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
-from lake.formats.hudi.pending.unfinished import list_pending_actions
 from lake.formats.hudi.read.commits import (
     find_commit,
     find_deletion_blockers,
     find_obsolete_deletions,
+    find_overlaps,
     find_recent_commits,
     pending_plan_ids,
 )
 from lake.formats.hudi.read.describe import describe_table
-from lake.formats.hudi.read.live_writes import is_abandoned_write
-from lake.formats.hudi.read.lost_writes import refuse_lost_writes
-from lake.formats.hudi.read.overlaps import find_overlaps
-from lake.formats.hudi.read.past import read_history
+from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table
 from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, slices_table
+from lake.formats.hudi.read.unsafe_commits import refuse_lost_writes
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.history import CancellationCheck, TableHistory, no_check
-from lake.locations import canonical_location
 from lake.model import SearchFailure, Snapshot, TableRef
-from lake.optional import PendingAction, Resurrected
 from lake.plan import Commit, SupersededVersion
 from lake.ports import Capability, SparkProvider, TableVerification, TableWriter
+from lake.storage.locations import canonical_location
 
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")

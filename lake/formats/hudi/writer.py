@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lake.capabilities import Resurrected
 from lake.errors import Rejected
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.jvm.outcomes import translated_errors
-from lake.formats.hudi.pending.attempts import RunningAttempt
+from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.maintenance import deletion, services
+from lake.formats.hudi.maintenance.repair import remove_resurrected
+from lake.formats.hudi.pending.attempt_files import RunningAttempt
 from lake.formats.hudi.plans import adoption, clustering, compaction, publication, withdrawal
 from lake.formats.hudi.read.hudi_rs import HudiRsReader, MergeUnsupported
 from lake.formats.hudi.read.refusals import unsafe_state_refusals
@@ -25,11 +28,8 @@ from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.rewrite.merged_rows import read_merged_rows, slices_in_partition
 from lake.formats.hudi.timeline.metadata_table import metadata_table_exists
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.formats.hudi.upkeep import deletion, services
-from lake.formats.hudi.upkeep.repair import remove_resurrected
 from lake.identity import Process
 from lake.model import TableRef
-from lake.optional import Resurrected
 from lake.plan import Commit, Plan, PlanKind, StagedWork, SupersededVersion
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 
@@ -62,9 +62,9 @@ class HudiWriter:
         self._running_job: tuple[SparkSession, str] | None = None
         self._cancelled = threading.Event()
         self._attempt: RunningAttempt | None = None
-        #: see ``lake.optional.Fenced``
+        #: see ``lake.capabilities.Fenced``
         self.fence: Callable[[], None] = lambda: None
-        #: see ``lake.optional.UsesRetention``
+        #: see ``lake.capabilities.UsesRetention``
         self.retention = timedelta()
         #: see ``TableWriter``
         self.journal: StagingJournal = lambda staged: None

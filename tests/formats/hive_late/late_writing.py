@@ -19,11 +19,11 @@ from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
-from executors.late import resolve_partitions, restore_original_locations, sweep_partitions
-from executors.late_round import SweepReport
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import resolve_partitions, restore_original_locations, sweep_partitions
 from lake.metastore import MetastoreClient
-from lake.places import LocationChoice
 from lake.plan import Plan
+from lake.relocation.decide import LocationChoice
 
 PARTITION = "dt=0"
 

@@ -12,15 +12,15 @@ from hive_case import Owner, table_name
 from late_writing import PARTITION, dropped, here, home, in_partition, wait_a_tick, write
 from toys.bench import Bench
 
-from executors import watch
 from executors.outcome import RunResult
-from executors.rescue import sweep_table
-from executors.watch import PartitionWatch
+from executors.relocation import watch
+from executors.relocation.watch import PartitionWatch
+from executors.take_over import sweep_table
 from lake.errors import Transient
-from lake.formats.hive import changes
-from lake.formats.hive.changes import HiveChangeDetector
 from lake.formats.hive.format import HiveFormat
-from lake.local_files import LocalFileIO
+from lake.formats.hive.relocation import change_detection
+from lake.formats.hive.relocation.change_detection import HiveChangeDetector
+from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -31,7 +31,7 @@ Swept = Callable[[], Collection[str]]
 def swept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Swept:
     """A sweep of one daemon, of no partition in turn: the partitions that it looked at. It has seen the table twice."""
     monkeypatch.setattr(watch, "_MIN_ROTATION_SIZE", 0)
-    monkeypatch.setattr(changes, "_MIN_RELIABLE_AGE_SECONDS", -60)
+    monkeypatch.setattr(change_detection, "_MIN_RELIABLE_AGE_SECONDS", -60)
     remembered, standing = PartitionWatch(), HiveFormat.inspect_locations
 
     def swept() -> Collection[str]:
@@ -108,8 +108,8 @@ def test_every_partition_has_its_turn_where_nothing_tells_of_a_change(
 
 
 def test_a_look_that_reads_a_part_goes_on_there(bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(changes, "MAX_DIRECTORIES_PER_CHECK", 1)
-    monkeypatch.setattr(changes, "MAX_PARTITIONS_PER_CHECK", 1)
+    monkeypatch.setattr(change_detection, "MAX_DIRECTORIES_PER_CHECK", 1)
+    monkeypatch.setattr(change_detection, "MAX_PARTITIONS_PER_CHECK", 1)
     one, found = HiveChangeDetector(bench.table), set[str]()
     for _ in range(10):
         assert one.find_changed_partitions() == set()
@@ -160,7 +160,7 @@ def test_a_file_that_is_filled_for_long_is_looked_at_until_it_was_carried(
     (place / "part-late.parquet").write_bytes(whole[:-4])
     assert (swept(), swept()) == ({PARTITION}, {PARTITION})
     with monkeypatch.context() as patched:
-        patched.setattr("lake.formats.hive.unfinished.STABLE_AFTER", timedelta(minutes=1))
+        patched.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(minutes=1))
         (place / "part-late.parquet").write_bytes(whole)
         assert (swept(), swept()) == ({PARTITION}, {PARTITION})
         assert in_partition(bench) == before

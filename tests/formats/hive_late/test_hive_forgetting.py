@@ -25,15 +25,15 @@ from late_writing import (
 from test_hive_found_moves import lose_database, renamed
 from toys.bench import Bench
 
-from executors.forgetting import PRUNE_AFTER, prune_relocations
-from executors.late_round import SweepReport
 from executors.outcome import RunResult
-from executors.rescue import sweep_table
-from executors.watch import PartitionWatch
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.pruning import PRUNE_AFTER, prune_relocations
+from executors.relocation.watch import PartitionWatch
+from executors.take_over import sweep_table
+from lake.capabilities import with_identity
 from lake.formats.hive import commits
 from lake.formats.hive.format import HiveFormat
-from lake.optional import with_identity
-from lake.places import LocationChoice
+from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -75,7 +75,7 @@ def daemon_sweeps(bench: Bench) -> Callable[[], object]:
     watch = PartitionWatch()
 
     def sweeps() -> object:
-        with mock.patch("executors.watch._MIN_ROTATION_SIZE", 0):
+        with mock.patch("executors.relocation.watch._MIN_ROTATION_SIZE", 0):
             return sweep_table(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=watch)
 
     return sweeps

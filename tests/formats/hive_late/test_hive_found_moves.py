@@ -29,16 +29,16 @@ from late_writing import (
 from toys.bench import Bench, bench_at
 from toys.cases import no_spark
 
-from executors.late_round import SweepReport
 from executors.observer import Observer
 from executors.outcome import RunResult
+from executors.relocation.partition_sweep import SweepReport
+from lake.capabilities import with_identity
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.metastore.thrift import STRING
-from lake.optional import with_identity
-from service.config.loader import load_config
-from service.daemon.upkeep import Maintenance
-from service.store import Store
-from service.store.views import StoreSettings
+from service.control.config.loader import load_config
+from service.control.store import Store
+from service.control.store.views import StoreSettings
+from service.server.daemon.maintenance import Maintenance
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -267,7 +267,7 @@ def test_rule_7_a_table_that_is_renamed_while_a_plan_runs_is_not_moved_by_it(
             renamed(bench)
 
     monkeypatch.setattr("executors.run.failpoint", at)
-    monkeypatch.setattr("lake.formats.hive.call.failpoint", at)
+    monkeypatch.setattr("lake.formats.hive.commit.metastore_commit.failpoint", at)
     bench.run()
     assert bench.case.places(bench.table) == places  # type: ignore[attr-defined]
     assert bench.state(plan) != "completed"

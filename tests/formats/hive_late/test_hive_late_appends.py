@@ -12,9 +12,9 @@ from late_writing import PARTITION, counted, here, home, in_partition, overwrite
 from toys.bench import Background, Bench
 from waiting import wait_for
 
-from executors.late_round import SweepReport
 from executors.observer import Observer
 from executors.outcome import RunResult
+from executors.relocation.partition_sweep import SweepReport
 from lake.errors import Integrity
 from lake.formats.hive.writer import HiveWriter
 from lake.metastore import MetastoreClient
@@ -163,7 +163,7 @@ def holding(bench: Bench, keeper: LockOwner, held: list[int]) -> Any:
 def test_what_writers_left_is_brought_in_where_another_duty_of_the_sweep_fails(bench: Bench, duty: str):
     """A document that can't be read would leave them out for as long as it is there."""
     rows = [*bench.rows(), *write(home(bench), 900, 910)]
-    failing = mock.patch(f"executors.rescue.{duty}", side_effect=Integrity("it can't be understood"))
+    failing = mock.patch(f"executors.take_over.{duty}", side_effect=Integrity("it can't be understood"))
     with failing, pytest.raises(Integrity, match="understood"):
         bench.sweep()
     assert sorted(bench.rows()) == sorted(rows)

@@ -29,9 +29,9 @@ from late_writing import (
 from toys.bench import Bench
 from waiting import wait_for
 
-from executors.late import partitions_awaiting_sweep
-from executors.late_round import SweepReport
 from executors.outcome import RunResult
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.formats.hive.format import HiveFormat
 from lake.metastore import MetastoreClient
 

@@ -18,12 +18,12 @@ from waiting import wait_for
 from executors.observer import Observer
 from executors.outcome import RunResult
 from lake.errors import Transient
-from lake.places import LocationChoice
-from service import cli
-from service.config.loader import Config, load_config
-from service.config.tables import configure_table
-from service.daemon.upkeep import Maintenance
-from service.planning.scan import explain_table
+from lake.relocation.decide import LocationChoice
+from service.cli.main import main
+from service.control.config.loader import Config, load_config
+from service.control.config.tables import configure_table
+from service.control.planning.scan import explain_table
+from service.server.daemon.maintenance import Maintenance
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -172,7 +172,7 @@ def test_each_halted_partition_is_settled_by_itself_and_the_sweep_goes_on_meanwh
 
     def resolve(partition: str, take: LocationChoice) -> tuple[int, str]:
         words = ("tables", "resolve", "toy", "--partition", partition, "--take", take, "--config", str(config.file))
-        return cli.run(words), capsys.readouterr().out
+        return main.run(words), capsys.readouterr().out
 
     assert resolve(OTHER, LocationChoice.PREVIOUS)[0] == 0
     assert bench.store.halted_partitions(bench.table).keys() == {PARTITION}

@@ -26,10 +26,10 @@ from late_writing import (
 from toys.bench import Bench
 from toys.files import told
 
-from executors.late_round import SweepReport
 from executors.outcome import RunResult
-from lake.local_files import LocalFileIO
-from lake.places import LocationChoice
+from executors.relocation.partition_sweep import SweepReport
+from lake.relocation.decide import LocationChoice
+from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 

@@ -29,14 +29,14 @@ from toys.bench import Bench
 from toys.cases import no_spark
 from waiting import wait_for
 
-from executors.late_round import SweepReport
 from executors.observer import Observer
 from executors.outcome import RunResult
-from lake.formats.hive.catalog import put_partitions
+from executors.relocation.partition_sweep import SweepReport
+from lake.capabilities import with_identity
+from lake.formats.hive.catalog.tables import put_partitions
 from lake.metastore import MetastoreClient
-from lake.optional import with_identity
-from service.config.loader import load_config
-from service.daemon.upkeep import Maintenance
+from service.control.config.loader import load_config
+from service.server.daemon.maintenance import Maintenance
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -53,7 +53,10 @@ def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_ch
 ):
     (tmp_path / "elsewhere").mkdir()
     write(home(bench), 900, 910)
-    with mock.patch("lake.formats.hive.late.failpoint", side_effect=lambda _: relocated(bench, tmp_path / "elsewhere")):
+    with mock.patch(
+        "lake.formats.hive.relocation.late_files.failpoint",
+        side_effect=lambda _: relocated(bench, tmp_path / "elsewhere"),
+    ):
         swept(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (tmp_path / "elsewhere", [], None)
     assert swept(bench) == SweepReport()
@@ -72,8 +75,8 @@ def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_
         put_partitions(*arguments)
 
     with (
-        mock.patch("lake.formats.hive.call.put_partitions", altered),
-        mock.patch("lake.elapsed.time.time", side_effect=lambda: time.time_ns() / 1e9 + slept[0]),
+        mock.patch("lake.formats.hive.commit.metastore_commit.put_partitions", altered),
+        mock.patch("lake.stopwatch.time.time", side_effect=lambda: time.time_ns() / 1e9 + slept[0]),
     ):
         plan = bench.request()
         bench.run()

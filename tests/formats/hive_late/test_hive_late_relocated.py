@@ -28,10 +28,10 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import partitions_awaiting_sweep
-from executors.late_round import SweepReport
 from executors.outcome import RunResult
-from lake.places import LocationChoice
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import partitions_awaiting_sweep
+from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 

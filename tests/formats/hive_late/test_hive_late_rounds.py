@@ -27,10 +27,10 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late import partitions_awaiting_sweep
-from executors.late_round import SweepReport
 from executors.outcome import RunResult
-from lake.local_files import LocalFileIO
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import partitions_awaiting_sweep
+from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -50,9 +50,9 @@ def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished
 _ROUND = """
 import sys
 from datetime import timedelta
-from executors.late import sweep_places
+from executors.relocation.sweep import sweep_places
 from lake.formats.hive import FORMAT, unfinished
-from service.store import Store
+from service.control.store import Store
 unfinished.SETTLED_AFTER = timedelta()
 store = Store(sys.argv[1])
 sweep_places(store.table_state(sys.argv[2]).ref, format=FORMAT, store=store, spark=None)

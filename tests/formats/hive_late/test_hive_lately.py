@@ -12,14 +12,14 @@ import pytest
 from late_writing import PARTITION, dropped, here, home, in_partition, point_at, write
 from toys.bench import Bench
 
-from executors import lately
-from executors.late_round import SweepReport
-from executors.lately import RecentLocations, sweep_recent_locations
 from executors.outcome import RunResult
-from executors.rescue import sweep_table
-from executors.watch import PartitionWatch
+from executors.relocation import recent
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.recent import RecentLocations, sweep_recent_locations
+from executors.relocation.watch import PartitionWatch
+from executors.take_over import sweep_table
 from lake.formats.hive.format import HiveFormat
-from lake.moved import RelocatedPartition
+from lake.relocation.model import RelocatedPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -97,7 +97,7 @@ def test_a_late_file_in_an_older_place_of_a_partition_moved_within_the_hour_is_b
     def swept() -> None:
         sweep_table(moved.table, format=moved.format, store=moved.store, spark=moved.case.spark, watch=watch)
 
-    with mock.patch("executors.watch._MIN_ROTATION_SIZE", 0):
+    with mock.patch("executors.relocation.watch._MIN_ROTATION_SIZE", 0):
         swept()
         expected = list(before)
         for number, place in enumerate(formers(moved)[:-1]):
@@ -126,9 +126,9 @@ def test_a_partition_pointed_back_at_an_older_place_is_moved_again_by_the_next_l
 @pytest.fixture
 def large(moved: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A table of which more places were left within the hour than a look lists."""
-    monkeypatch.setattr(lately, "MAX_FULL_LISTINGS", 1)
-    monkeypatch.setattr(lately, "_ROTATION_SIZE", 0)
-    monkeypatch.setattr("lake.formats.hive.changes._MIN_RELIABLE_AGE_SECONDS", -60)
+    monkeypatch.setattr(recent, "MAX_FULL_LISTINGS", 1)
+    monkeypatch.setattr(recent, "_ROTATION_SIZE", 0)
+    monkeypatch.setattr("lake.formats.hive.relocation.change_detection._MIN_RELIABLE_AGE_SECONDS", -60)
     return moved
 
 
@@ -148,7 +148,7 @@ def test_of_a_large_table_places_are_listed_whose_directories_changed_and_each_o
 
 
 def test_of_a_large_table_every_place_has_its_turn(large: Bench, listed: Counter[str], monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lately, "_ROTATION_SIZE", 1)
+    monkeypatch.setattr(recent, "_ROTATION_SIZE", 1)
     look = looks(large)
     for _ in range(4):
         look()

@@ -26,12 +26,12 @@ from late_writing import (
 )
 from toys.bench import Bench
 
-from executors.late_round import SweepReport
 from executors.outcome import RunResult
+from executors.relocation.partition_sweep import SweepReport
+from lake.capabilities import with_identity
 from lake.formats.hive.commits import new_version_name
-from lake.optional import with_identity
-from service.store import Store
-from service.store.views import StoreSettings
+from service.control.store import Store
+from service.control.store.views import StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 

@@ -30,11 +30,11 @@ from test_hive_late_appends import AtStep
 from toys.bench import Bench
 from toys.files import rows, told
 
-from executors.late import partitions_awaiting_sweep
-from executors.late_round import SweepReport
 from executors.outcome import RunResult
-from lake.places import WRITER_GRACE, LocationChoice
+from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.plan import Step
+from lake.relocation.decide import WRITER_GRACE, LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -190,7 +190,7 @@ def test_a_file_that_its_writer_never_finished_is_named_and_its_partition_goes_o
 def test_a_file_that_was_just_written_is_looked_at_again_before_it_is_carried_and_holds_nothing_up(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lake.formats.hive.unfinished.STABLE_AFTER", timedelta(seconds=30))
+    monkeypatch.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(seconds=30))
     before = in_partition(bench)
     late = write(home(bench), 900, 910, NAME)
     assert swept(bench) == SweepReport()
@@ -204,7 +204,7 @@ def test_a_file_that_was_just_written_is_looked_at_again_before_it_is_carried_an
 def test_what_readers_see_whole_never_leaves_their_sight_while_a_commit_takes_it_along(
     unmoved: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("lake.formats.hive.unfinished.STABLE_AFTER", timedelta(seconds=30))
+    monkeypatch.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(seconds=30))
     before = in_partition(unmoved)
     assert during(unmoved, Step.VERIFY, lambda: write(home(unmoved), 900, 905, NAME)) is RunResult.COMPLETED
     assert rows_in(here(unmoved)) == sorted([*before, *told(rows(900, 905))])

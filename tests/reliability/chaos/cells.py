@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from chaos.clocks import AHEAD_BY_HOURS, RIGHT, Clock, clock_of_writers, clocks_of_daemons, in_words
-from service.demo.hudi import LOCK_OPTIONS
+from service.cli.demo.hudi import LOCK_OPTIONS
 
 #: a write whose heartbeat was silent this long counts as dead: one of a writer that was killed, or stopped for longer
 HEARTBEAT_SECONDS = 4.5

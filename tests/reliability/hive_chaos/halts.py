@@ -21,8 +21,8 @@ from waiting import wait_for
 from hive_chaos.catalog import places
 from hive_chaos.owner import SPLIT, SPLITS_FROM
 from hive_chaos.processes import Owner, content_of
-from service.store.errors import NotFound
-from service.wiring import open_config, open_store
+from service.control.store.errors import NotFound
+from service.control.wiring import open_config, open_store
 
 SPLIT_PARTITION = f"dt={SPLIT}"
 _MOVED_WITHIN_SECONDS = 240.0

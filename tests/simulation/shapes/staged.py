@@ -61,7 +61,7 @@ class StagedTable(Table):
 
 
 class StagedFormat(ModelFormat):
-    """Observes such tables; adds ``lake.optional.FindsStaged``."""
+    """Observes such tables; adds ``lake.capabilities.FindsStaged``."""
 
     def commits(self, table: StagedTable) -> Collection[Commit]:
         """Those commits of plans that the table tells of."""

@@ -21,7 +21,13 @@ from lake.formats.hudi.files.names import DataFileName, FileGroupId, parse_file_
 from lake.formats.hudi.files.storage import StorageListing, TableStorage
 from lake.formats.hudi.read.slices import ListedSlice, list_latest_slices, possible_partitions
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
-from lake.formats.hudi.timeline.history import CommittedFile, ExpectedSlice, FileHistory, active_history, add_archived
+from lake.formats.hudi.timeline.file_history import (
+    CommittedFile,
+    ExpectedSlice,
+    FileHistory,
+    active_history,
+    add_archived,
+)
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Damage, Fault, FileSlice
 

@@ -15,12 +15,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from lake.capabilities import Resurrected
 from lake.formats.hudi.audit.damage import find_damage
 from lake.formats.hudi.files.names import FileGroupId, parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.slices import ListedSlice, find_busy_groups, list_latest_slices
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLANNED_KINDS, Timeline, write_stats
-from lake.optional import Resurrected
 
 
 @dataclass(slots=True)

@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from lake.errors import Rejected, Transient
-from lake.formats.hudi.audit.accounting import RowAccounting
 from lake.formats.hudi.audit.damage import DamageCheck, is_timeline_current
+from lake.formats.hudi.audit.row_accounting import RowAccounting
 from lake.formats.hudi.files.names import FileGroupId, parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.hudi_rs import HudiRsReader, MergeUnsupported
 from lake.formats.hudi.read.slices import ListedSlice, list_latest_slices
-from lake.formats.hudi.timeline.history import FileHistory, active_history, read_commit_changes
+from lake.formats.hudi.timeline.file_history import FileHistory, active_history, read_commit_changes
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
 from lake.model import Fault
 from lake.plan import SupersededVersion

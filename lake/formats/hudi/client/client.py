@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 
 from lake.errors import Transient
-from lake.formats.hudi.client.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
+from lake.formats.hudi.client.locks.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.client.write_options import index_options, key_options, plan_options, skew_options
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
 from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, columns_read_as_text
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.jvm.class_cache import cached_jvm
-from lake.formats.hudi.jvm.outcomes import translate_error
-from lake.formats.hudi.jvm.zones import time_zones_of
-from lake.formats.hudi.locks.on_conflict import conflict_options
-from lake.formats.hudi.pending.begun import InflightFile
+from lake.formats.hudi.jvm.errors import translate_error
+from lake.formats.hudi.jvm.time_zones import time_zones_of
+from lake.formats.hudi.lock_settings.on_conflict import conflict_options
 from lake.formats.hudi.pending.heartbeats import is_heartbeat_expired
+from lake.formats.hudi.pending.inflight_file import InflightFile
 from lake.formats.hudi.timeline import metadata_table
-from lake.formats.hudi.timeline.streaming_writers import find_streaming_writer
+from lake.formats.hudi.timeline.metadata_table import find_streaming_writer
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Concurrency, TableRef
 from lake.plan import Plan, PlanKind

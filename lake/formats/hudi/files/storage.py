@@ -16,11 +16,11 @@ from typing import TypeVar
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from lake import s3
 from lake.errors import Rejected, TableGone, Transient
-from lake.filesystems import filesystem_of
 from lake.formats.hudi.files.names import PARTITION_MARKER, is_foreign_file
-from lake.locations import canonical_location, filesystem_key, is_hdfs, is_local, is_s3
+from lake.storage import s3
+from lake.storage.filesystems import filesystem_of
+from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, is_local, is_s3
 
 PROPERTIES = ".hoodie/hoodie.properties"
 _REQUESTS_AT_ONCE = 16

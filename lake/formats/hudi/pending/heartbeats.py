@@ -15,8 +15,9 @@ from datetime import UTC, datetime, timedelta
 from pyarrow import fs as pafs
 
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.lock_settings.on_conflict import is_writer_preferred
 from lake.formats.hudi.timeline.clocks import max_skew_milliseconds
-from lake.formats.hudi.timeline.timeline import Instant, InstantState, Timeline
+from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, InstantState, Timeline
 from lake.model import Concurrency, TableRef
 
 HEARTBEAT_DIRECTORY = ".hoodie/.heartbeat"
@@ -70,3 +71,16 @@ def is_failed_delete_partition(table: TableRef, timeline: Timeline, instant: Ins
 def _is_timed_out(table: TableRef, since: datetime) -> bool:
     skew = timedelta(milliseconds=max_skew_milliseconds(table))
     return datetime.now(UTC) - since > heartbeat_timeout(table.write_options) + skew
+
+
+def is_abandoned_write(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
+    """Whether a pending write holds no plan up, since its writer is dead or has ended without telling.
+
+    Where writers win Hudi's own check at a plan's commit counts every write with a living heartbeat, so that only
+    dead writers are passed over there.
+    """
+    if not instant.pending or instant.kind not in COMMIT_ACTIONS:
+        return False
+    if is_heartbeat_expired(table, storage, instant.time):
+        return True
+    return not is_writer_preferred(table) and is_failed_delete_partition(table, timeline, instant)

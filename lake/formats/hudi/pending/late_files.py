@@ -23,7 +23,7 @@ from pyarrow import fs as pafs
 from lake.errors import LakefoldError
 from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.completed_guard import has_markers
+from lake.formats.hudi.pending.markers import has_markers
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
 from lake.plan import STAGED_WATCH_PERIOD
 

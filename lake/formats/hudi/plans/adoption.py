@@ -12,7 +12,7 @@ attempts have one instant, so what keeps two of them apart can't be its name, as
 - What is left is a sleeper in the middle of its job, which writes for a moment after it woke up, until its heartbeat
   tells it that the plan is lost. A file it begins in that moment would carry the instant of its successor's commit.
   That is why the database hands such a plan on only from an executor that is known to be gone, or that has been
-  silent for half an hour (``service.store.claims.ADOPTED_GRACE``).
+  silent for half an hour (``service.control.store.claims.ADOPTED_GRACE``).
 
 The request itself is never touched: it belongs to whoever wrote it.
 """
@@ -22,13 +22,13 @@ from typing import Any
 
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.jvm.outcomes import translated_errors
-from lake.formats.hudi.pending.attempts import RunningAttempt, delete_ended_attempts, refuse_live_attempts
+from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.actions import is_executed_by_writer, plan_kind
+from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended_attempts, refuse_live_attempts
 from lake.formats.hudi.pending.late_files import list_files_of_instant, record_begin, record_instant
-from lake.formats.hudi.pending.unfinished import is_executed_by_writer, plan_kind
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
-from lake.formats.hudi.plans.freshness import input_paths, read_live_slices, require_outputs, stale_reason
-from lake.formats.hudi.plans.last_look import check_preconditions, unchanged_instant_check
+from lake.formats.hudi.plans.input_checks import input_paths, read_live_slices, require_outputs, stale_reason
+from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.plans.withdrawal import is_work_of_other_attempt
 from lake.formats.hudi.timeline.timeline import Instant, InstantState, planned_slices

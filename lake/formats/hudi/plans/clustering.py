@@ -8,7 +8,7 @@ from lake.errors import Conflict
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, relative_path
 from lake.formats.hudi.pending.late_files import record_instant
-from lake.formats.hudi.plans.freshness import (
+from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
     find_pending_groups,
     input_paths,
@@ -17,7 +17,7 @@ from lake.formats.hudi.plans.freshness import (
     require_pending,
     stale_reason,
 )
-from lake.formats.hudi.plans.last_look import PUBLISHING, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions, unmoved_timeline_check
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, SORT_COLUMNS, Timeline
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, SkippedGroup

@@ -15,10 +15,10 @@ from lake.errors import Conflict
 from lake.formats.hudi.audit.damage import find_damage, to_listed_slice
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, parse_file_name, relative_path, slice_paths
-from lake.formats.hudi.pending.attempts import refuse_live_attempts
+from lake.formats.hudi.pending.actions import must_execute
+from lake.formats.hudi.pending.attempt_files import refuse_live_attempts
 from lake.formats.hudi.pending.late_files import record_instant
-from lake.formats.hudi.pending.unfinished import must_execute
-from lake.formats.hudi.plans.freshness import (
+from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
     find_pending_groups,
     input_paths,
@@ -27,10 +27,10 @@ from lake.formats.hudi.plans.freshness import (
     require_pending,
     stale_base_reason,
 )
-from lake.formats.hudi.plans.last_look import PUBLISHING, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions, unmoved_timeline_check
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.read.slices import replaced_groups
-from lake.formats.hudi.timeline.history import active_history
+from lake.formats.hudi.timeline.file_history import active_history
 from lake.formats.hudi.timeline.timeline import (
     EPOCH_KEY,
     PLAN_KEY,

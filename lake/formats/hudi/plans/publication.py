@@ -8,8 +8,8 @@ from datetime import timedelta
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import current_user
-from lake.formats.hudi.plans.last_look import PUBLISHING, check_preconditions
-from lake.formats.hudi.read.live_writes import is_abandoned_write
+from lake.formats.hudi.pending.heartbeats import is_abandoned_write
+from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions
 from lake.formats.hudi.timeline.timeline import Timeline, write_stats
 from lake.plan import Plan
 from lake.ports import PreparedPlan
@@ -62,7 +62,7 @@ def publish_plan(
 ) -> PreparedPlan:
     """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
 
-    ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.optional.Fenced``.
+    ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.capabilities.Fenced``.
     Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
     the other one loses its work. Raises Conflict when there is none for ``WRITER_GAP_TIMEOUT`` or no group is left,
     Transient when the lock is taken or a writer has just begun, Rejected where the table can't be written to.

@@ -6,18 +6,18 @@ from collections.abc import Collection
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.jvm.outcomes import translated_errors
-from lake.formats.hudi.pending.attempts import RunningAttempt, delete_ended_attempts, list_attempts
-from lake.formats.hudi.pending.completed_guard import MARKER_DIRECTORY
+from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.actions import is_executed_by_writer
+from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended_attempts, list_attempts
 from lake.formats.hudi.pending.late_files import (
     list_files_of_instant,
     list_late_files,
     read_instant_record,
     record_withdrawal,
 )
-from lake.formats.hudi.pending.unfinished import is_executed_by_writer
+from lake.formats.hudi.pending.markers import MARKER_DIRECTORY
 from lake.formats.hudi.plans import compaction
-from lake.formats.hudi.plans.last_look import check_preconditions, unchanged_instant_check
+from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     Instant,

@@ -2,15 +2,16 @@
 """Which commits are ours, and which superseded files nobody needs any more."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.attempts import list_attempts
-from lake.formats.hudi.pending.unfinished import current_plan_id
-from lake.formats.hudi.read.promises import find_ordering_blockers
+from lake.formats.hudi.pending.actions import current_plan_id
+from lake.formats.hudi.pending.attempt_files import list_attempts
+from lake.formats.hudi.read.deletion_blockers import find_ordering_blockers
 from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
-from lake.formats.hudi.timeline.history import WeightedCache
+from lake.formats.hudi.timeline.file_history import WeightedCache
 from lake.formats.hudi.timeline.timeline import (
     CLEAN_KEY,
     COMMIT_ACTIONS,
@@ -20,9 +21,11 @@ from lake.formats.hudi.timeline.timeline import (
     Instant,
     Timeline,
     extra_metadata,
+    instant_datetime,
     planned_slices,
     write_stats,
 )
+from lake.model import OverlappingCommit
 from lake.plan import Commit, OutputFile, SupersededVersion
 
 _REWRITE_KINDS = ("clustering", "compaction", "replacecommit")
@@ -213,3 +216,41 @@ def _files_of_foreign_clean(timeline: Timeline, clean: Instant) -> frozenset[str
         )
         _foreign_clean_cache.put(key, found, 1 + len(found))
     return found
+
+
+#: how far the times of an instant's files may be from its name before they are taken for those of a copy
+_MAX_FILE_TIME_DIFFERENCE = timedelta(minutes=1)
+
+
+def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
+    """Such commits of the active timeline, oldest first, each with the first plan that it met."""
+    ours: list[tuple[Instant, str, str]] = []
+    theirs: list[tuple[Instant, str]] = []
+    for instant in timeline.commits:
+        end, plan_id = _completion_time(timeline, instant), plan_id_of(timeline, instant)
+        if end is not None and plan_id is None:
+            theirs.append((instant, end))
+        elif end is not None and plan_id is not None and _is_published_by_lakefold(timeline, instant):
+            ours.append((instant, end, plan_id))
+    found = []
+    for instant, end in theirs:
+        met = next((plan for own, own_end, plan in ours if own.time < end and instant.time < own_end), None)
+        if met is not None:
+            at = instant_datetime(end, timeline.timezone)
+            found.append(OverlappingCommit(instant=instant.time, action=instant.kind, completed_at=at, plan_id=met))
+    return tuple(found)
+
+
+def _is_published_by_lakefold(timeline: Timeline, instant: Instant) -> bool:
+    return PLAN_KEY in extra_metadata(timeline.plan(instant))
+
+
+def _completion_time(timeline: Timeline, instant: Instant) -> str | None:
+    """When a commit completed; None where that is not known, as in layout 1 of a table that was copied."""
+    if timeline.layout != 1:
+        return instant.completed_at
+    requested = timeline.modified_at(instant.requested_file)
+    begun = instant_datetime(instant.time, timeline.timezone)
+    return (
+        instant.completed_at if requested is not None and abs(requested - begun) < _MAX_FILE_TIME_DIFFERENCE else None
+    )

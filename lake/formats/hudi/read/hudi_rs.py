@@ -13,11 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake import s3
 from lake.errors import Transient, first_line
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.records import is_intact_log
-from lake.locations import bucket_and_key
+from lake.storage import s3
+from lake.storage.locations import bucket_and_key
 
 
 def open_table(storage: TableStorage) -> Any:

@@ -5,14 +5,19 @@ from collections.abc import Iterator, Mapping
 
 from lake.errors import Rejected
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.locks.mounts import unshared_lock_refusals
-from lake.formats.hudi.locks.on_conflict import on_conflict_refusals
-from lake.formats.hudi.locks.providers import LOCK_DIRECTORY, LOCK_PROVIDER, has_lock_file_provider, missing_settings
-from lake.formats.hudi.read.survivors import describe_unrestored_rewrites
+from lake.formats.hudi.lock_settings.mounts import unshared_lock_refusals
+from lake.formats.hudi.lock_settings.on_conflict import on_conflict_refusals
+from lake.formats.hudi.lock_settings.providers import (
+    LOCK_DIRECTORY,
+    LOCK_PROVIDER,
+    has_lock_file_provider,
+    missing_settings,
+)
+from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table, schema_history
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
-from lake.locations import is_s3
 from lake.model import Concurrency, TableRef
+from lake.storage.locations import is_s3
 
 LAYOUT_OF_VERSION: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
 """Table versions that are served, each with the layout of its timeline."""

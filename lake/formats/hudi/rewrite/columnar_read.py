@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lake.formats.hudi.inputs.footers import InputFooter, read_footers
-from lake.formats.hudi.jvm.outcomes import is_unanswered
+from lake.formats.hudi.jvm.errors import is_unanswered
 from lake.plan import ClusteringGroup
 
 if TYPE_CHECKING:

@@ -22,14 +22,13 @@ from lake.failpoints import failpoint
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.inputs.unreadable import find_unreadable_groups
-from lake.formats.hudi.jvm.outcomes import (
+from lake.formats.hudi.jvm.errors import (
     can_have_committed,
     is_disk_full,
     is_unanswered,
     java_cause_chain,
     translate_error,
 )
-from lake.formats.hudi.pending.completed_guard import write_rollback_guard
 from lake.formats.hudi.pending.late_files import (
     InstantRecord,
     list_files_of_instant,
@@ -38,13 +37,14 @@ from lake.formats.hudi.pending.late_files import (
     record_begin,
     record_commit,
 )
+from lake.formats.hudi.pending.markers import write_rollback_guard
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.adoption import ACTION_OF_KIND, check_adopted_commit
 from lake.formats.hudi.plans.cleaning import hold_back_archival
 from lake.formats.hudi.plans.clustering import check_clustering_commit
-from lake.formats.hudi.plans.freshness import input_paths, require_pending
-from lake.formats.hudi.plans.last_look import check_preconditions
-from lake.formats.hudi.plans.lost_lock import verify_commit
+from lake.formats.hudi.plans.input_checks import input_paths, require_pending
+from lake.formats.hudi.plans.lock_loss import verify_commit
+from lake.formats.hudi.plans.preconditions import check_preconditions
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs

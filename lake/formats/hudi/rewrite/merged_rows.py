@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from lake.formats.hudi.client.client import HudiClient
-from lake.formats.hudi.jvm.outcomes import translated_errors
+from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.plans.clustering import clustering_slice_record
 from lake.model import FileSlice
 from lake.ports import PreparedPlan

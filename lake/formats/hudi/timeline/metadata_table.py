@@ -5,7 +5,7 @@ Readers list the files of a table by it. Hudi's writers fail without a metadata 
 the table's commits it hides rows, and whatever is committed on top of that makes it last.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from lake.formats.hudi.files.storage import PROPERTIES, TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -72,3 +72,14 @@ def _missing_commits(timeline: Timeline, metadata: Timeline) -> list[str]:
         made = min(instant.completed_at or "" for instant in known)
         late = [instant for instant in late if (instant.completed_at or "") > made]
     return [instant.time for instant in late]
+
+
+def find_streaming_writer(storage: TableStorage, timeline: Timeline, is_dead: Callable[[str], bool]) -> str | None:
+    """The inflight instant of ``timeline`` that has a pending part in the metadata table and a living writer.
+
+    ``is_dead`` says of an instant whether its writer's heartbeat has expired.
+    """
+    if not metadata_table_exists(storage):
+        return None
+    parts = {instant.time for instant in Timeline(storage.subdirectory(DIRECTORY)).pending}
+    return next((i.time for i in timeline.pending if i.time in parts and not is_dead(i.time)), None)

@@ -4,9 +4,9 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+from lake.capabilities import PendingAction
 from lake.errors import CommitUnknown, Conflict, Transient
 from lake.model import Concurrency, FileSlice, TableRef
-from lake.optional import PendingAction
 from lake.plan import Commit, OutputFile, Plan, StagedWork, SupersededVersion
 from lake.ports import Capability, DeletionResult, PreparedPlan, ProgressCallback, Rewrite
 from simulation.clock import Process
@@ -21,7 +21,7 @@ Made = TypeVar("Made")
 
 
 class TimelineFormat(ModelFormat):
-    """Observes such tables; adds ``lake.optional.HasTimeline`` and ``FindsStragglers``."""
+    """Observes such tables; adds ``lake.capabilities.HasTimeline`` and ``FindsStragglers``."""
 
     name = "timeline"
     capabilities = frozenset({Capability.ROLL_BACK, Capability.TABLE_LOCK})

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows where a step of a run failed: what is pending is withdrawn, then the database is told how it ended.
+
+In that order: while something is pending that could not be withdrawn a sleeping executor could still commit it, so
+that the plan stays inflight; and only when nothing is pending a table's denial of the commit is the last word.
+"""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+
+from executors.commit_status import CommitStatus
+from executors.lease import CANCEL_REASON, Lease
+from executors.observer import Observer
+from executors.outcome import RunOutcome, RunResult
+from executors.retry import retry_store_call
+from executors.uncommitted import UncommittedWork
+from lake.errors import (
+    CancelRequested,
+    CommitLost,
+    CommitUnknown,
+    Conflict,
+    Integrity,
+    LakefoldError,
+    LeaseLost,
+    Rejected,
+    SessionSpoiled,
+    TableGone,
+    one_line,
+)
+from lake.failpoints import failpoint
+from lake.plan import Claim, PlanState
+from lake.plan_store import PlanStore
+
+log = logging.getLogger(__name__)
+#: plans of which this process did not count an attempt; it does so once, or one that spoils each session runs for ever
+_plans_with_uncounted_attempt: set[str] = set()
+
+
+class RunFailure:
+    """The ends of a run that are no completion. ``milliseconds`` is the run's own count of what its steps took."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        store: PlanStore,
+        observer: Observer,
+        lease: Lease,
+        uncommitted: UncommittedWork,
+        commit_status: CommitStatus,
+        retry_delays: Sequence[float],
+        milliseconds: dict[str, int],
+    ) -> None:
+        self._claim, self._store, self._observer, self._lease = claim, store, observer, lease
+        self._uncommitted, self._commit_status, self._retry_delays, self._milliseconds = (
+            uncommitted,
+            commit_status,
+            retry_delays,
+            milliseconds,
+        )
+        self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
+
+    def end_run(self, error: Exception) -> RunOutcome | None:
+        """End a run that ended in ``error``; None where its commit turns out to have landed and is to be recorded."""
+        if isinstance(error, LeaseLost):
+            return self.end_lost(error)
+        if self._commit_status.commit is not None or isinstance(error, CommitUnknown):
+            return self.end_inflight(error)
+        if not isinstance(error, LakefoldError):
+            log.error("plan %s of %s: unexpected error", self._plan_id, self._table.name, exc_info=error)
+        try:
+            retry_store_call(self._plan_id, "held", self._lease.assert_owned, delays=self._retry_delays)
+        except LeaseLost as lost:
+            return self.end_lost(lost)
+        except Exception as silent:
+            # Without an answer somebody else may own the plan and its other instants by now.
+            self._uncommitted.withdraw_own()
+            return self.end_inflight(silent)
+        # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
+        if not self._uncommitted.withdraw_all() and self._uncommitted.can_be_pending():
+            return self.end_inflight(error)
+        failpoint("withdrawn")
+        if self._commit_status.is_commit_possible:
+            # Only now is a denial the last word: what was pending when the table was asked may have landed since.
+            try:
+                self._commit_status.commit = self._commit_status.find_commit()
+            except CommitUnknown as unknown:
+                return self.end_inflight(unknown)
+            except (TableGone, CommitLost) as gone:
+                error = gone
+            if self._commit_status.commit is not None:
+                log.warning("plan %s: its commit landed, although: %s", self._plan_id, one_line(error))
+                return None
+        return self._record_end_with_retries(self._error_or_cancellation(error))
+
+    def end_inflight(self, error: Exception) -> RunOutcome:
+        """Nobody can tell, or nothing may be told: the plan stays inflight, and the rescuer asks again."""
+        log.error("plan %s of %s stays inflight: %s", self._plan_id, self._table.name, one_line(error))
+        with suppress(Exception):  # without the database it is in the log only
+            self._store.record_inflight_error(self._claim, one_line(error))
+        return self._outcome(RunResult.INFLIGHT, error)
+
+    def end_lost(self, error: LeaseLost) -> RunOutcome:
+        """Nothing is told to the store; only the instant of this very epoch is withdrawn: nobody else may know it."""
+        self._uncommitted.withdraw_own()
+        log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
+        return self._outcome(RunResult.LEASE_LOST, error)
+
+    def _error_or_cancellation(self, error: Exception) -> Exception:
+        """``error``, or the wish to cancel the plan where somebody has one and the error does not weigh more."""
+        if not self._lease.is_cancel_requested:
+            return error
+        if isinstance(error, TableGone):
+            # Should the table come back with the commit of the plan, the sweep records it.
+            return CancelRequested(f"cancelled as requested, the table is gone: {one_line(error)}")
+        if isinstance(error, (Conflict, Rejected, Integrity)):
+            return error
+        return CancelRequested(CANCEL_REASON)
+
+    def _record_end_with_retries(self, error: Exception) -> RunOutcome:
+        result = RunResult.INFLIGHT
+
+        def tell() -> None:
+            nonlocal result
+            result = self._record_end(error)
+
+        try:
+            retry_store_call(self._plan_id, f"told how it ended ({one_line(error)})", tell, delays=self._retry_delays)
+        except LeaseLost as lost:
+            return self.end_lost(lost)
+        except Exception as silent:
+            return self.end_inflight(silent)
+        # That a writer or a person was faster is routine.
+        level = {RunResult.FAILED: logging.ERROR, RunResult.CANCELLED: logging.INFO}.get(result, logging.WARNING)
+        log.log(level, "plan %s of %s %s: %s", self._plan_id, self._table.name, result, one_line(error))
+        outcome = self._outcome(result, error)
+        self._observer.plan_finished(self._claim, outcome)
+        return outcome
+
+    def _record_end(self, error: Exception) -> RunResult:
+        """The one consequence that each outcome has in the database."""
+        text = one_line(error)
+        if isinstance(error, (Conflict, CancelRequested)):
+            self._store.cancel(self._claim, text, actor=self._claim.executor)
+            return RunResult.CANCELLED
+        if isinstance(error, (Rejected, Integrity)):
+            lost = error.partitions if isinstance(error, CommitLost) else ()
+            self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=lost)
+            return RunResult.FAILED
+        spared = isinstance(error, SessionSpoiled) and self._plan_id not in _plans_with_uncounted_attempt
+        if self._store.requeue(self._claim, text, counts_as_attempt=not spared):
+            if spared:
+                _plans_with_uncounted_attempt.add(self._plan_id)
+            return RunResult.REQUEUED
+        cancelled = self._store.plan_state(self._plan_id) is PlanState.CANCELLED
+        return RunResult.CANCELLED if cancelled else RunResult.FAILED
+
+    def _outcome(self, result: RunResult, error: Exception) -> RunOutcome:
+        return RunOutcome(
+            result=result,
+            reason=type(error).__name__,
+            error=one_line(error),
+            commit=self._commit_status.commit,
+            milliseconds=self._milliseconds,
+        )

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Late records: commits found in a table although their plans ended cancelled or failed."""
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+from executors.outcome import partition_figures
+from lake.capabilities import RecordsRelocations, RelocatesPartitions, with_identity
+from lake.errors import CommitLost, one_line
+from lake.model import TableRef
+from lake.plan import Commit, PlanState
+from lake.plan_store import PlanStore
+from lake.ports import TableFormat
+
+log = logging.getLogger(__name__)
+
+
+def record_discovered_relocations(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
+    """Record moves of the table that only the table itself tells of; of how many commits.
+
+    The database goes by the table's name, and the table may have had another one; or another database was told.
+    """
+    if not isinstance(format, RecordsRelocations):
+        return 0
+    table = with_identity(format, table)
+    found = format.find_relocations(table, store.known_relocation_tokens(table))
+    recorded = store.add_discovered_relocations(table, found) if found else 0
+    if recorded:
+        log.warning("table %s: %d commits were found that were not known under this name", table.name, recorded)
+    return recorded
+
+
+def record_unrecorded_commits(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
+    """Record the commits of plans that ended cancelled or failed although their table holds them; how many there were.
+
+    No run of this lakefold ends a plan so. An earlier one did, and so does an executor that commits without the
+    database, from a copy of it or in spite of it. Unrecorded, what such a commit replaced would stay for ever.
+    Where the table says that what one did is gone, the partitions that this concerns are halted.
+    """
+    recorded = 0
+    for plan_id, commit in _commits_of_ended_plans(table, format, store).items():
+        if store.complete_unrecorded(commit, partial(partition_figures, commit=commit)):
+            recorded += 1
+            log.warning("plan %s of %s had ended, yet %s is its commit: recorded", plan_id, table.name, commit.instant)
+    if isinstance(format, RelocatesPartitions):
+        recorded += record_superseded_attempt_commits(table, format, store)
+    return recorded
+
+
+def _commits_of_ended_plans(table: TableRef, format_: TableFormat, store: PlanStore) -> Mapping[str, Commit]:
+    """The commits of plans that ended, by plan; those whose work is lost halt what they were about."""
+    uncommitted = set(store.ended_without_commit(table))
+    while uncommitted:
+        try:
+            return format_.recent_commits(table, uncommitted)
+        except CommitLost as lost:
+            _halt_lost(table, store, lost)
+            if lost.plan_id not in uncommitted:
+                break
+            uncommitted.remove(lost.plan_id)  # the other plans must not wait for it
+    return {}
+
+
+def _halt_lost(table: TableRef, store: PlanStore, lost: CommitLost) -> None:
+    why = one_line(lost)
+    halted = [store.halt_partition(table, partition, why) for partition in lost.partitions]
+    if any(halted or [store.halt_table(table, why)]):
+        log.error("table %s: rewriting is halted: %s", table.name, why)
+
+
+def record_superseded_attempt_commits(table: TableRef, format_: RelocatesPartitions, store: PlanStore) -> int:
+    """Commits of attempts that a later attempt of their plan has followed, and that were made all the same.
+
+    Somebody had undone them right after they were made, so that they were taken for none; or their executor slept
+    right before its call, and has taken away what the later attempt made, and partitions that this one had left out.
+    """
+    left = store.orphaned_stagings(table)
+    completed = [one.staged for one in left if store.plan_state(one.plan_id) is PlanState.COMPLETED]
+    recorded = 0
+    for commit in format_.applied_commits(table, completed) if completed else ():
+        if store.add_relocations(table, commit):
+            recorded += 1
+            log.warning(
+                "%s: %s, of an earlier attempt at plan %s, was made as well: recorded",
+                table.name,
+                commit.instant,
+                commit.plan_id,
+            )
+    return recorded

@@ -1,0 +1,413 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Proof before a commit: what was written holds the rows that were read, partition by partition.
+
+What files say about their rows comes first, which costs next to nothing where their kind keeps it in a footer: rows,
+types, and per leaf column null count and bounds, compared where exact on both sides. With ``receipt = hash`` every
+value is read again and compared as an order-free fingerprint. Files tell neither the rows of slices with logs nor the
+values of a column that the table has since dropped or given another type: such inputs are always fingerprinted, as a
+reader of the table sees them.
+"""
+
+import itertools
+import os
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import cast
+
+import pyarrow as pa
+from pyarrow import fs
+
+from executors.datafiles import FileFooter, OpenDataFile, collect_statistics, open_data_file
+from executors.datafiles.orc import OrcFile
+from executors.datafiles.orc_tail import OrcTail
+from executors.datafiles.parquet import schema_statistics
+from executors.datafiles.statistics import FileStatistics, LeafStatistics, LeafType, render_bound
+from executors.rowhash import Fingerprint
+from lake.capabilities import ReadsMerged
+from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient, first_line
+from lake.model import FileSlice
+from lake.plan import OutputFile, SkippedGroup, VerificationLevel
+from lake.ports import Rewrite, TableWriter
+from lake.storage.filesystems import filesystem_of_file
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PartitionRewrite:
+    """One partition of a rewrite: the slices of its live groups, each with its group's index, and the new files."""
+
+    name: str
+    slices: Sequence[tuple[int, FileSlice]]
+    outputs: Sequence[OutputFile]
+
+    @property
+    def has_logs(self) -> bool:
+        return any(item.log_files for _, item in self.slices)
+
+    def difference(self, subject: str, expected: object, found: object) -> Integrity:
+        """The error for one difference, as one line."""
+        return Integrity(f"partition {self.name!r}, {subject}: expected {expected}, found {found}")
+
+
+def verify_rewrite(
+    rewrite: Rewrite,
+    *,
+    writer: TableWriter,
+    check: Callable[[], None] = lambda: None,
+    threads: int | None = None,
+) -> None:
+    """Compare the outputs of ``rewrite`` with its inputs at the level its plan asks for.
+
+    ``PreparedPlan.volatile_columns`` columns may differ. ``check`` is called between batches and may raise to end the work. Raises
+    Integrity with one line naming partition, column, expected and found; Conflict where an input is gone, with
+    ``SkippedGroup`` groups where its content can't be read; Transient where storage fails; Rejected where slices
+    with logs can't be read merged.
+    """
+    plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
+    with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "receipt") as pool:
+        files = _FileReader(plan.table.location, pool, volatile, check)
+        for part in _partition_rewrites(rewrite):
+            check()
+            read: list[_Source] = [(_InputFile(group), item.path) for group, item in part.slices if item.path]
+            written: list[_Source] = [(_OutputFile(part), output.path) for output in part.outputs]
+            if not part.has_logs and files.has_copied_stripes(part, read, written):
+                continue
+            inputs, outputs = files.read_footers(read), files.read_footers(written)
+            _compare_counts(part, outputs)
+            expected, found = _statistics(inputs, volatile), _statistics(outputs, volatile)
+            changed = _changed_columns(part, expected, found)
+            added: Mapping[str, Integrity] = {}
+            if isinstance(writer, ReadsMerged):
+                added = _added_columns(part, expected, found, plan.options.verification)
+            elif changed:
+                raise next(iter(changed.values()))
+            if not part.has_logs:
+                changed = {**changed, **added}
+                _compare_statistics(part, expected, found, changed)
+                if not changed and plan.options.verification is not VerificationLevel.HASH:
+                    continue
+            files.casts = {} if changed else _widening_casts(expected, found, outputs)
+            if part.has_logs or changed:
+                before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=bool(changed))
+                if not changed and not added.keys() <= columns.leaves.keys():
+                    # Logs do not have them either: the columns of today may.
+                    changed, files.casts = added, {}
+                    before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=True)
+                _compare_changed_columns(changed, columns, found)
+            else:
+                before = files.fingerprint(inputs)
+            _compare_fingerprints(part, before, files.fingerprint(outputs))
+
+
+def _partition_rewrites(rewrite: Rewrite) -> Iterator[_PartitionRewrite]:
+    slices: dict[str, list[tuple[int, FileSlice]]] = defaultdict(list)
+    for index in rewrite.prepared.live_groups:
+        group = rewrite.prepared.plan.groups[index]
+        slices[group.partition] += [(index, item) for item in group.slices]
+    outputs: dict[str, list[OutputFile]] = defaultdict(list)
+    for output in rewrite.outputs:
+        outputs[output.partition].append(output)
+    for name in sorted(slices.keys() | outputs.keys()):
+        yield _PartitionRewrite(name, slices.get(name, ()), outputs.get(name, ()))
+
+
+# What a file that can't be read means depends on whose it is.
+
+
+@dataclass(frozen=True, slots=True)
+class _InputFile:
+    group: int
+
+    def unreadable(self, path: str, error: Exception) -> LakefoldError:
+        left_out = SkippedGroup(
+            group=self.group, reason=f"{path} can't be read: {first_line(error)}", quarantine=(path,)
+        )
+        return Conflict(left_out.reason, (left_out,))
+
+    def missing(self, path: str) -> LakefoldError:
+        return Conflict(f"{path} was deleted while the plan ran")
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputFile:
+    part: _PartitionRewrite
+
+    def unreadable(self, path: str, error: Exception) -> LakefoldError:
+        return self.part.difference(f"file {path}", "a readable file", first_line(error))
+
+    def missing(self, path: str) -> LakefoldError:
+        return Transient(f"the new file {path} is gone before its commit")
+
+
+_Source = tuple[_InputFile | _OutputFile, str]
+_Footers = Sequence[tuple[_Source, FileFooter]]
+
+
+class _FileReader:
+    """Reads the data files of one table: footers, and fingerprints with bounded memory."""
+
+    def __init__(
+        self, location: str, pool: ThreadPoolExecutor, volatile: Collection[str], check: Callable[[], None]
+    ) -> None:
+        self._location = location
+        self._pool, self._volatile, self._check = pool, volatile, check
+        #: columns to be read as another type, where a widening changes how values are hashed
+        self.casts: Mapping[str, pa.DataType] = {}
+
+    def read_footers(self, sources: Sequence[_Source]) -> _Footers:
+        """The footers of some files, by file."""
+
+        def read(source: _Source) -> FileFooter:
+            with self._open(source) as file:
+                return file.read_footer(self._volatile, self._check)
+
+        return list(zip(sources, self._pool.map(read, sources), strict=True))
+
+    def has_copied_stripes(
+        self, partition: _PartitionRewrite, read: Sequence[_Source], written: Sequence[_Source]
+    ) -> bool:
+        """Whether the new files have the stripes of the old ones, byte by byte, and say the same of them.
+
+        Raises Integrity where a new file has other rows than were reported.
+        """
+        tails = []
+        for source in (*read, *written):
+            with self._open(source) as file:
+                if not isinstance(file, OrcFile):
+                    return False
+                tails.append(file.tail)
+        old, new = tails[: len(read)], tails[len(read) :]
+        if not all(one.is_encoded_like(other) for one, other in itertools.pairwise(tails)):
+            return False
+        if _stripe_sizes(old) != _stripe_sizes(new):
+            return False
+        if self._stripe_hashes(read) != self._stripe_hashes(written):
+            return False
+        for output, tail in zip(partition.outputs, new, strict=True):
+            if output.rows != tail.rows:
+                raise partition.difference(f"rows reported for {output.path}", tail.rows, output.rows)
+        return True
+
+    def _stripe_hashes(self, sources: Sequence[_Source]) -> Counter[bytes]:
+        """The hashes of all stripes of some ORC files."""
+
+        def read(source: _Source) -> list[bytes]:
+            with self._open(source) as file:
+                return list(cast(OrcFile, file).stripe_hashes(self._check))
+
+        return Counter(one for found in self._pool.map(read, sources) for one in found)
+
+    def fingerprint(self, footers: _Footers) -> Fingerprint:
+        """The rows of some files together."""
+        total = Fingerprint()
+        for one in self._pool.map(self._fingerprint_file, [source for source, _ in footers]):
+            total.merge(one)
+        return total
+
+    def fingerprint_merged(
+        self, writer: TableWriter, rewrite: Rewrite, partition: _PartitionRewrite, *, evolved: bool
+    ) -> tuple[Fingerprint, FileStatistics]:
+        """The rows of a part's slices as the format's reader gives them, and the columns in which it does."""
+        if not isinstance(writer, ReadsMerged):
+            table = rewrite.prepared.plan.table
+            raise Rejected(f"table {table.name}: format {table.format} can't prove a rewrite of slices with logs")
+        total, columns = Fingerprint(), FileStatistics()
+        schema: pa.Schema | None = None
+        for batch in writer.read_inputs(rewrite.prepared, partition.name, evolved=evolved):
+            if schema is None or not batch.schema.equals(schema):
+                schema = batch.schema
+                columns.merge(schema_statistics(schema, self._volatile))
+            self._add(total, batch)
+        return total, columns
+
+    def _fingerprint_file(self, source: _Source) -> Fingerprint:
+        total = Fingerprint()
+        with self._open(source) as file:
+            for batch in file.read_batches(self._volatile):
+                self._add(total, batch)
+        return total
+
+    def _add(self, total: Fingerprint, batch: pa.RecordBatch) -> None:
+        self._check()
+        for index, (name, kind) in enumerate(zip(batch.schema.names, batch.schema.types, strict=True)):
+            wanted = self.casts.get(name, kind)
+            if wanted != kind:
+                batch = batch.set_column(index, name, batch.column(index).cast(wanted))
+        total.add(batch, self._volatile)
+
+    def _open(self, source: _Source) -> "_OpenedFile":
+        return _OpenedFile(*filesystem_of_file(self._location, source[1]), source)
+
+
+class _OpenedFile:
+    """A data file within a ``with`` block that turns its errors into outcomes."""
+
+    def __init__(self, filesystem: fs.FileSystem, full_path: str, source: _Source) -> None:
+        self._filesystem, self._full_path, self._source = filesystem, full_path, source
+        self._file: OpenDataFile | None = None
+
+    def __enter__(self) -> OpenDataFile:
+        try:
+            handle = self._filesystem.open_input_file(self._full_path)
+            self._file = open_data_file(handle, self._source[1])
+        except (OSError, pa.ArrowException) as error:
+            raise self._to_outcome(error) from error
+        return self._file
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._file is not None:
+            self._file.close()
+        if isinstance(error, (OSError, pa.ArrowException)):
+            raise self._to_outcome(error) from error
+
+    def _to_outcome(self, error: Exception) -> LakefoldError:
+        role, path = self._source
+        if isinstance(error, FileNotFoundError):
+            return role.missing(path)
+        # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
+        on_s3 = isinstance(self._filesystem, fs.S3FileSystem)
+        if isinstance(error, OSError) and (error.errno is not None or on_s3):
+            return Transient(f"{path} can't be read now: {first_line(error)}")
+        return role.unreadable(path, error)
+
+
+def _stripe_sizes(tails: Sequence[OrcTail]) -> Counter[tuple[int, int]]:
+    return Counter((stripe.bytes, stripe.rows) for tail in tails for stripe in tail.stripes)
+
+
+def _statistics(footers: _Footers, volatile: Collection[str]) -> FileStatistics:
+    return collect_statistics((footer for _, footer in footers), volatile)
+
+
+def _compare_counts(part: _PartitionRewrite, outputs: _Footers) -> None:
+    if not part.slices:
+        raise part.difference("files", "none, as the plan has no group here", len(part.outputs))
+    for output, (_, footer) in zip(part.outputs, outputs, strict=True):
+        if footer.rows != output.rows:
+            raise part.difference(f"rows reported for {output.path}", footer.rows, output.rows)
+
+
+def _changed_columns(
+    part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics
+) -> Mapping[str, Integrity]:
+    """Columns whose values footers can't compare, each with the difference: it is not in the new files, or has a type
+    there that does not hold every value of its old one, or another id. Raises Integrity where the new files disagree.
+
+    That is either an evolution of the table since its files were written, or a mistake; the rows as a reader of the
+    table sees them tell which.
+    """
+    changed = {}
+    for path in sorted(expected.leaves.keys() | found.leaves.keys()) if part.outputs else ():
+        before, after = expected.leaves.get(path), found.leaves.get(path)
+        if after is not None and len(after.types) != 1:
+            raise part.difference(f"column {path}", "one type in all new files", _type_names(after))
+        if before is not None and not _is_type_compatible(before, after):
+            changed[path] = part.difference(f"column {path}", _type_names(before), _type_names(after))
+        elif before and after and (ids := before.conflicting_field_ids(after)):
+            changed[path] = part.difference(f"column {path}, field id", *ids)
+    return changed
+
+
+def _added_columns(
+    part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, level: VerificationLevel
+) -> Mapping[str, Integrity]:
+    """Columns that only the new files have, and with values, each with the difference.
+
+    They may have been renamed since the inputs were written, or have a default for rows that are older: how these rows
+    read in the table knows only its reader. Where footers do not say whether there are values, and all are compared,
+    there may be some.
+    """
+    return {
+        path: part.difference(f"column {path}", "no values", _type_names(after))
+        for path, after in sorted(found.leaves.items())
+        if path not in expected.leaves
+        and (after.is_all_null is False or (after.is_all_null is None and level is VerificationLevel.HASH))
+    }
+
+
+_INT = LeafType("int", (32,))
+
+
+def _is_type_compatible(before: LeafStatistics, after: LeafStatistics | None) -> bool:
+    if after is None:
+        return False
+    # Files of Impala and of old releases of Hive do not say that an integer of 32 bits is a narrower one. Where both
+    # sides have exact bounds, which are compared, the narrower one has lost no value.
+    unsaid = _INT if before.has_exact_bounds and after.has_exact_bounds and _leaf_type(after).family == "int" else None
+    return all(kind == unsaid or kind.can_widen_to(_leaf_type(after)) for kind in before.types)
+
+
+def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStatistics, found: FileStatistics) -> None:
+    """Raise the difference of a changed column that is not in the new files as a reader of the table sees it."""
+    for path, difference in changed.items():
+        seen, after = columns.leaves.get(path), found.leaves.get(path)
+        # A reader may give instants in a finer unit than they are stored in.
+        if seen is not after and not (
+            seen and after and (_is_type_compatible(seen, after) or _is_type_compatible(after, seen))
+        ):
+            raise difference
+
+
+def _compare_statistics(
+    part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, changed: Collection[str]
+) -> None:
+    """Raise Integrity where figures differ; no bounds of ``changed`` columns, whose values the change may round."""
+    if expected.rows != found.rows:
+        raise part.difference("rows", expected.rows, found.rows)
+    for path, after in sorted(found.leaves.items()):
+        before = expected.leaves.get(path)
+        if path in changed and (before is None or before.conflicting_field_ids(after)):
+            continue  # these are figures of another column, or of none
+        if before is None:  # added to the table since the inputs were written: they read as nulls
+            before = LeafStatistics(after.types, after.is_repeated)
+            before.add_absent_rows(expected.rows)
+        if before.null_count is not None and after.null_count is not None and before.null_count != after.null_count:
+            raise part.difference(f"column {path}, nulls", before.null_count, after.null_count)
+        if before.hash_sum is not None and after.hash_sum is not None and before.hash_sum != after.hash_sum:
+            raise part.difference(
+                f"column {path}, hash of its values", f"{before.hash_sum:016x}", f"{after.hash_sum:016x}"
+            )
+        if path in changed or not (
+            before.has_exact_bounds and after.has_exact_bounds and before.has_comparable_bounds(after)
+        ):
+            continue
+        for what, old, new in (("min", before.minimum, after.minimum), ("max", before.maximum, after.maximum)):
+            if old != new:
+                kind = _leaf_type(after)
+                raise part.difference(f"column {path}, {what}", render_bound(kind, old), render_bound(kind, new))
+
+
+def _compare_fingerprints(part: _PartitionRewrite, before: Fingerprint, after: Fingerprint) -> None:
+    if before.rows != after.rows:
+        raise part.difference("rows", before.rows, after.rows)
+    column = before.differing_column(after)
+    if column is not None:
+        old, new = before.column_sums.get(column, 0), after.column_sums.get(column, 0)
+        raise part.difference(f"column {column}, hash of its values", f"{old:016x}", f"{new:016x}")
+    if (before.row_sum, before.second_row_sum) != (after.row_sum, after.second_row_sum):
+        raise part.difference(
+            "values moved between rows, hash of the rows", f"{before.row_sum:016x}", f"{after.row_sum:016x}"
+        )
+
+
+def _widening_casts(expected: FileStatistics, found: FileStatistics, outputs: _Footers) -> Mapping[str, pa.DataType]:
+    """Types of the new files' columns where integers were widened to floating point, else nothing."""
+    widened = any(
+        kind.family == "int" and _leaf_type(found.leaves[path]).family == "float"
+        for path, leaf in expected.leaves.items()
+        if path in found.leaves
+        for kind in leaf.types
+    )
+    if not widened:
+        return {}
+    schema = outputs[0][1].schema
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def _leaf_type(leaf: LeafStatistics) -> LeafType:
+    return next(iter(leaf.types))
+
+
+def _type_names(leaf: LeafStatistics | None) -> str:
+    return " or ".join(sorted(map(str, leaf.types))) if leaf else "no such column"

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables that can't be served, and partitions that are left alone; each reason names rule, value and remedy."""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from lake.errors import Rejected
+from lake.formats.hive.catalog.tables import CatalogPartition
+from lake.metastore import MetastoreTable, StorageDescriptor
+from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, is_local
+
+
+class FileFormat(StrEnum):
+    """What data files are."""
+
+    PARQUET = "Parquet"
+    ORC = "ORC"
+
+
+#: by the last part of the class that makes rows of what is read, and of the one that reads it
+_FORMATS_BY_CLASSES = {
+    ("ParquetHiveSerDe", "MapredParquetInputFormat"): FileFormat.PARQUET,
+    ("OrcSerde", "OrcInputFormat"): FileFormat.ORC,
+}
+_MANAGED_REASON = (
+    "the table has no partitions and is managed: a rewrite would move the table itself, and then DROP TABLE deletes "
+    "only where it is, so that it could not be made anew, and RENAME may leave its rows behind; make it external"
+)
+_CACHED_REASON = (
+    "the table has no partitions and is Spark's (USING): a session that has read it goes on with the directory that it "
+    "knows until it ends or says REFRESH TABLE; if all sessions do, set sessions_refresh = true in a rule"
+)
+_PROVIDER_KEY = "spark.sql.sources.provider"
+_FORMATS_BY_PROVIDER = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC}
+_VIEW_KINDS = frozenset({"VIRTUAL_VIEW", "MATERIALIZED_VIEW"})
+
+
+def file_format_of(table: MetastoreTable) -> FileFormat | None:
+    """What its data files are; None where they are of a kind that is not served.
+
+    Of a table with types that Hive does not know Spark alone says so, and its storage says something else.
+    """
+    return _format_by_provider(table) or _format_by_storage(table.storage)
+
+
+def _format_by_provider(table: MetastoreTable) -> FileFormat | None:
+    return _FORMATS_BY_PROVIDER.get(table.parameters.get(_PROVIDER_KEY, "").lower())
+
+
+def _format_by_storage(storage: StorageDescriptor) -> FileFormat | None:
+    return _FORMATS_BY_CLASSES.get((_simple_class_name(storage.serde), _simple_class_name(storage.input_format)))
+
+
+def check_table(name: str, table: MetastoreTable) -> None:
+    """Raise Rejected where the table can't be served."""
+    storage, properties = table.storage, table.parameters
+    if table.table_type in _VIEW_KINDS:
+        raise Rejected(
+            f"{name} is a view ({table.table_type}): it has no files of its own; leave it out of the sources"
+        )
+    if properties.get("transactional", "").lower() == "true":
+        raise Rejected(
+            f"{name}: transactional is true but must not be set: such tables have a log of changes that Hive compacts "
+            "itself (ALTER TABLE … COMPACT); leave it out"
+        )
+    if handler := properties.get("storage_handler"):
+        raise Rejected(f"{name}: storage_handler is {handler} but must not be set: its rows are not in plain files")
+    buckets = max(storage.bucket_count, _int_or_zero(properties.get("spark.sql.sources.schema.numBuckets", "")))
+    if buckets > 0:
+        raise Rejected(
+            f"{name}: it has {buckets} buckets but must have none: a row's file follows from its key, and merging "
+            "files breaks that; leave it out"
+        )
+    if storage.has_list_bucketing:
+        raise Rejected(f"{name}: STORED AS DIRECTORIES must not be set: values have directories of their own there")
+    if file_format_of(table) is None:
+        raise Rejected(
+            f"{name}: its files are read by {_simple_class_name(storage.serde) or 'no SerDe'} from {_simple_class_name(storage.input_format)} "
+            f"but must be {' or '.join(FileFormat)}; leave it out"
+        )
+    provider = properties.get(_PROVIDER_KEY, "").lower()
+    by_catalog = properties.get("spark.sql.partitionProvider") == "catalog"
+    if provider not in ("", "hive") and table.partition_columns and not by_catalog:
+        raise Rejected(
+            f"{name}: spark.sql.partitionProvider is not 'catalog': Spark takes its partitions from the directories, "
+            f"not from the metastore; run MSCK REPAIR TABLE {table.database}.{table.name} in Spark"
+        )
+    check_location(name, storage.location)
+
+
+def check_location(name: str, location: str) -> None:
+    """Raise Rejected where a directory is on a file system that is not served."""
+    if not (is_local(location) or is_hdfs(location)):
+        raise Rejected(
+            f"{name}: it is at {location}, but Hive tables must be on HDFS, or on a local or mounted file system so far"
+        )
+
+
+def excluded_partitions(table: MetastoreTable, partitions: Sequence[CatalogPartition]) -> Mapping[str, str]:
+    """Partitions whose files are not planned, by name, each with the reason."""
+    if not table.partition_columns:
+        why = _not_relocatable_reason(table)
+        return {} if why is None else {"": why}
+    kind = _format_by_storage(table.storage)
+    others = {
+        place.name: f"its files are read by {_simple_class_name(place.storage.serde)}, those of the table by "
+        f"{_simple_class_name(table.storage.serde)}: set the partition's format, or write it anew"
+        for place in partitions
+        if _format_by_storage(place.storage) != kind and _format_by_provider(table) is None
+    }
+    home = filesystem_key(table.storage.location)
+    elsewhere = {
+        place.name: f"it is at {place.location}, on another file system than its table: write it anew"
+        for place in partitions
+        if filesystem_key(place.location) != home
+    }
+    return _overlapping_partitions(partitions) | others | elsewhere
+
+
+def excluded_as_cached(table: MetastoreTable) -> Mapping[str, str]:
+    """What is left alone, as by ``left_alone``, unless it is said that sessions refresh what they have cached."""
+    is_by_name = not table.partition_columns and table.parameters.get(_PROVIDER_KEY, "hive").lower() != "hive"
+    return {"": _CACHED_REASON} if is_by_name else {}
+
+
+def _not_relocatable_reason(table: MetastoreTable) -> str | None:
+    """Why a table without partitions can't be moved; None where it can."""
+    if table.table_type != "EXTERNAL_TABLE" or table.parameters.get("external.table.purge", "").lower() == "true":
+        return _MANAGED_REASON
+    noted, location = table.storage.spark_path, table.storage.location
+    if noted is not None and canonical_location(noted) != canonical_location(location):
+        return f"Spark has the table at {noted}, the metastore at {location}: give both one directory"
+    return None
+
+
+def _overlapping_partitions(partitions: Sequence[CatalogPartition]) -> dict[str, str]:
+    """Partitions whose directory is also another one's, lies in it, or holds it."""
+    found: dict[str, str] = {}
+    above: list[tuple[str, str]] = []  # directories that the next one may lie in, each with its partition's name
+    for below, name in sorted((f"{place.location}/", place.name) for place in partitions):
+        while above and not below.startswith(above[-1][0]):
+            above.pop()
+        for directory, other in above:
+            found[name] = f"its directory is that of partition {other} too, or in it: give each one of its own"
+            found.setdefault(
+                other, f"partition {name} is in its directory {directory.rstrip('/')} too: give each one of its own"
+            )
+        above.append((below, name))
+    return found
+
+
+def _simple_class_name(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
+def _int_or_zero(text: str) -> int:
+    return int(text) if text.isdecimal() else 0

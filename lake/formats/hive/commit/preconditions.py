@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan saw of its partitions, to be compared with what is there right before its commit."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from lake.capabilities import recreated_reason
+from lake.engines import ChosenEngine, RewriteTask
+from lake.errors import Conflict, Transient
+from lake.formats.hive.catalog.refusals import excluded_partitions
+from lake.formats.hive.catalog.tables import (
+    CatalogPartition,
+    list_partitions,
+    load_table,
+    table_identity,
+    without_statistics,
+)
+from lake.formats.hive.directories.shared_directories import shared_partitions
+from lake.formats.hive.files.incomplete import is_incomplete
+from lake.formats.hive.files.listing import ListedFile, PartitionListing, list_partition_files
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.model import TableRef, partition_label
+from lake.plan import Plan, SkippedGroup
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import relative_path
+
+#: looking at the end of a file over a network is waiting for it
+_MAX_CONCURRENT_READS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSnapshot:
+    """A partition as it was: where and how it is stored, since when, under which properties, with which files.
+
+    ``unfinished`` are the paths of those that their writers have not finished, which are not among its ``files``.
+    """
+
+    partition: CatalogPartition
+    files: Mapping[str, tuple[int, int]]
+    incomplete: frozenset[str] = frozenset()
+    #: why its files are to be left alone; None where they are not
+    exclusion: str | None = None
+
+    def difference(self, now: "PartitionSnapshot | None") -> str | None:
+        """What has changed since, in words; None where nothing has, or files were only added."""
+        if now is None:
+            return "it is not in the metastore any more"
+        if now.exclusion != self.exclusion:
+            return now.exclusion or "it is not left alone any more"
+        before, after = self.partition, now.partition
+        if before.created_at != after.created_at:
+            return "it was made anew"
+        if before.location != after.location:
+            return f"it was moved to {after.location}"
+        if before.storage.raw != after.storage.raw:
+            return "its columns or its format changed"
+        if without_statistics(before.parameters) != without_statistics(after.parameters):
+            return "its properties changed"
+        if gone := self.files.keys() - now.files.keys():
+            return f"{min(gone)} is gone"
+        changed = [path for path, identity in self.files.items() if now.files[path] != identity]
+        return f"{min(changed)} is another file now" if changed else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedInputs:
+    """What a plan was prepared on: its partitions as they were, and what rewrites each of its groups."""
+
+    partitions: Mapping[str, PartitionSnapshot]
+    tasks: Sequence[RewriteTask]
+    choices: Mapping[int, ChosenEngine]
+
+
+class CompleteFiles:
+    """The files of one attempt's partitions that are known to be whole, each looked at once."""
+
+    def __init__(self) -> None:
+        self._complete: set[ListedFile] = set()
+
+    def incomplete_in(self, listing: PartitionListing) -> frozenset[str]:
+        """The paths of the files that their writers have not finished. Raises Transient."""
+        unknown, now = [file for file in listing.files if file not in self._complete], time.time()
+        with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as pool:
+            are = list(pool.map(lambda file: _is_incomplete(file, now), unknown))
+        unfinished = {file for file, is_so in zip(unknown, are, strict=True) if is_so}
+        self._complete |= set(unknown) - unfinished
+        return frozenset(file.path for file in unfinished)
+
+
+def _is_incomplete(file: ListedFile, now: float) -> bool:
+    try:
+        return is_incomplete(file_io_of(file.path), file.path, file.modified_ns, now)
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise Transient(f"{file.path} can't be read: {error.strerror or error}") from error
+
+
+def read_partitions(
+    metastore: MetastoreClient, ref: TableRef, partitions: Collection[str], complete_files: CompleteFiles
+) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
+    """The table and those of the named partitions that there are, as they are now. Raises TableGone, Transient."""
+    table = load_table(metastore, ref)
+    # Whether a directory is one partition's alone, only all partitions of all tables together tell.
+    alone = excluded_partitions(table, list(list_partitions(metastore, table)))
+    wanted = list(list_partitions(metastore, table, partitions))
+    alone = {**shared_partitions(metastore, table, wanted), **alone}
+    seen = {}
+    for listing in list_partition_files(ref.name, wanted):
+        unfinished = complete_files.incomplete_in(listing)
+        seen[listing.partition.name] = PartitionSnapshot(
+            partition=listing.partition,
+            files={path: one for path, one in file_identities(listing).items() if path not in unfinished},
+            incomplete=unfinished,
+            exclusion=alone.get(listing.partition.name),
+        )
+    return table, seen
+
+
+def check_identity(ref: TableRef, table: MetastoreTable) -> None:
+    """Raise Conflict where ``table`` is another one than ``ref`` was: made anew under its name."""
+    another = recreated_reason(replace(ref, identity=table_identity(table)), ref.identity)
+    if another is not None:
+        raise Conflict(another)
+
+
+def unchanged_groups(
+    plan: Plan, partitions: Mapping[str, PartitionSnapshot]
+) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
+    """The groups of ``plan`` whose partitions are as they were planned, and the others with the reason.
+
+    A file that changed leaves out all groups of its partition: what changed it may go on doing so. One that its writer
+    has not finished is quarantined until it has another size, and leaves out its own group.
+    """
+    stale: dict[str, str] = {}
+    begun: dict[int, tuple[str, ...]] = {}
+    for index, group in enumerate(plan.groups):
+        now = partitions.get(group.partition)
+        if now is None:
+            stale[group.partition] = f"{partition_label(group.partition)} is not in the metastore any more"
+        elif now.exclusion is not None:
+            stale[group.partition] = f"{partition_label(group.partition)} is left alone: {now.exclusion}"
+        else:
+            sizes = {relative_path(plan.table.location, path): size for path, (size, _) in now.files.items()}
+            unfinished = {relative_path(plan.table.location, path) for path in now.incomplete}
+            begun[index] = tuple(str(item.path) for item in group.slices if str(item.path) in unfinished)
+            for item in group.slices:
+                if item.path not in unfinished and sizes.get(str(item.path)) != item.bytes:
+                    stale.setdefault(group.partition, f"{item.path} changed since the plan was made")
+    left_out = tuple(
+        SkippedGroup(group=index, reason=stale[group.partition])
+        if group.partition in stale
+        else SkippedGroup(group=index, reason=f"{begun[index][0]} is being written", quarantine=begun[index])
+        for index, group in enumerate(plan.groups)
+        if group.partition in stale or begun.get(index)
+    )
+    left = {one.group for one in left_out}
+    return tuple(index for index in range(len(plan.groups)) if index not in left), left_out
+
+
+def file_identities(listing: PartitionListing) -> dict[str, tuple[int, int]]:
+    """The bytes of each file and when it was written, by its path."""
+    return {file.path: (file.bytes, file.modified_ns) for file in listing.files}

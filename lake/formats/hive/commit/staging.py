@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the directories of a new version, and the tasks by which engines fill it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from lake.engines import RewriteTask, build_task
+from lake.errors import Conflict
+from lake.formats.hive import commits
+from lake.formats.hive.catalog import refusals
+from lake.formats.hive.catalog.table_schema import spark_schema_json
+from lake.formats.hive.commit.preconditions import PartitionSnapshot
+from lake.formats.hive.commits import ATTEMPTS_DIR, data_dir, output_file_name
+from lake.metastore import MetastoreTable
+from lake.model import TableRef
+from lake.plan import Plan
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import resolve_path
+
+
+def rewrite_tasks(
+    ref: TableRef, plan: Plan, groups: Sequence[int], version: str, table: MetastoreTable
+) -> list[RewriteTask]:
+    """The rewrite of each of these groups of a plan: its files, and those to be made in ``version``."""
+    attempts, schema = f"{data_dir(ref)}/{version}/{ATTEMPTS_DIR}", spark_schema_json(table)
+    suffix = str(refusals.file_format_of(table)).lower()
+
+    def outputs(index: int) -> list[str]:
+        count = plan.groups[index].output_files
+        return [f"{attempts}/{output_file_name(version, index, number, suffix)}" for number in range(count)]
+
+    return [build_task(ref, index, plan.groups[index], outputs(index), schema=schema) for index in groups]
+
+
+def create_version(ref: TableRef, version: str, partitions: Mapping[str, PartitionSnapshot]) -> None:
+    """Make the directories of a version; they belong to whom the partitions' own belong to."""
+    files, home = file_io_of(ref.location), data_dir(ref)
+    with suppress(FileExistsError):
+        files.make_directory(home)
+    files.copy_permissions(home, ref.location)
+    commits.migrate_legacy_data_dir(ref)
+    for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS_DIR}"):
+        files.make_directory(directory)
+        files.copy_permissions(directory, ref.location)
+    for name, one in partitions.items():
+        directory = f"{home}/{version}"
+        for part in commits.location_in_version(version, name).split("/")[2:]:
+            directory = f"{directory}/{part}"
+            with suppress(FileExistsError):
+                files.make_directory(directory)
+                files.copy_permissions(directory, one.partition.location)
+
+
+@contextmanager
+def slice_paths_in_conflicts(ref: TableRef, plan: Plan, tasks: Sequence[RewriteTask]) -> Iterator[None]:
+    """Have a Conflict of the block name files that are to be left alone as the plan's slices name them."""
+    try:
+        yield
+    except Conflict as error:
+        if len(error.args) < 2:
+            raise
+        names = {
+            resolve_path(ref.location, str(item.path)): str(item.path)
+            for task in tasks
+            for item in plan.groups[task.group].slices
+        }
+        named = [
+            replace(one, quarantine=tuple(names.get(path, path) for path in one.quarantine)) for one in error.args[1]
+        ]
+        raise Conflict(error.args[0], tuple(named)) from error

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a version's partitions will be read as: the files that were written, and those that come along."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from posixpath import basename
+
+from lake.errors import Conflict, Integrity
+from lake.formats.hive.commit.preconditions import PartitionSnapshot
+from lake.formats.hive.commits import location_in_version
+from lake.formats.hive.files.listing import ListedFile, list_partition_files
+from lake.model import partition_label
+from lake.ports import Rewrite
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import hadoop_uri, resolve_path
+
+
+class VersionFiles:
+    """The partitions of one rewrite's version, which nobody reads yet; ``seen`` is how they were prepared."""
+
+    def __init__(self, rewrite: Rewrite, partitions: Mapping[str, PartitionSnapshot]) -> None:
+        self._rewrite, self._ref = rewrite, rewrite.prepared.plan.table
+        self._files = file_io_of(self._ref.location)
+        #: by partition: what has to be there, paths with bytes
+        self._expected: dict[str, dict[str, int]] = {name: {} for name in partitions}
+        #: the partitions as they were when everything in them had come along
+        self.partitions = dict(partitions)
+        #: those that have to stay out of the commit, each with the reason
+        self.left_out: dict[str, str] = {}
+
+    def fill(self) -> None:
+        """Bring what was written, and what is not rewritten, into the version's partitions."""
+        prepared = self._rewrite.prepared
+        rewritten = {
+            resolve_path(self._ref.location, str(item.path))
+            for index in prepared.live_groups
+            for item in prepared.plan.groups[index].slices
+        }
+        for name, seen in self.partitions.items():
+            self._link_files(name, seen, seen.files.keys() - rewritten)
+        for output in self._rewrite.outputs:
+            source = resolve_path(self._ref.location, output.path)
+            target = f"{self._partition_directory(output.partition)}/{basename(source)}"
+            try:
+                self._files.copy_permissions(source, next(iter(self.partitions[output.partition].files)))
+                self._files.sync(source)
+                self._files.rename(source, target)
+            except FileNotFoundError as error:
+                raise Conflict(f"what was written of {prepared.instant} was taken back") from error
+            self._expected[output.partition][target] = output.bytes
+
+    def rebase_on(self, current: Mapping[str, PartitionSnapshot]) -> bool:
+        """Leave out what has changed, and bring along what was only added to; whether there was nothing to bring.
+
+        Raises Conflict where no partition is left.
+        """
+        is_still = True
+        for name, before in list(self.partitions.items()):
+            difference = before.difference(current.get(name))
+            if difference is not None:
+                self.left_out[name] = f"{partition_label(name)} changed before the commit: {difference}"
+                self._files.remove_own_tree(self._partition_directory(name))
+                del self.partitions[name], self._expected[name]
+            elif current[name].files.keys() != before.files.keys():
+                self._link_files(name, current[name], current[name].files.keys() - before.files.keys())
+                self.partitions[name] = current[name]
+                is_still = False
+        if not self.partitions:
+            raise Conflict(next(iter(self.left_out.values())))
+        return is_still
+
+    def verified_files(self) -> Mapping[str, Sequence[ListedFile]]:
+        """What is in each of the partitions. Raises Integrity where that is not exactly what has to be there."""
+        places = [
+            seen.partition.with_location(hadoop_uri(self._partition_directory(name)))
+            for name, seen in self.partitions.items()
+        ]
+        found = {listing.partition.name: listing.files for listing in list_partition_files(self._ref.name, places)}
+        for name, files in found.items():
+            if {file.path: file.bytes for file in files} != self._expected[name]:
+                raise Integrity(f"{self._partition_directory(name)} does not hold exactly what was written for it")
+            self._files.sync(self._partition_directory(name))
+        return found
+
+    def _partition_directory(self, name: str) -> str:
+        return resolve_path(self._ref.location, location_in_version(self._rewrite.prepared.instant, name))
+
+    def _link_files(self, name: str, partition: PartitionSnapshot, paths: Iterable[str]) -> None:
+        """Files that are not rewritten, under a second name."""
+        for path in paths:
+            target = f"{self._partition_directory(name)}/{basename(path)}"
+            try:
+                self._files.link_or_copy(path, target)
+            except FileNotFoundError as error:
+                raise Conflict(f"{path} or the version is gone") from error
+            except FileExistsError as error:
+                raise Conflict(f"{target} is there already") from error
+            self._expected[name][target] = partition.files[path][0]

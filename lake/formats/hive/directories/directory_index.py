@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The directories of all tables of a metastore, and of all partitions that are not in their table's own.
+
+What is read is remembered for each metastore. A first look reads every partition of every table, 500 a call. Later
+looks read the tables and the names of their partitions, one call a table, and only partitions whose names are new. A
+partition whose directory was changed under its name is seen when its table was last read longer ago than asked for.
+
+Of a partition in its table's own directory only a hash of its name is kept: a directory near it is near its table.
+"""
+
+import threading
+import time
+from array import array
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+from lake.errors import Transient, one_line
+from lake.formats.hive.catalog.tables import table_root
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.storage.locations import canonical_location
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TableDirectory:
+    """A directory, ended by a slash, and whose it is: a table's own, or that of a partition elsewhere."""
+
+    path: str
+    database: str
+    table: str
+    #: '' for the table's own directory
+    partition: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryIndex:
+    """Directories, sorted. ``unread`` are tables and databases of which they are not known, each with the reason."""
+
+    directories: Sequence[TableDirectory] = ()
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+
+    def overlapping(self, path: str) -> Iterator[TableDirectory]:
+        """The directories that are the one at ``path``, ended by a slash, or lie in it, or hold it."""
+        parts = path.rstrip("/").split("/")
+        for count in range(2, len(parts) + 1):
+            above = "/".join(parts[:count]) + "/"
+            if above != path:
+                yield from self._with_prefix(above, exactly=True)
+        yield from self._with_prefix(path, exactly=False)
+
+    def _with_prefix(self, prefix: str, *, exactly: bool) -> Iterator[TableDirectory]:
+        for index in range(bisect_left(self.directories, TableDirectory(prefix, "", "")), len(self.directories)):
+            found = self.directories[index]
+            if not (found.path == prefix if exactly else found.path.startswith(prefix)):
+                return
+            yield found
+
+
+@dataclass(slots=True, kw_only=True)
+class _TableEntry:
+    """What was read of one table."""
+
+    created_at: int
+    root: str
+    read_at: float
+    #: a hash of each partition's name
+    name_hashes: Sequence[int] = ()
+    #: partitions elsewhere than in the table's own directory, by name
+    external_directories: dict[str, str] = field(default_factory=dict)
+
+
+class DirectoryCache:
+    """What was read of one metastore. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: dict[tuple[str, str], _TableEntry] = {}
+        self._index, self._indexed_at = DirectoryIndex(), -float("inf")
+
+    def load(self, metastore: MetastoreClient, *, max_age: timedelta, max_partition_age: timedelta) -> DirectoryIndex:
+        """All directories as they were at most ``age`` ago; known names of partitions at most ``partition_age``.
+
+        Raises Transient where the connection breaks. What the metastore refuses to tell is ``DirectoryIndex.unreadable``.
+        """
+        with self._lock:
+            began = time.monotonic()
+            stale = began - max_partition_age.total_seconds()
+            is_old = any(known.name_hashes and known.read_at < stale for known in self._tables.values())
+            if is_old or began - self._indexed_at > max_age.total_seconds():
+                self._index, self._indexed_at = self._refresh(metastore, began, stale), began
+            return self._index
+
+    def _refresh(self, metastore: MetastoreClient, started: float, stale_before: float) -> DirectoryIndex:
+        unread: dict[str, str] = {}
+        now: dict[tuple[str, str], _TableEntry] = {}
+        for database in metastore.databases():
+            try:
+                tables = list(metastore.tables(database, metastore.table_names(database)))
+            except Transient as error:
+                _record_unreadable(metastore, error, unread, f"database {database}")
+                continue
+            for table in filter(lambda one: one.storage.location, tables):
+                key, own = (database, table.name), f"{table_root(table)}/"
+                before = self._tables.get(key)
+                if (
+                    before is None
+                    or before.read_at < stale_before
+                    or (before.created_at, before.root) != (table.created_at, own)
+                ):
+                    before = _TableEntry(created_at=table.created_at, root=own, read_at=started)
+                try:
+                    now[key] = _read_partitions(metastore, table, before) if table.partition_columns else before
+                except Transient as error:
+                    now[key] = replace(before, name_hashes=())
+                    # Tables are dropped while this goes on, and have no directory then.
+                    if metastore.is_reusable() and metastore.table(database, table.name) is None:
+                        del now[key]
+                    else:
+                        _record_unreadable(metastore, error, unread, f"table {database}.{table.name}")
+        self._tables = now
+        return DirectoryIndex(directories=_sorted_directories(now), unreadable=unread)
+
+
+def _read_partitions(metastore: MetastoreClient, table: MetastoreTable, entry: _TableEntry) -> _TableEntry:
+    names = metastore.partition_names(table.database, table.name)
+    before, there = set(entry.name_hashes), set(names)
+    new = [name for name in names if hash(name) not in before]
+    elsewhere = {name: at for name, at in entry.external_directories.items() if name in there}
+    for name, partition in metastore.partitions(table.database, table.name, new):
+        at = f"{canonical_location(partition.storage.location)}/"
+        if not at.startswith(entry.root):
+            elsewhere[name] = at
+    return replace(entry, name_hashes=array("q", map(hash, names)), external_directories=elsewhere)
+
+
+def _sorted_directories(tables: Mapping[tuple[str, str], _TableEntry]) -> Sequence[TableDirectory]:
+    found = [TableDirectory(known.root, *key) for key, known in tables.items()]
+    for key, known in tables.items():
+        found += [TableDirectory(at, *key, name) for name, at in known.external_directories.items()]
+    return sorted(found)
+
+
+def _record_unreadable(metastore: MetastoreClient, error: Transient, unreadable: dict[str, str], what: str) -> None:
+    """Note what the metastore refused to tell; where it did not answer at all its error is raised."""
+    if not metastore.is_reusable():
+        raise error
+    unreadable[what] = one_line(error)
+
+
+class _DirectoryCaches:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_uri: dict[str, DirectoryCache] = defaultdict(DirectoryCache)
+
+    def cache_of(self, uri: str) -> DirectoryCache:
+        with self._lock:
+            return self._by_uri[uri]
+
+    def clear(self) -> None:
+        with self._lock:
+            self._by_uri.clear()
+
+
+_caches = _DirectoryCaches()
+#: what is remembered of the metastore at a URI
+directory_cache = _caches.cache_of
+#: has all be read again
+clear_directory_caches = _caches.clear

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other tables of a metastore that are read from a table's directories, or from one in or around them (rule 7)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+
+from lake.errors import Conflict
+from lake.formats.hive.catalog.tables import CatalogPartition, table_root
+from lake.formats.hive.directories.directory_index import (
+    DirectoryIndex,
+    TableDirectory,
+    clear_directory_caches,
+    directory_cache,
+)
+from lake.formats.hive.files.listing import is_hidden
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.model import partition_label
+from lake.storage.locations import canonical_location
+
+__all__ = [
+    "INDEX_MAX_AGE",
+    "check_no_foreign_readers",
+    "clear_directory_caches",
+    "foreign_readers",
+    "shared_partitions",
+    "table_root_conflict",
+    "unreadable_reason",
+]
+
+INDEX_MAX_AGE = timedelta(minutes=10)
+"""How long the directories of all tables are remembered where nothing is deleted after the look."""
+
+DELETION_MAX_AGE = timedelta(minutes=2)
+"""How old a look may be after which files are deleted."""
+
+PARTITION_MAX_AGE = timedelta(hours=1)
+"""After which time a partition is seen that was given another directory under its name."""
+
+
+def table_root_conflict(
+    metastore: MetastoreClient, table: MetastoreTable, *, max_age: timedelta = INDEX_MAX_AGE
+) -> str | None:
+    """Which other table's own directory is the table's, or lies in it, or holds it; None where none does."""
+    mine = f"{table_root(table)}/"
+    for found in _load_index(metastore, max_age).overlapping(mine):
+        if not found.partition and _is_other_table(found, table) and _is_current(metastore, found):
+            return (
+                f"its directory {mine.rstrip('/')} and that of table {found.database}.{found.table}, "
+                f"{found.path.rstrip('/')}, are the same or one in the other: what is replaced here may be read there; "
+                "give each one of its own"
+            )
+    return None
+
+
+def foreign_readers(
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    directories: Collection[str],
+    *,
+    max_age: timedelta = INDEX_MAX_AGE,
+    max_partition_age: timedelta = PARTITION_MAX_AGE,
+) -> Mapping[str, str]:
+    """Those of ``directories`` from which another table may be read, each with which one, in words."""
+    index, found = _load_index(metastore, max_age, max_partition_age), {}
+    for directory in directories:
+        for other in index.overlapping(f"{directory}/"):
+            if (
+                _is_other_table(other, table)
+                and not _is_hidden_from(other, directory)
+                and _is_current(metastore, other)
+            ):
+                found[directory] = _reader_label(other)
+                break
+    return found
+
+
+def shared_partitions(
+    metastore: MetastoreClient, table: MetastoreTable, partitions: Sequence[CatalogPartition]
+) -> Mapping[str, str]:
+    """Partitions, by name, that are not rewritten since another table is read from their directory, with the reason.
+
+    Its readers would go on with the files of before, and see no more of what is written to the partition.
+    """
+    by_location = {place.location: place.name for place in partitions}
+    found = foreign_readers(metastore, table, by_location.keys())
+    return {
+        by_location[at]: f"{who}, and this partition from {at}: give each one a directory of its own"
+        for at, who in found.items()
+    }
+
+
+def check_no_foreign_readers(
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    directories: Collection[str],
+    retention: timedelta = PARTITION_MAX_AGE,
+) -> None:
+    """Raise Conflict where another table may be read from one of ``directories``, in which files are to be removed.
+
+    ``retention`` is for how long these have been replaced at least. Who began to read them in the first half of it is
+    seen in any case.
+    """
+    age, partition_age = min(DELETION_MAX_AGE, retention / 2), min(PARTITION_MAX_AGE, retention / 2)
+    found = foreign_readers(metastore, table, directories, max_age=age, max_partition_age=partition_age)
+    if (why := table_root_conflict(metastore, table)) is not None:
+        raise Conflict(f"{table.database}.{table.name}: {why}")
+    if (why := unreadable_reason(metastore)) is not None:
+        raise Conflict(why)
+    for who in found.values():
+        raise Conflict(who)
+
+
+def unreadable_reason(metastore: MetastoreClient, *, max_age: timedelta = INDEX_MAX_AGE) -> str | None:
+    """Why it is not known of all tables which directories they are read from; None where it is."""
+    for what, reason in _load_index(metastore, max_age).unreadable.items():
+        return f"whether {what} is read from its directory is not known, since the metastore does not tell: {reason}"
+    return None
+
+
+def _load_index(
+    metastore: MetastoreClient, max_age: timedelta, max_partition_age: timedelta = PARTITION_MAX_AGE
+) -> DirectoryIndex:
+    return directory_cache(metastore.uri).load(metastore, max_age=max_age, max_partition_age=max_partition_age)
+
+
+def _is_other_table(directory: TableDirectory, table: MetastoreTable) -> bool:
+    return (directory.database, directory.table) != (table.database, table.name)
+
+
+def _is_current(metastore: MetastoreClient, directory: TableDirectory) -> bool:
+    """Whether it is still so: what is remembered may have been dropped or moved since."""
+    now = metastore.table(directory.database, directory.table)
+    if now is None or not directory.partition:
+        return now is not None and f"{table_root(now)}/" == directory.path
+    partitions = metastore.partitions(directory.database, directory.table, [directory.partition])
+    return any(f"{canonical_location(one.storage.location)}/" == directory.path for _, one in partitions)
+
+
+def _is_hidden_from(other: TableDirectory, directory: str) -> bool:
+    """Whether readers of a partition at ``other`` pass over a directory below it, since it is hidden there."""
+    path = f"{directory}/"
+    below = path.removeprefix(other.path) if path.startswith(other.path) else ""
+    return bool(other.partition) and any(map(is_hidden, below.split("/")))
+
+
+def _reader_label(directory: TableDirectory) -> str:
+    what = f"table {directory.database}.{directory.table}"
+    if not directory.partition:
+        return f"{what} has the directory {directory.path.rstrip('/')}"
+    return f"{partition_label(directory.partition)} of {what} is read from {directory.path.rstrip('/')}"

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tells which files their writers have not finished: ``LOAD DATA LOCAL`` and ``hdfs put`` fill them in readers' sight.
+
+Parquet and ORC end with what they begin to be read with. So a file without that end is no input of a rewrite, does not
+come along with a commit, and is not carried from a former place before it has one.
+"""
+
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from lake.errors import Transient
+from lake.relocation.decide import WRITER_GRACE
+from lake.relocation.model import UnreadyReason
+from lake.storage.files import FileEntry, FileIO
+from lake.storage.filesystems import filesystem_of
+
+STABLE_AFTER = timedelta(seconds=5)
+"""How old the last change of a file in a former place has to be before the file is carried.
+
+A copy that is made in several parts at once may have its end before it has all of its middle.
+"""
+
+#: what a Parquet file ends with, encrypted or not
+_PARQUET_MAGICS = (b"PAR1", b"PARE")
+_ORC_MAGIC = b"ORC"
+
+
+def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> bool:
+    """Whether a file has no end and was changed within the last hour. An older one is what its writer left of it.
+
+    Raises what ``storage`` raises.
+    """
+    return now - modified_ns / 1e9 <= WRITER_GRACE.total_seconds() and not _has_end_magic(storage, path)
+
+
+def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous: bool) -> UnreadyReason | None:
+    """Why a file that is not recorded is not to be taken yet; None for one that is whole.
+
+    Old files are looked into only in a former place: where the partition is, readers read them as they are.
+    """
+    if entry.is_directory:
+        return UnreadyReason.DIRECTORY
+    age = now - entry.modified_ns / 1e9
+    is_young = age <= WRITER_GRACE.total_seconds()
+    if not is_young and not (is_previous and entry.bytes):
+        return None
+    try:
+        if not _has_end_magic(storage, entry.path):
+            if is_young:
+                return UnreadyReason.WRITING
+            return None if _is_readable(entry.path) else UnreadyReason.STALLED
+    except FileNotFoundError:
+        return UnreadyReason.WRITING
+    # A clock that is far behind the storage's would find each file young for as long as it is behind.
+    return UnreadyReason.RECENT if abs(age) < STABLE_AFTER.total_seconds() else None
+
+
+def _has_end_magic(storage: FileIO, path: str) -> bool:
+    end = storage.read_tail(path, 4)
+    return end in _PARQUET_MAGICS or end[:3] == _ORC_MAGIC
+
+
+def _is_readable(path: str) -> bool:
+    """Whether a reader opens it: ORC files of the first releases have no such end. Raises Transient."""
+    try:
+        filesystem, place = filesystem_of(path)
+        with filesystem.open_input_file(place) as file:
+            for read in (pq.read_metadata, orc.ORCFile):
+                file.seek(0)
+                try:
+                    read(file)
+                    return True
+                except (pa.ArrowException, ValueError):
+                    continue
+                except OSError as error:
+                    if error.errno is not None:  # else it is the reader's word on what it read
+                        raise
+    except OSError as error:
+        raise Transient(f"{path} can't be read: {error.strerror or error}") from error
+    return False

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many rows data files have, by their footers."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import orc
+
+from lake.errors import Rejected
+from lake.formats.hive.catalog.refusals import FileFormat
+from lake.storage.filesystems import filesystem_of
+
+_MAX_CONCURRENT_FOOTERS = 8
+
+
+def count_rows(paths: Sequence[str], file_format: FileFormat) -> int:
+    """The rows of all files together; a file without a byte has none. Raises Rejected for one that can't be read."""
+
+    def count(path: str) -> int:
+        try:
+            filesystem, place = filesystem_of(path)
+            with filesystem.open_input_file(place) as file:
+                return int(
+                    orc.ORCFile(file).nrows if file_format is FileFormat.ORC else pq.read_metadata(file).num_rows
+                )
+        except (pa.ArrowException, OSError) as error:
+            raise Rejected(f"{path} can't be read as {file_format}: {error}; put it back from a backup") from error
+
+    with ThreadPoolExecutor(_MAX_CONCURRENT_FOOTERS) as pool:
+        return sum(pool.map(count, paths))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was done to a table, told by its files and by those that lakefold replaced and has not deleted yet.
+
+A metastore keeps no history. But a file of a writer's is as old as its commit, and what a plan replaced is recorded
+with its age; files that came along with a rewrite are told by name, size and age.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from lake.formats.hive.catalog.tables import is_in_data_dir
+from lake.formats.hive.commits import version_of_output
+from lake.formats.hive.files.listing import PartitionListing, to_located_file
+from lake.history import (
+    CancellationCheck,
+    ChangeKind,
+    FileGroupKey,
+    FileWritten,
+    HistoricalCommit,
+    TableHistory,
+    file_groups_after,
+    no_check,
+)
+from lake.plan import SupersededVersion, milliseconds_of
+
+#: files of one job are written within this time of each other
+_JOB_WINDOW = timedelta(minutes=1)
+_NOTES = ("a metastore keeps no history: commits are told by the ages of files, and what writers removed is not known",)
+
+
+@dataclass(slots=True)
+class _ObservedFile:
+    """One file, wherever copies of it are or were."""
+
+    partition: str
+    name: str
+    bytes: int
+    written_at: datetime
+    #: rewrites in whose version it is or was, and those that replaced it where it was
+    versions: set[str] = field(default_factory=set)
+    replaced_by: set[str] = field(default_factory=set)
+
+    @property
+    def group(self) -> FileGroupKey:
+        return self.partition, f"{self.name}@{milliseconds_of(self.written_at)}"
+
+    @property
+    def rewrite_version(self) -> str | None:
+        """The rewrite that made it; None for a writer."""
+        return version_of_output(self.name)
+
+    @property
+    def file_written(self) -> FileWritten:
+        return FileWritten(partition=self.partition, file_id=self.group[1], at=self.written_at, bytes=self.bytes)
+
+
+def reconstruct_history(
+    table_location: str,
+    listings: Sequence[PartitionListing],
+    superseded: Sequence[SupersededVersion],
+    since: datetime,
+    until: datetime,
+    check: CancellationCheck = no_check,
+) -> TableHistory:
+    """The table at ``since`` and what was done to it until ``until``."""
+    check()  # its files are listed by now, which is what takes long
+    files = list(_known_files(table_location, listings, superseded))
+    commits = sorted([*_write_commits(files), *_rewrite_commits(files)], key=lambda commit: commit.at)
+    commits = [commit for commit in commits if commit.at <= until]
+    before = [commit for commit in commits if commit.at < since]
+    return TableHistory(
+        since=since,
+        until=until,
+        files=tuple(file_groups_after(before)),
+        commits=tuple(commits[len(before) :]),
+        writer_model="hive",
+        notes=_NOTES,
+    )
+
+
+def _known_files(
+    table_location: str, listings: Sequence[PartitionListing], superseded: Sequence[SupersededVersion]
+) -> Iterable[_ObservedFile]:
+    """Every file that is known, each once."""
+    found: dict[tuple[str, str, int, int], _ObservedFile] = {}
+
+    def observe(partition: str, path: str, size: int, modified_ms: int) -> _ObservedFile:
+        name = path.rpartition("/")[2]
+        at = datetime.fromtimestamp(modified_ms / 1000, UTC)
+        file = found.setdefault((partition, name, size, modified_ms), _ObservedFile(partition, name, size, at))
+        if is_in_data_dir(path):
+            file.versions.add(path.split("/")[1])
+        return file
+
+    for listing in listings:
+        for file in listing.files:
+            one = to_located_file(table_location, file.path, file.bytes, file.modified_ns)
+            observe(listing.partition.name, one.path, one.bytes, one.modified_ms)
+    for version in superseded:
+        if version.bytes and version.modified_at is not None:
+            modified_ms = milliseconds_of(version.modified_at)
+            observe(version.partition, version.path, version.bytes, modified_ms).replaced_by.add(version.instant)
+    return found.values()
+
+
+def _write_commits(files: Sequence[_ObservedFile]) -> Iterator[HistoricalCommit]:
+    """A commit for files that were written at about the same time."""
+    job: list[_ObservedFile] = []
+    for file in sorted(
+        (file for file in files if file.rewrite_version is None), key=lambda file: (file.written_at, file.group)
+    ):
+        if job and file.written_at - job[0].written_at > _JOB_WINDOW:
+            yield _write_commit(job)
+            job = []
+        job.append(file)
+    if job:
+        yield _write_commit(job)
+
+
+def _write_commit(files: Sequence[_ObservedFile]) -> HistoricalCommit:
+    wrote = tuple(file.file_written for file in files)
+    return HistoricalCommit(at=files[-1].written_at, change=ChangeKind.WRITE, operation="insert", written=wrote)
+
+
+def _rewrite_commits(files: Sequence[_ObservedFile]) -> Iterator[HistoricalCommit]:
+    """A commit for each rewrite, as old as its newest file."""
+    made: dict[str, list[_ObservedFile]] = {}
+    gone: dict[str, list[FileGroupKey]] = {}
+    for file in files:
+        if file.rewrite_version is not None:
+            made.setdefault(file.rewrite_version, []).append(file)
+        for version in file.replaced_by - file.versions:
+            gone.setdefault(version, []).append(file.group)
+    for version, outputs in made.items():
+        yield HistoricalCommit(
+            at=max(file.written_at for file in outputs),
+            change=ChangeKind.REWRITE,
+            operation="rewrite",
+            written=tuple(file.file_written for file in outputs),
+            removed_groups=tuple(gone.get(version, ())),
+            plan_id=version,
+        )

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which partitions of a table changed between two looks, told without listing the partitions.
+
+A directory's time changes when a file in it is made, renamed or removed. So one listing of what holds partitions tells
+of all of them. The metastore is asked for names each time, and for a bounded number of partitions. What is remembered
+is eight bytes a directory.
+"""
+
+import time
+from array import array
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from posixpath import basename
+
+from lake.errors import Transient
+from lake.formats.hive import commits
+from lake.formats.hive.catalog.tables import list_partitions, load_table, open_metastore
+from lake.formats.hive.commits import data_dirs, relocation_token
+from lake.formats.hive.files.listing import is_hidden
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.model import TableRef
+from lake.storage.files import FileEntry
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import relative_path, resolve_path
+
+MAX_PARTITIONS_PER_CHECK = 1_000
+"""How many partitions a look reads from the metastore, in turn."""
+
+MAX_DIRECTORIES_PER_CHECK = 100_000
+"""After how many directories a look ends; the next one goes on there."""
+
+_MIN_RELIABLE_AGE_SECONDS = 60
+"""How old a directory's time has to be to tell of all changes: two within one tick of a clock have one time."""
+
+
+class HiveChangeDetector:
+    """See ``lake.capabilities.ChangeDetector``."""
+
+    def __init__(self, ref: TableRef) -> None:
+        self._ref, self._files = ref, file_io_of(ref.location)
+        #: by root, and what holds partitions in it: a number for each directory there and its time
+        self._fingerprints: dict[str, dict[str, array[int]]] = {}
+        self._partition_fingerprints: dict[str, int] = {}
+        self._last_partition, self._last_root, self._check_number = "", "", 0
+        self._has_baseline = False
+        #: those that changed, until a look has told of them
+        self._unreported: set[str] = set()
+        #: by root, the places that writers have made there again
+        self._recreated: dict[str, list[tuple[str, str]]] = {}
+        #: the mark of each place that was looked at by itself, and the directory above after which a look goes on
+        self._location_fingerprints: dict[str, int] = {}
+        self._last_parent = ""
+
+    def find_changed_partitions(self) -> frozenset[str]:
+        """See ``ChangeDetector``."""
+        self._check_number += 1
+        with open_metastore(self._ref) as metastore:
+            table = load_table(metastore, self._ref)
+            if not table.partition_columns:
+                return frozenset({""})
+            self._unreported.update(self._changed_in_catalog(metastore, table))
+        self._unreported.update(self._changed_in_directories(len(table.partition_columns)))
+        changed, self._unreported = frozenset(self._unreported), set()
+        return changed
+
+    def find_changed_locations(self, locations: Collection[str]) -> frozenset[str]:
+        """See ``ChangeDetector``."""
+        self._check_number += 1
+        by_directory: dict[str, dict[str, str]] = defaultdict(dict)
+        for place in locations:
+            above, _, name = resolve_path(self._ref.location, place).rpartition("/")
+            by_directory[above][name] = place
+        changed = {place for place in locations if place not in self._location_fingerprints}
+        marks = {place: self._location_fingerprints.get(place, 0) for place in locations}
+        every, seen = sorted(by_directory), 0
+        for above in every[bisect_right(every, self._last_parent) :]:
+            names, entries = by_directory[above], self._list_directories(above)
+            now = {one.name: mark for one, mark in zip(entries, self._fingerprint_entries(entries), strict=True)}
+            changed |= {place for name, place in names.items() if marks[place] != now.get(name, 0)}
+            marks |= {place: now.get(name, 0) for name, place in names.items()}
+            seen += len(entries)
+            self._last_parent = above
+            if seen >= MAX_DIRECTORIES_PER_CHECK:
+                break
+        else:
+            self._last_parent = ""
+        self._location_fingerprints = marks
+        return frozenset(changed)
+
+    def _list_directories(self, directory: str) -> Sequence[FileEntry]:
+        try:
+            return [one for one in self._files.list(directory) if one.is_directory]
+        except FileNotFoundError:
+            return ()
+        except OSError as error:
+            raise Transient(f"{directory} can't be listed: {error.strerror}") from error
+
+    @property
+    def recreated_locations(self) -> Mapping[str, Collection[str]]:
+        """See ``ChangeDetector``."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for partition, place in (one for some in self._recreated.values() for one in some):
+            found[partition].add(place)
+        return found
+
+    def _changed_in_catalog(self, metastore: MetastoreClient, table: MetastoreTable) -> Iterator[str]:
+        names = sorted(metastore.partition_names(table.database, table.name))
+        for name in self._partition_fingerprints.keys() - set(names):
+            del self._partition_fingerprints[name]
+            yield name
+        start = bisect_right(names, self._last_partition)
+        some = names[start : start + MAX_PARTITIONS_PER_CHECK]
+        self._last_partition = some[-1] if start + MAX_PARTITIONS_PER_CHECK < len(names) else ""
+        for place in list_partitions(metastore, table, some):
+            mark = hash((place.location, relocation_token(place.parameters), place.created_at))
+            if self._partition_fingerprints.setdefault(place.name, mark) != mark:
+                self._partition_fingerprints[place.name] = mark
+                yield place.name
+
+    def _changed_in_directories(self, depth: int) -> Iterator[str]:
+        try:
+            roots, seen = self._roots(), 0
+            for root in roots[bisect_right(roots, self._last_root) :]:
+                before, self._fingerprints[root] = self._fingerprints.get(root), {}
+                is_ours = root == self._ref.location or commits.has_lakefold_files(self._ref, basename(root))
+                again = self._recreated[root] = []
+                for holder, entries in self._partition_parents(root, depth):
+                    seen += len(entries)
+                    if not is_ours:
+                        again += self._recreated_locations(root, holder, entries)
+                    marks = self._fingerprints[root][holder] = self._fingerprint_entries(entries)
+                    if before is not None or self._has_baseline:
+                        yield from _changed_partitions(root, holder, entries, marks, (before or {}).get(holder))
+                self._last_root = root
+                if seen >= MAX_DIRECTORIES_PER_CHECK:
+                    return
+            self._last_root, self._has_baseline = "", True
+        except OSError as error:
+            raise Transient(f"{self._ref.location} can't be listed: {error.strerror}") from error
+
+    def _roots(self) -> Sequence[str]:
+        """The table's own directory and its versions; marks of those that are gone are dropped."""
+        roots = [self._ref.location]
+        for home in data_dirs(self._ref):
+            with suppress(FileNotFoundError):
+                roots += [one.path for one in self._files.list(home) if one.is_directory and not is_hidden(one.name)]
+        for root in self._fingerprints.keys() - set(roots):
+            del self._fingerprints[root]
+        for root in self._recreated.keys() - set(roots):
+            del self._recreated[root]
+        return sorted(roots)
+
+    def _recreated_locations(self, root: str, parent: str, entries: Sequence[FileEntry]) -> Iterator[tuple[str, str]]:
+        """The partitions and places in a version of which lakefold has nothing any more, where there are files."""
+        if not commits.is_version_name(basename(root)):
+            return
+        for entry in entries:
+            with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+                if not all(is_hidden(one.name) for one in self._files.list(entry.path)):
+                    yield _partition_name(root, f"{parent}/{entry.name}"), relative_path(self._ref.location, entry.path)
+
+    def _partition_parents(self, root: str, depth: int) -> Iterator[tuple[str, Sequence[FileEntry]]]:
+        """Each directory of a root that holds partitions, with these."""
+        level = [root]
+        for step in range(depth):
+            below: list[str] = []
+            for directory in level:
+                try:
+                    entries = [
+                        one for one in self._files.list(directory) if one.is_directory and not is_hidden(one.name)
+                    ]
+                # What can't be listed, such as what else lies there, tells nothing; its partitions have their turn.
+                except (FileNotFoundError, NotADirectoryError, PermissionError):
+                    continue
+                if step == depth - 1:
+                    yield directory, entries
+                else:
+                    below += [one.path for one in entries]
+            level = below
+
+    def _fingerprint_entries(self, entries: Sequence[FileEntry]) -> "array[int]":
+        young = (time.time() - _MIN_RELIABLE_AGE_SECONDS) * 1e9
+        return array(
+            "q",
+            (
+                hash((one.name, one.modified_ns, self._check_number if one.modified_ns > young else 0))
+                for one in entries
+            ),
+        )
+
+
+def _changed_partitions(
+    root: str, parent: str, entries: Sequence[FileEntry], fingerprints: "array[int]", previous: "array[int] | None"
+) -> Iterator[str]:
+    if fingerprints == previous:
+        return
+    known = frozenset(previous or ())
+    for entry, mark in zip(entries, fingerprints, strict=True):
+        if mark not in known:
+            yield _partition_name(root, f"{parent}/{entry.name}")
+
+
+def _partition_name(root: str, directory: str) -> str:
+    """The partition in a directory: Spark keeps the case of columns there, which a metastore does not."""
+    parts = (part.partition("=") for part in directory.removeprefix(root).lstrip("/").split("/"))
+    return "/".join(f"{column.lower()}{equals}{value}" for column, equals, value in parts)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that writers left in former places: brought to where the partition is, and told to the metastore."""
+
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from posixpath import basename, dirname
+
+from lake.errors import CommitUnknown, Conflict, Integrity, Transient
+from lake.failpoints import failpoint
+from lake.formats.hive import commits
+from lake.formats.hive.catalog.tables import (
+    DATA_DIRS,
+    CatalogPartition,
+    find_lost_update,
+    list_partitions,
+    load_table,
+    put_partitions,
+)
+from lake.formats.hive.files.listing import list_partition_files, to_located_file
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.model import TableRef, partition_label
+from lake.plan import LocatedFile, Relocation
+from lake.stopwatch import Stopwatch
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import hadoop_uri, relative_path, resolve_path
+
+_COPY_NAME = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
+_FILE_ARCHIVE_DIR = "_aside"
+"""Where replaced files wait for their deletion that would be read again at their own place."""
+
+
+def target_path(source: LocatedFile, location: str, nonce: str) -> str:
+    """Where a file is copied to: a name that follows from what tells it from all others, and from who copies it."""
+    digest = source_digest(source)
+    stem, dot, suffix = source.name.partition(".")
+    name = f"carried-{digest}-{nonce}{dot}{suffix}" if stem else f"carried-{digest}-{nonce}"
+    return f"{location}/{name}" if location else name
+
+
+def source_digest(source: LocatedFile) -> str:
+    """What names the copies of a file: it follows from what tells the file from all others."""
+    return sha256(f"{source.path}\n{source.bytes}\n{source.modified_ms}".encode()).hexdigest()[:32]
+
+
+def digest_in_copy_name(name: str) -> str | None:
+    """``source_digest`` the file that the one of this name is a copy of; None for one that is none."""
+    found = _COPY_NAME.match(name)
+    return found["digest"] if found else None
+
+
+def copy_hidden(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
+    """Bring each file beside its target, by a second name or as a copy; those of them that are gone."""
+    gone, files = set(), file_io_of(ref.location)
+    for source, name in pairs:
+        target = resolve_path(ref.location, name)
+        path, directory, scratch = resolve_path(ref.location, source.path), dirname(target), _hidden_path(target)
+        try:
+            if _stat_file(ref, path) != source:
+                gone.add(source)
+                continue
+            files.link_or_copy(path, scratch)
+            if _stat_file(ref, path) != source:
+                raise FileNotFoundError(path)
+        except FileNotFoundError:
+            files.remove_own_file(scratch)
+            if not files.exists(directory):
+                raise Conflict(f"{directory} is gone") from None
+            gone.add(source)
+            continue
+        except OSError as error:
+            raise Transient(f"{path} can't be copied to {directory}: {error.strerror}") from error
+    return gone
+
+
+def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fence: Callable[[], None]) -> None:
+    """Give copies their names; whoever has emptied the directory meanwhile has removed them."""
+    files = file_io_of(ref.location)
+    for _, name in pairs:
+        target = resolve_path(ref.location, name)
+        fence()
+        try:
+            files.rename(_hidden_path(target), target)
+            files.sync(dirname(target))
+        except FileNotFoundError:
+            raise Conflict(f"the copy at {target} is gone") from None
+        except OSError as error:
+            raise Transient(f"{target} can't be made: {error.strerror}") from error
+
+
+def replace_copy(
+    ref: TableRef, source: LocatedFile, copy_path: str, previous: LocatedFile, fence: Callable[[], None]
+) -> LocatedFile:
+    """Put a file in the place of the shorter copy that was made of it; what is there then."""
+    path, target, files = (
+        resolve_path(ref.location, source.path),
+        resolve_path(ref.location, copy_path),
+        file_io_of(ref.location),
+    )
+    scratch = f"{dirname(target)}/.replacing-{basename(target)}"
+    wanted = {(one.bytes, one.modified_ms) for one in (previous, source)}
+    try:
+        if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, target)) not in wanted:
+            raise Conflict(f"{target} or {path} changed meanwhile")
+        # Where it is a second name of the file, it grew with it.
+        if _size_and_mtime(_stat_file(ref, target)) != _size_and_mtime(source):
+            files.remove_own_file(scratch)
+            files.link_or_copy(path, scratch)
+            if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, scratch)) != _size_and_mtime(source):
+                files.remove_own_file(scratch)
+                raise Conflict(f"{path} changed while it was copied")
+            fence()
+            files.rename(scratch, target)
+        files.sync(target)
+        files.sync(dirname(target))
+        return _stat_file(ref, target)
+    except FileNotFoundError as error:
+        raise Conflict(f"{error.filename or target} is gone") from error
+    except OSError as error:
+        raise Transient(f"{path} can't be copied to {target}: {error.strerror}") from error
+
+
+def remove_copies(
+    ref: TableRef, targets: Collection[str], published: Collection[str], fence: Callable[[], None]
+) -> None:
+    """Remove copies that nobody is to read, of those under their names only ``shown``.
+
+    Raises Conflict where another one is under its name by now: whoever copied it was stopped right before he gave it
+    that name, and it may have been taken for one of the partition's since. Without what it was copied to it gets none.
+    """
+    files = file_io_of(ref.location)
+    for name in targets:
+        target = resolve_path(ref.location, name)
+        fence()
+        files.remove_own_file(_hidden_path(target))
+        if name in published:
+            files.remove_own_file(target)
+        elif files.exists(target):
+            raise Conflict(f"{target} was shown meanwhile")
+
+
+def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[], None]) -> Mapping[LocatedFile, str]:
+    """Take files out of the sight of readers, each to a place that follows from its name; where those are now.
+
+    A writer may have given another file that name meanwhile: it is put back.
+    """
+    moved, storage = {}, file_io_of(ref.location)
+    for file in files:
+        source = resolve_path(ref.location, file.path)
+        if not source.startswith(f"{ref.location}/"):
+            continue  # in a directory that is nobody's default: nothing comes back to life there
+        names = [f"{home}/{_FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.path}" for home in DATA_DIRS]
+        target = resolve_path(ref.location, names[0])
+        with suppress(FileNotFoundError):
+            if _stat_file(ref, source) == file:
+                storage.make_directories(dirname(target))
+                fence()
+                storage.rename(source, _hidden_path(target))
+        # Also of a round that was killed between these two, and may have been of an earlier release.
+        for name in names:
+            target = resolve_path(ref.location, name)
+            with suppress(FileNotFoundError):
+                _finish_archiving(ref, file, source, target, fence)
+            if storage.exists(target):
+                moved[file] = name
+                break
+    return moved
+
+
+def _finish_archiving(ref: TableRef, file: LocatedFile, source: str, target: str, fence: Callable[[], None]) -> None:
+    """Have what was taken out of sight stay there if it is ``file``, and this round's to take; else put it back."""
+    storage, scratch = file_io_of(ref.location), _hidden_path(target)
+    there = _stat_file(ref, scratch)
+    try:
+        fence()
+        is_it = (there.bytes, there.modified_ms) == (file.bytes, file.modified_ms)
+    except BaseException:
+        _restore_source(ref, scratch, source)
+        raise
+    if is_it:
+        storage.rename(scratch, target)
+    else:
+        _restore_source(ref, scratch, source)
+
+
+def _restore_source(ref: TableRef, scratch: str, source: str) -> None:
+    storage = file_io_of(ref.location)
+    try:
+        storage.link_or_copy(scratch, source)
+    except FileExistsError as error:
+        raise Integrity(
+            f"{scratch} was written to {source}, where another file is by now: put it where it is to be read, then "
+            "lakefold resume"
+        ) from error
+    storage.remove_own_file(scratch)
+
+
+def update_catalog(
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    ref: TableRef,
+    last: Relocation,
+    move: Relocation | None,
+    expected: tuple[str, str | None],
+    fence: Callable[[], None],
+) -> None:
+    """The one call of the metastore, with counts that are true: ``move``'s place, or where ``last`` has moved it.
+
+    ``before`` are the place and the token that it has to have until then.
+    """
+    looked = Stopwatch()
+    fence()
+    place = next(list_partitions(metastore, table, [last.partition]), None)
+    if place is None or _location_and_token(ref, place) != expected:
+        raise Conflict(f"{partition_label(last.partition)} is not where its last move left it")
+    to, files = move or last, file_io_of(ref.location)
+    directory = resolve_path(ref.location, to.location)
+    if move is not None and not files.exists(directory):  # a writer's overwrite by nothing
+        files.make_directories(directory)
+        files.copy_permissions(directory, place.location)
+    there = place if place.location == directory else place.with_location(hadoop_uri(directory))
+    if move is not None and commits.VERSION_KEY in commits.token_parameters(last.token):
+        commits.archive_record(ref, last.token)
+    if move is not None and (plan_id := _plan_id_of_token(ref, last.token)) is not None:
+        (left,) = list_partition_files(ref.name, [place])
+        replaced = [to_located_file(ref.location, file.path, file.bytes, file.modified_ns) for file in left.files]
+        commits.write_relocation_record(ref, move, plan_id, replaced, table)
+    (listing,) = list_partition_files(ref.name, [there])
+    parameters = commits.relocated_parameters(place.parameters, to.token, listing.files)
+    if there is place and parameters == dict(place.parameters):
+        return
+    changed = there.updated_object(parameters)
+    if looked.elapsed_seconds > commits.MAX_CHECK_AGE.total_seconds():
+        raise Transient("looking at the partition took too long for a safe call")
+    failpoint("in_tell")
+    fence()
+    if next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None) != place:
+        raise Conflict(f"{partition_label(last.partition)} was changed right before the call")
+    try:
+        put_partitions(metastore, table, [changed])
+    except CommitUnknown:
+        raise
+    except Transient as error:
+        # Listeners of the metastore are told afterwards, and may fail: then it was done all the same.
+        now = next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None)
+        told = (commits.RELOCATION_KEY, "numFiles", "totalSize")
+        if (
+            now is None
+            or now.location != there.location
+            or any(now.parameters.get(name) != parameters.get(name) for name in told)
+        ):
+            raise Conflict(f"the metastore refused the call: {error}") from error
+    if (difference := find_lost_update(metastore, load_table(metastore, ref), {last.partition: changed})) is not None:
+        raise Integrity(
+            f"somebody changed {ref.name} in the metastore while the sweep did, and one of the two may have undone the "
+            f"other: {difference}; compare with what was intended, then lakefold resume"
+        )
+
+
+def _plan_id_of_token(ref: TableRef, token: str) -> str | None:
+    """The plan under which what the move ``token`` left waits for its deletion; None where nothing tells."""
+    if commits.version_started_ns(token) is not None:
+        return commits.plan_id_of(token)
+    record = commits.archived_record(ref, token)
+    return None if record is None else record.commit.plan_id
+
+
+def _hidden_path(target: str) -> str:
+    return f"{dirname(target)}/.{basename(target)}"
+
+
+def _location_and_token(ref: TableRef, partition: CatalogPartition) -> tuple[str, str | None]:
+    return relative_path(ref.location, partition.location), commits.relocation_token(partition.parameters)
+
+
+def _size_and_mtime(file: LocatedFile) -> tuple[int, int]:
+    """What a copy shares with its source."""
+    return file.bytes, file.modified_ms
+
+
+def _stat_file(ref: TableRef, path: str) -> LocatedFile:
+    found = file_io_of(ref.location).status(path)
+    return to_located_file(ref.location, path, found.bytes, found.modified_ns)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in the places that moved partitions have left, and in those where they are."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from lake.errors import Transient
+from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
+from lake.formats.hive.commits import is_cleaned, record_path_beside, relocation_token
+from lake.formats.hive.files.incomplete import unready_reason
+from lake.formats.hive.files.listing import is_hidden, to_located_file
+from lake.model import TableRef
+from lake.plan import LocatedFile
+from lake.relocation.model import LocationState, PartitionState, RelocatedPartition, UnreadyReason
+from lake.storage.files import FileIO
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import relative_path, resolve_path
+
+_MAX_CONCURRENT_LISTINGS = 8
+
+
+ReaderLookup = Callable[[Collection[str]], Mapping[str, str]]
+"""Those of some directories that other partitions or tables are read from, each with which one, in words."""
+
+
+def list_locations(
+    ref: TableRef,
+    relocated: Sequence[RelocatedPartition],
+    partitions: Sequence[CatalogPartition],
+    find_readers: ReaderLookup,
+    now: float,
+) -> Mapping[str, PartitionState]:
+    """What the metastore says of these partitions, and what is in their places at ``now``. Raises Transient.
+
+    ``readers`` are asked for of dropped partitions with replaced files in their own directory, and only for these.
+    """
+    by_name = {place.name: place for place in partitions}
+    current = {relative_path(ref.location, place.location) for place in partitions}
+    listed = sorted({(ref.location, place) for one in relocated for place in one.locations})
+    recorded = frozenset(file for one in relocated for file in one.recorded_files)
+    with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
+        found = list(
+            pool.map(lambda item: _list_location(item[0], item[1], recorded, now, item[1] not in current), listed)
+        )
+    seen = {place: there for (_, place), there in zip(listed, found, strict=True)}
+    dropped = {one.original_location for one in relocated if one.partition not in by_name}
+    homes = {resolve_path(ref.location, place): place for place in dropped if seen[place].files.keys() & recorded}
+    for directory, who in (find_readers(homes.keys()) if homes else {}).items():
+        seen[homes[directory]] = replace(seen[homes[directory]], read_by=who)
+    return {
+        one.partition: PartitionState(
+            location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
+            token=None if at is None else relocation_token(at.parameters),
+            created_at=0 if at is None else at.created_at,
+            locations={**{place: seen[place] for place in one.locations}, **_cleaned_locations(ref, one, seen)},
+        )
+        for one in relocated
+    }
+
+
+def _cleaned_locations(
+    ref: TableRef, relocated: RelocatedPartition, states: Mapping[str, LocationState]
+) -> Mapping[str, LocationState]:
+    """Former places with files missing that lakefold has deleted, of which the database says nothing.
+
+    It was set back to before that. Else what a late writer adds there would be all there is: an overwrite.
+    """
+    missing = [
+        former
+        for former in relocated.previous_locations
+        if not former.is_cleaning_begun
+        and any(file not in states[former.location].files for file in former.expected_files)
+    ]
+    try:
+        noted = [former for former in missing if is_cleaned(ref, former.token, relocated.partition)]
+    except OSError as error:
+        raise Transient(f"what was deleted of {ref.name} can't be read: {error.strerror}") from error
+    return {former.location: replace(states[former.location], is_cleaning_begun=True) for former in noted}
+
+
+def _list_location(
+    table_location: str, location: str, recorded: Set[LocatedFile], now: float, is_previous: bool
+) -> LocationState:
+    files: dict[LocatedFile, int] = {}
+    waits: dict[str, UnreadyReason] = {}
+    storage, directory, changed_ms, is_gone = (
+        file_io_of(table_location),
+        resolve_path(table_location, location),
+        None,
+        False,
+    )
+    try:
+        for entry in storage.list(directory):
+            if is_hidden(entry.name):
+                continue
+            file = to_located_file(table_location, entry.path, entry.bytes, entry.modified_ns)
+            # A file that is renamed into a directory keeps the time at which it was written, but not this one.
+            files[file] = max(file.modified_ms, entry.arrived_ns // 1_000_000)
+            if (
+                file not in recorded
+                and (why := unready_reason(storage, entry, now, is_previous=is_previous)) is not None
+            ):
+                waits[file.path] = why
+        if not storage.has_arrival_times:
+            # After the listing: no file in it came later.
+            changed_ms = storage.status(directory).modified_ns // 1_000_000
+    except FileNotFoundError:
+        # The directory is gone, or a file while it was looked at: then the next look tells.
+        if files:
+            raise Transient(f"{location} changed while it was listed") from None
+        is_gone = True
+    except OSError as error:
+        raise Transient(f"{location} can't be listed: {error.strerror}") from error
+    is_uprooted = not files.keys() & recorded and _is_record_missing(storage, table_location, location)
+    return LocationState(
+        files=files,
+        unready=waits,
+        directory_changed_ms=changed_ms,
+        is_missing=is_gone,
+        is_tree_removed=is_uprooted,
+    )
+
+
+def _is_record_missing(storage: FileIO, table_location: str, location: str) -> bool:
+    try:
+        return is_in_data_dir(location) and not storage.exists(
+            resolve_path(table_location, record_path_beside(location))
+        )
+    except OSError as error:
+        raise Transient(f"what is beside {location} can't be looked at: {error.strerror}") from error

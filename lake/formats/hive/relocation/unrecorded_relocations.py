@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The moves of a table as its own documents tell them, for a database that does not know them.
+
+A database goes by a table's name. It knows nothing where the table was renamed, where its source has another prefix by
+now, where the database was lost or set back, or where another lakefold was there before.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from posixpath import basename
+
+from lake.formats.hive import commits
+from lake.formats.hive.catalog.tables import list_partitions
+from lake.formats.hive.commits import MAX_CHECK_AGE, CommitRecord
+from lake.formats.hive.files.listing import is_hidden, to_located_file
+from lake.formats.hive.relocation.late_files import digest_in_copy_name, source_digest
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.model import TableRef
+from lake.plan import Relocation
+from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
+from lake.storage.files import FileEntry
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import resolve_path
+
+
+def find_unrecorded_relocations(
+    metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, known: Collection[str]
+) -> Sequence[FoundRelocations]:
+    """See ``RecordsRelocations``. Two listings where there is nothing to be found."""
+    records = list(_unknown_records(ref, known))
+    if not records:
+        return ()
+    places = list(list_partitions(metastore, table))
+    named = {token for place in places if (token := commits.relocation_token(place.parameters)) is not None}
+    these = [one for one in records if _is_of_table(one, table, named)]
+    made = _oldest_first([one for one in these if _is_applied(ref, one, named, these)])
+    if not made:
+        return ()
+    # A database that was set back does not know what was brought in from places that moves left which it knows.
+    before = [
+        one for one in _unknown_records(ref, ()) if one.commit.instant in known and _is_of_table(one, table, named)
+    ]
+    every = _oldest_first([*before, *made])
+    names = {path for one in every for path in _recorded_paths(one)}
+    listings = {
+        move.previous_location: _list_files(ref, move.previous_location)
+        for one in every
+        for move in one.commit.relocations
+    }
+    for place in {move.location for one in every for move in one.commit.relocations} - listings.keys():
+        names |= {entry.path for entry in _list_files(ref, place)}
+    digests = {digest: name for name in sorted(names) if (digest := digest_in_copy_name(basename(name))) is not None}
+    last = {move.partition: one for one in every for move in one.commit.relocations}
+    told = [
+        FoundRelocations(
+            commit=one.commit, is_recorded=True, late_copies=tuple(_find_late_copies(ref, one, listings, digests, {}))
+        )
+        for one in before
+    ]
+    return [
+        *(
+            FoundRelocations(
+                commit=one.commit,
+                deleted_paths=_deleted_paths(ref, one, listings),
+                late_copies=tuple(_find_late_copies(ref, one, listings, digests, last)),
+            )
+            for one in made
+        ),
+        *(one for one in told if one.late_copies),
+    ]
+
+
+def _unknown_records(ref: TableRef, known: Collection[str]) -> Iterator[CommitRecord]:
+    versions, stems = commits.list_records(ref)
+    plans = {commits.plan_id_of(token) for token in known if commits.version_started_ns(token) is not None}
+    seen = set(known)
+    for token in sorted(versions - seen):
+        record = commits.read_record(ref, token)
+        if record is not None:
+            seen.add(token)
+            yield record
+    for stem in sorted(stems - plans - seen):
+        record = commits.archived_record(ref, stem)
+        if record is not None and record.commit.instant not in seen:
+            yield record
+
+
+def _is_of_table(record: CommitRecord, table: MetastoreTable, catalog_tokens: Collection[str]) -> bool:
+    """Whether a commit was of this very table. Earlier releases did not say; then a partition has to name it."""
+    if record.table_created_at is None:
+        return record.commit.instant in catalog_tokens
+    return record.table_created_at == table.created_at
+
+
+def _is_applied(
+    ref: TableRef, record: CommitRecord, catalog_tokens: Collection[str], others: Sequence[CommitRecord]
+) -> bool:
+    token = record.commit.instant
+    if token in catalog_tokens:
+        return True
+    if commits.version_started_ns(token) is not None:
+        return commits.is_marked_committed(ref, token)
+    went = {(move.partition, move.location) for move in record.commit.relocations}
+    return any(
+        (move.partition, move.previous_location) in went for other in others for move in other.commit.relocations
+    )
+
+
+def _oldest_first(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
+    """From the oldest to the newest, by the storage's clock: those that name versions are executors', and differ."""
+    return sorted(records, key=lambda one: one.written_ns)
+
+
+def _recorded_paths(record: CommitRecord) -> Iterator[str]:
+    yield from (one.path for one in record.commit.superseded)
+    yield from (file.path for move in record.commit.relocations for file in move.files)
+
+
+def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, Sequence[FileEntry]]) -> frozenset[str]:
+    """What of the replaced files lakefold has deleted, and not an overwrite."""
+    cleaned, gone = commits.cleaned_partitions(ref, record.commit.instant), set[str]()
+    for move in record.commit.relocations:
+        there = {entry.path for entry in listings[move.previous_location]}
+        replaced = [one.path for one in record.commit.superseded if one.partition == move.partition]
+        missing = [path for path in replaced if resolve_path(ref.location, path) not in there]
+        # Earlier releases noted nothing: what is gone with nothing in its place is taken for deleted.
+        is_told = record.table_created_at is not None
+        if move.partition in cleaned or not (is_told or there or len(missing) < len(replaced)):
+            gone.update(missing)
+    return frozenset(gone)
+
+
+def _find_late_copies(
+    ref: TableRef,
+    record: CommitRecord,
+    listings: Mapping[str, Sequence[FileEntry]],
+    digests: Mapping[str, str],
+    last_records: Mapping[str, CommitRecord],
+) -> Iterator[UnrecordedLateCopy]:
+    """Writers' files in places that the commit left which were brought in before.
+
+    Their copies are named after them. And a commit was made only when nothing waited to be brought in: those that are
+    ``last`` tell of files that came before them.
+    """
+    recorded = {one.path for one in record.commit.superseded}
+    for move in record.commit.relocations:
+        final = last_records.get(move.partition, record)
+        for entry in listings[move.previous_location]:
+            file = to_located_file(ref.location, entry.path, entry.bytes, entry.modified_ns)
+            if file.path in recorded:
+                continue
+            target = digests.get(source_digest(file))
+            if target is None and final is not record and _has_arrived_before(ref, entry, move, final):
+                target = f"{move.location}/{basename(file.path)}"
+            if target is not None:
+                yield UnrecordedLateCopy(partition=move.partition, source=file, target=target, token=move.token)
+
+
+def _has_arrived_before(ref: TableRef, entry: FileEntry, move: Relocation, last_record: CommitRecord) -> bool:
+    """Whether a file was in a former place so long before the last commit that this had looked at it.
+
+    It looked when its rewrite had ended, which the files that this made tell by the storage's clock.
+    """
+    version = last_record.commit.instant
+    there = (file for one in last_record.commit.relocations if one.partition == move.partition for file in one.files)
+    ended_ms = min(
+        (file.modified_ms for file in there if commits.version_of_output(file.name) == version), default=None
+    )
+    if ended_ms is None:
+        return False
+    came_ns = entry.arrived_ns
+    files = file_io_of(ref.location)
+    if not files.has_arrival_times:
+        came_ns = files.status(resolve_path(ref.location, move.previous_location)).modified_ns
+    return came_ns / 1e6 < ended_ms - MAX_CHECK_AGE.total_seconds() * 1000
+
+
+def _list_files(ref: TableRef, location: str) -> Sequence[FileEntry]:
+    try:
+        entries = list(file_io_of(ref.location).list(resolve_path(ref.location, location)))
+    except FileNotFoundError:
+        return ()
+    return [entry for entry in entries if not (entry.is_directory or is_hidden(entry.name))]

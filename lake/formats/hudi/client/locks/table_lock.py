@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The locks under which lakefold changes a table: its own, then the one that the table's writers share."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.client.locks.base import LakefoldLock
+from lake.formats.hudi.client.locks.file import FileLock
+from lake.formats.hudi.client.locks.hdfs import HdfsLock
+from lake.formats.hudi.client.locks.hudi_lock import HudiLock, acquired_hudi_lock
+from lake.formats.hudi.client.locks.object_store import ObjectStoreLock
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.jvm.bundle import Bundle
+from lake.formats.hudi.jvm.class_cache import cached_jvm
+from lake.formats.hudi.jvm.errors import is_unanswered, translate_error
+from lake.formats.hudi.lock_settings.lock_journal import LockJournal, OpenLockEntry
+from lake.formats.hudi.lock_settings.providers import LOCK_PROVIDER, has_lock_file_provider, lock_file_path
+from lake.identity import Process
+from lake.model import Concurrency, TableRef
+from lake.stopwatch import Stopwatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
+_LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
+_LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
+#: what a lock file and the timeline files written under it take, with a margin
+_MIN_FREE_BYTES = 64 << 10
+
+
+def concurrency_options(table: TableRef) -> dict[str, str]:
+    """Write options of a client that takes the lock of ``table``, beside the table's own; Rejected without a lock."""
+    if table.concurrency is Concurrency.SINGLE_WRITER:
+        return {CONCURRENCY_MODE: "SINGLE_WRITER"}
+    if not table.write_options.get(LOCK_PROVIDER):
+        raise Rejected(
+            f'{table.name}: concurrency = "occ" needs the lock of the writers: set {LOCK_PROVIDER} and its '
+            "settings in the table's write_options"
+        )
+    # Hudi's own default waits four minutes for a lock that a dead process left behind.
+    patience = {_LOCK_RETRIES: "15", _LOCK_WAIT: "1000"}
+    return {
+        **{key: value for key, value in patience.items() if key not in table.write_options},
+        CONCURRENCY_MODE: "OPTIMISTIC_CONCURRENCY_CONTROL",
+        "hoodie.clean.failed.writes.policy": "LAZY",
+    }
+
+
+def lakefold_lock_of(table: TableRef, storage: TableStorage, jvm: Any) -> LakefoldLock:
+    """lakefold's own lock, as it is where the table lies."""
+    if storage.is_local:
+        return FileLock(table, storage.base, jvm)
+    return HdfsLock(table, storage, jvm) if storage.has_directories else ObjectStoreLock(table, storage.base, jvm)
+
+
+class TableLock:
+    """The locks of one table; Hudi's is taken through a Java write client that has the table's own lock settings.
+
+    lakefold's own comes first: two of its clients would otherwise meet in Hudi's, which one of them may then give up.
+    Hudi's lock file is journaled, so that one left by a dead process of ours can be removed. Used by one thread.
+    """
+
+    def __init__(self, table: TableRef, spark: "SparkSession", guard: Any, bundle: Bundle) -> None:
+        self.table = table
+        self._spark = spark
+        self._jvm: Any = cached_jvm(spark)
+        self._lock_client = guard
+        self._bundle = bundle
+        self._storage = TableStorage(table.location)
+        path = lock_file_path(table)
+        self._journal = None if path is None else LockJournal(self._storage.base, path)
+        self._lakefold_lock = lakefold_lock_of(table, self._storage, self._jvm)
+        #: the acquisition of the writers' lock; None while there is none, or where there is no such lock
+        self._hudi_lock: HudiLock | None = None
+        self._is_held = False
+        self._has_foreign_holder = False
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this object holds both locks."""
+        return self._is_held
+
+    @contextmanager
+    def locked(self, doing: str, owner: Any) -> Iterator[None]:
+        """Hold both locks while the block runs; ``owner`` is Hudi's Option of the instant that they are held for.
+
+        Inside such a block another one holds nothing more. Raises Transient saying where the lock is, and who has it,
+        where it is not to be had.
+        """
+        if self._is_held:
+            yield
+            return
+        self._refuse_full_disk(doing)
+        with self.lakefold_locked(doing):
+            self._remove_orphaned_lock()
+            begun = Stopwatch()
+            try:
+                entry = self._acquire_hudi_lock(owner, doing)
+            except Exception as error:
+                if not self._remove_orphaned_lock():
+                    raise translate_error(error, self.table, doing) from error
+                begun = Stopwatch()
+                try:
+                    entry = self._acquire_hudi_lock(owner, doing)
+                except Exception as again:
+                    raise translate_error(again, self.table, doing) from again
+            self._is_held = True
+            try:
+                self._hudi_lock = self._new_hudi_lock(entry, begun, doing)
+                with nullcontext() if self._hudi_lock is None else self._hudi_lock.renewed():
+                    yield
+            finally:
+                acquired, self._hudi_lock, self._is_held = self._hudi_lock, None, False
+                self._lakefold_lock.run_when_idle(partial(self._release_hudi_lock, owner, entry, acquired))
+
+    def _new_hudi_lock(self, entry: OpenLockEntry | None, since: Stopwatch, doing: str) -> HudiLock | None:
+        """What tells whether the writers' lock, which has just been taken, is still held."""
+        if self.table.concurrency is Concurrency.SINGLE_WRITER:
+            return None
+        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+        try:
+            return acquired_hudi_lock(self._bundle, self._lock_client, configuration, entry, since)
+        except Exception as error:
+            raise translate_error(error, self.table, doing) from error
+
+    def _release_hudi_lock(self, owner: Any, entry: OpenLockEntry | None, hudi_lock: HudiLock | None) -> None:
+        """Give the lock that the writers share back."""
+        lost = has_lock_file_provider(self.table) and hudi_lock is not None and hudi_lock.loss_reason() is not None
+        if lost or (entry is not None and not entry.is_held):
+            self._has_foreign_holder = True  # Hudi would delete the file of whoever has the lock now
+        else:
+            try:
+                self._bundle.release_lock(self._lock_client, owner)
+            except Exception:
+                # Some of Hudi's locks are given back by the thread alone that took them, and it may have ended.
+                if hudi_lock is None or not hudi_lock.force_release():
+                    raise
+        # Not where that failed: the journal says whose lock was left behind.
+        if entry is not None:
+            entry.close()
+
+    def run_when_idle(self, callback: Callable[[], None]) -> None:
+        """Call ``act`` when no call of the JVM that was made under these locks still runs; see ``LakefoldLock``."""
+        self._lakefold_lock.run_when_idle(callback)
+
+    @contextmanager
+    def lakefold_locked(self, doing: str) -> Iterator[None]:
+        """Keep every other lakefold out while the block runs, but not the table's writers; within ``held`` too.
+
+        Raises Transient saying who has the lock, Rejected where there can be none.
+        """
+        if self._lakefold_lock.is_held:
+            yield
+            return
+        try:
+            self._lakefold_lock.acquire(doing)
+        except Exception as error:
+            raise translate_error(error, self.table, doing) from error
+        try:
+            yield
+        finally:
+            self._lakefold_lock.release()
+
+    def assert_held(self, doing: str) -> None:
+        """Raise Transient where a lock is not ours any more: the last look before something irrevocable."""
+        self._lakefold_lock.assert_held(doing)
+        reason = self.loss_reason()
+        if reason is not None:
+            raise Transient(f"{self.table.name}: the table's lock was lost while {doing}: {reason}; {self._advice()}")
+
+    def loss_reason(self) -> str | None:
+        """How the lock that the writers share was lost; None where it is proved to have been held without a gap."""
+        return None if self._hudi_lock is None else self._hudi_lock.loss_reason()
+
+    def _advice(self) -> str:
+        if has_lock_file_provider(self.table):
+            # A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the lock file of the holder.
+            return "let the writers wait longer for the lock (hoodie.write.lock.num_retries)"
+        return "nothing was changed, and the plan is tried again"
+
+    def _acquire_hudi_lock(self, owner: Any, doing: str) -> OpenLockEntry | None:
+        entry = self._open_journal_entry(doing)
+        try:
+            self._bundle.acquire_lock(self._lock_client, owner, self._jvm.org.apache.hudi.common.util.Option.empty())
+        except Exception as error:
+            self._has_foreign_holder = True
+            if entry is not None and not is_unanswered(error):
+                entry.close()
+            raise
+        if entry is not None and self._journal is not None:
+            entry.record_lock_file()
+            self._journal.delete_stale_entries()
+        return entry
+
+    def _open_journal_entry(self, doing: str) -> OpenLockEntry | None:
+        # It is the Java process that holds the lock, and it may outlive this one by seconds.
+        process = self._journal and Process.of(self._jvm.java.lang.ProcessHandle.current().pid())
+        return self._journal.open_entry(process, doing) if self._journal and process else None
+
+    def _remove_orphaned_lock(self) -> bool:
+        removed = self._journal.remove_orphaned_lock() if self._journal else None
+        if removed is not None:
+            log.warning("%s: removed the lock of %s", self.table.name, removed)
+        return removed is not None
+
+    def _refuse_full_disk(self, doing: str) -> None:
+        """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
+        if not self._storage.is_local:
+            return  # an object store is never full, and a NameNode says so before it creates a file
+        path = self._jvm.org.apache.hadoop.fs.Path(self._storage.base)
+        remaining = (
+            path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()
+        )
+        if remaining < _MIN_FREE_BYTES:
+            raise Transient(
+                f"{self.table.name}: the disk is full, {remaining} bytes are free while {doing}; free space"
+            )
+
+    def close(self) -> None:
+        """Close the Java client; never raises."""
+        # A lock-file provider that did not get the lock deletes the holder's file when it is closed.
+        if self._has_foreign_holder and has_lock_file_provider(self.table):
+            return
+        with suppress(Exception):
+            self._lock_client.close()

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the kernel's locks on the files of a table keep its hosts apart."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lake.storage.mounts import mount_with_host_locks
+
+_NO_EXCLUSION = "so that nothing keeps two processes of lakefold apart"
+
+
+def unshared_lock_refusals(path: str | Path) -> Iterator[str]:
+    """The refusal of a table at ``path`` where the kernel's locks are not those of all hosts."""
+    found = mount_with_host_locks(str(path))
+    if found is not None:
+        yield (
+            f"{path} is on a mount ({found}) whose locks no other host sees, {_NO_EXCLUSION}; mount it with shared locks "
+            "(NFS: without nolock and local_lock), or give the table's location on S3 as s3://"
+        )
+
+
+def missing_lock_refusal(path: str | Path, message: str) -> str:
+    """The refusal of a table whose file system answered ``message`` to whoever asked for a lock on ``path``."""
+    return f"the file system of {path} has no locks ({message}), {_NO_EXCLUSION}; mount it with locks"

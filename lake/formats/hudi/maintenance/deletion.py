@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes exactly the named superseded files, through Hudi's clean action."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.plans.clean_bounds import read_cleaner_progress
+from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, clean_files, withdraw_pending_cleans
+from lake.formats.hudi.read.commits import find_deletion_blockers
+from lake.formats.hudi.read.retained import find_retained_files
+from lake.plan import SupersededVersion
+from lake.ports import DeletionResult
+
+
+def delete_versions(
+    client: HudiClient,
+    versions: Sequence[SupersededVersion],
+    fence: Callable[[], None] = lambda: None,
+    retention: timedelta = timedelta(),
+) -> DeletionResult:
+    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; what became of them.
+
+    What a rewrite of any lakefold replaced within ``retention`` stays, as the timeline tells it. ``fence`` is the last
+    look at whose deletion it is. Files already gone free nothing, and one of another size than was replaced stays; its
+    time is not asked for, since Hudi uses no name twice and times do not survive a copy of the table. Raises Conflict
+    where a version is live, pending, kept by a savepoint or has to wait for older ones (before anything of its batch is
+    deleted), Transient where Hudi left a file behind.
+    """
+    freed, left = 0, dict[int, str]()
+    ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))
+    for start in range(0, len(ordered), MAX_FILES_PER_CLEAN):
+        batch = dict(ordered[start : start + MAX_FILES_PER_CLEAN])
+        with translated_errors(client.table, "cleaning"), client.locked("cleaning"):
+            done = _delete_batch(client, batch, fence, retention)
+        freed += done.bytes_freed
+        left |= done.retained
+    return DeletionResult(bytes_freed=freed, retained=left)
+
+
+def _delete_batch(
+    client: HudiClient, batch: Mapping[int, SupersededVersion], fence: Callable[[], None], retention: timedelta
+) -> DeletionResult:
+    withdraw_pending_cleans(client, client.read_timeline())
+    timeline = client.read_timeline()
+    sizes = client.storage.sizes([version.path for version in batch.values()])
+    there = {index: version for index, version in batch.items() if version.path in sizes}
+    left = {index: why for index, v in there.items() if (why := v.difference(sizes[v.path])) is not None}
+    victims = [version for index, version in there.items() if index not in left]
+    if not victims:
+        return DeletionResult(retained=left)
+    reasons = find_deletion_blockers(client.storage, timeline, victims, client.table.write_options)
+    retained = find_retained_files(timeline, retention)
+    kept = {path: why for path, reason in reasons.items() if (why := reason or retained.get(path))}
+    if kept:
+        path, reason = next(iter(kept.items()))
+        raise Conflict(f"{client.table.name}: {len(kept)} superseded files can't be deleted now; {path}: {reason}")
+    by_partition: dict[str, list[str]] = {}
+    for victim in victims:
+        by_partition.setdefault(victim.partition, []).append(victim.path)
+    newest = max(victim.instant for victim in victims)
+    clean_files(client, timeline, by_partition, read_cleaner_progress(timeline), superseded_by=newest, fence=fence)
+    behind = client.storage.sizes([version.path for version in victims])
+    if behind:
+        raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files behind, {sorted(behind)[0]} first")
+    return DeletionResult(bytes_freed=sum(sizes[version.path] for version in victims), retained=left)

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table's own services, run for it: its clean policy, its archival, the rollback of writes that died.
+
+Hudi's clean policy knows nothing of lakefold's retention, and its archiver takes a commit's replaced files as gone
+once a clean says so. Hence the two rules here: a clean never deletes what lakefold still keeps, and no commit leaves
+the active timeline while a file that it replaced exists; that file would become live again, every row of it twice.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+
+from lake.errors import Conflict, Rejected
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.actions import list_pending_actions
+from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, delete_ended_attempts, list_attempts
+from lake.formats.hudi.plans import adoption
+from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress
+from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
+from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
+from lake.formats.hudi.plans.withdrawal import withdraw_plan
+from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival
+from lake.formats.hudi.read.retained import find_retained_files
+from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
+from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
+from lake.plan import SupersededVersion
+from lake.units import format_duration
+
+_ROLLING_BACK = "rolling back"
+_KEEP_MIN, _KEEP_MIN_DEFAULT = "hoodie.keep.min.commits", 20
+_BEYOND_SAVEPOINTS = "hoodie.archive.beyond.savepoint"
+
+
+def run_services(
+    client: HudiClient,
+    services: Collection[str],
+    retained: Sequence[SupersededVersion],
+    retention: timedelta = timedelta(),
+) -> list[str]:
+    """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did.
+
+    ``retained`` stay, as does what a rewrite of any lakefold replaced within ``retention``, as the timeline tells it.
+    """
+    client.bundle.require_foreign_plans(client.table.name, "running the table's own services")
+    lines = []
+    known: Mapping[str, Callable[[], str | None]] = {
+        "rollback": lambda: _roll_back_failed_writes(client),
+        "clean": lambda: _run_clean_policy(client, retained, retention),
+        "archive": lambda: _run_archival(client),
+    }
+    for service, run in known.items():
+        if service in services:
+            with (
+                translated_errors(client.table, f"running the service {service}"),
+                client.locked(f"running the service {service}"),
+            ):
+                line = run()
+            if line is not None:
+                lines.append(line)
+    return lines
+
+
+def _roll_back_failed_writes(client: HudiClient) -> str | None:
+    """Roll back writes whose heartbeat has stopped, as Hudi's lazy policy does before a write."""
+    if not client.optimistic:
+        # Single writers have no heartbeats, so that a living one could not be told from a dead one.
+        return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
+    before = {instant.time for instant in check_preconditions(client, _ROLLING_BACK, is_withdrawal=True).pending}
+    java = client.new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
+    try:
+        java.rollbackFailedWrites(client.meta)
+    finally:
+        java.close()
+    gone = sorted(before - {instant.time for instant in client.read_timeline().pending})
+    return f"rolled back {', '.join(gone)}, whose writers died" if gone else None
+
+
+def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion], retention: timedelta) -> str | None:
+    """What the table's clean policy would delete, without what lakefold retains, as one clean."""
+    withdraw_pending_cleans(client, client.read_timeline())
+    timeline = client.read_timeline()
+    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+    found = table.createCleanerPlan(client.context, client.empty_option)
+    if not found.isPresent():
+        return None
+    plan = json.loads(found.get().toString())
+    kept = {version.path for version in retained} | find_retained_files(timeline, retention).keys()
+    kept &= client.storage.sizes(list(kept)).keys()
+    wanted = planned_deletions(plan)
+    victims = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
+    start = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
+    victims, superseded_by = _select_deletable_in_order(client, timeline, victims, start)
+    saved = timeline.savepoints()
+    # Hudi deletes the directory of a partition that was deleted, and in it what savepoints keep.
+    spared = {path for paths in wanted.values() for path in paths} - {p for paths in victims.values() for p in paths}
+    held = {path.rpartition("/")[0] for paths in (kept, spared, *saved.values()) for path in paths}
+    given_up = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
+    # A writer writes its files before it takes the lock: what one has just written to such a partition would go along.
+    partitions = [] if client.optimistic else given_up
+    if not victims and not partitions:
+        return None
+    progress = CleanerProgress(
+        start=start,
+        newest_commit=str(plan.get("lastCompletedCommitTimestamp") or ""),
+        source_clean=timeline.newest_commit_time,
+        savepoints=tuple(sorted(saved)),
+    )
+    clean_files(client, timeline, victims, progress, superseded_by=superseded_by, partitions=partitions)
+    deleted = sum(len(paths) for paths in victims.values())
+    waiting = len(spared - kept)
+    text = f"the table's clean policy deleted {deleted} files"
+    text += f", {len(spared) - waiting} more are kept by lakefold's retention" if len(spared) > waiting else ""
+    return text + (f", {waiting} more wait for older ones" if waiting else "")
+
+
+def _select_deletable_in_order(
+    client: HudiClient, timeline: Timeline, paths: Mapping[str, list[str]], start: str
+) -> tuple[dict[str, list[str]], str]:
+    """Those of ``paths`` that can be deleted in the order of commits, and the newest commit that superseded one.
+
+    ``start`` is from where on the table's policy keeps states readable, '' where it does not say. Where the archiver
+    can be told a bound of its own, all of them can.
+    """
+    found = {partition: files for partition, files in paths.items() if files}
+    if not found or (start and can_bound_archival(timeline, client.table.write_options)):
+        return found, start if found else ""
+    gone_at = find_superseding_instants(client.storage, timeline, found.keys())
+    without = {path for files in found.values() for path in files}
+    held = [i.time for i in timeline.pending if i.kind in REPLACING_KINDS]
+    held.append(find_replaced_files(client.storage, timeline, without).oldest_commit)
+    bound = min(filter(None, held), default="9" * 17)
+    found = {
+        partition: [path for path in files if path in gone_at and gone_at[path] <= bound]
+        for partition, files in found.items()
+    }
+    found = {partition: files for partition, files in found.items() if files}
+    return found, max((gone_at[path] for files in found.values() for path in files), default="")
+
+
+def _run_archival(client: HudiClient) -> str | None:
+    """Hudi's archival, held back from the oldest commit some of whose replaced files exist, and from savepoints.
+
+    That is whatever the table's writers do: readers miss what was archived after a commit that a savepoint keeps.
+    """
+    timeline = client.read_timeline()
+    minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
+    maximum = int(client.table.write_options.get(KEEP_MAX, KEEP_MAX_DEFAULT))
+    oldest = find_replaced_files(client.storage, timeline).oldest_commit
+    if oldest:
+        commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i.time >= oldest]
+        minimum = max(minimum, len(commits))
+        maximum = max(maximum, minimum + 1)
+    check_preconditions(client, "archiving", check=unmoved_timeline_check(client, timeline, "archiving"))
+    java = client.new_unlocked_client({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum), _BEYOND_SAVEPOINTS: "false"})
+    try:
+        java.archive()
+    finally:
+        java.close()
+    archived = len(set(timeline.completed) - set(client.read_timeline().completed))
+    return f"archived {archived} instants" if archived else None
+
+
+def roll_back_instant(client: HudiClient, time: str) -> str:
+    """Take back what somebody else began as ``time`` and did not end; what was done, in words.
+
+    A clustering or compaction stays scheduled, but for a plan of lakefold's, which is withdrawn; a write is removed.
+    Raises Conflict where the instant is not pending, or its owner is alive; Rejected for what Hudi ends by itself.
+    """
+    with translated_errors(client.table, _ROLLING_BACK), client.locked(_ROLLING_BACK):
+        timeline = client.read_timeline()
+        instant = _find_abandoned(client, timeline, time)
+        planned_by = extra_metadata(timeline.plan(instant)).get(PLAN_KEY)
+        if planned_by is not None:
+            return _withdraw_dead_plan(client, instant, planned_by)
+        if any(
+            entry.instant == time and entry.kind
+            for entry in list_pending_actions(client.table, client.storage, timeline)
+        ):
+            adoption.abort_adopted(client, time)
+            return f"{instant.kind} {time} is taken back to requested: what was written of it is deleted"
+        if instant.kind not in COMMIT_ACTIONS:
+            raise Rejected(
+                f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
+                "next one"
+            )
+        check_preconditions(
+            client, _ROLLING_BACK, is_withdrawal=True, check=unchanged_instant_check(client, instant, _ROLLING_BACK)
+        )
+        client.write_client.rollback(time)
+        return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
+
+
+def _withdraw_dead_plan(client: HudiClient, instant: Instant, plan_id: str) -> str:
+    """Withdraw a dead instant of ours; call it under the lock."""
+    delete_ended_attempts(client.storage, instant.time)
+    withdraw_plan(client, plan_id, {instant.time})
+    if client.read_timeline().find(instant.time, action=instant.action) is None:
+        return f"{instant.kind} {instant.time} of plan {plan_id} is withdrawn: what was written of it is deleted"
+    return (
+        f"{instant.kind} {instant.time} of plan {plan_id} stays scheduled, since log files are named after it; what "
+        "was written of it is deleted. adopt_pending = true has it executed"
+    )
+
+
+def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instant:
+    name = client.table.name
+    instant = next((i for i in timeline.pending if i.time == time), None)
+    if instant is None:
+        completed = timeline.find(time)
+        what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
+        raise Conflict(f"{name}: {what}; only what is pending can be rolled back")
+    entry = next(e for e in list_pending_actions(client.table, client.storage, timeline) if e.instant == time)
+    if entry.is_alive and (entry.is_begun or entry.plan_id is not None):
+        sign = f"its last sign of life is of {entry.last_activity:%H:%M:%S} UTC"
+        if entry.plan_id is None:
+            raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
+        at_work = list_attempts(client.storage).get(time)
+        who = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
+        raise Conflict(
+            f"{name}: {entry.action} {time} of plan {entry.plan_id} may be in the hands of another lakefold: {who}; it "
+            f"counts as dead when its process is seen to have ended, or after {format_duration(ATTEMPT_TIMEOUT)} of silence"
+        )
+    return instant

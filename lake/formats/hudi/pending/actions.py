@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is pending on a table's timeline: whose it is, whether somebody still works on it, and could we execute it."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lake.capabilities import PendingAction
+from lake.formats.hudi.files.names import parse_file_name, relative_path
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT as ATTEMPT_SILENCE
+from lake.formats.hudi.pending.attempt_files import AttemptFile, list_attempts
+from lake.formats.hudi.pending.heartbeats import heartbeat_timeout, last_heartbeat
+from lake.formats.hudi.pending.late_files import is_begun_by_writer
+from lake.formats.hudi.pending.markers import MARKER_DIRECTORY
+from lake.formats.hudi.timeline.timeline import (
+    PLAN_KEY,
+    SORT_COLUMNS,
+    Instant,
+    InstantState,
+    PlannedSlice,
+    Timeline,
+    extra_metadata,
+    instant_datetime,
+    planned_slices,
+)
+from lake.model import FileSlice, TableRef
+from lake.plan import ClusteringGroup, PlanKind
+
+#: without a heartbeat, which clusterings and single writers have none of, files tell; a task may be long at one
+WRITER_TIMEOUT = timedelta(minutes=10)
+
+
+def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[PendingAction]:
+    """Every pending instant of the active timeline, oldest first."""
+    plans = dict(timeline.pending_plans())
+    at_work = list_attempts(storage) if timeline.pending else {}
+    return [
+        _pending_action(table, storage, timeline, instant, plans.get(instant), at_work.get(instant.time, ()))
+        for instant in timeline.pending
+    ]
+
+
+def _pending_action(
+    table: TableRef,
+    storage: TableStorage,
+    timeline: Timeline,
+    instant: Instant,
+    plan: Mapping[str, Any] | None,
+    attempts_at_instant: Sequence[AttemptFile],
+) -> PendingAction:
+    plan_id = current_plan_id(plan, attempts_at_instant)
+    last_sign, alive = _last_activity(
+        table, storage, timeline, instant, attempts_at_instant, is_ours=plan_id is not None
+    )
+    kind = plan_kind(instant, plan)
+    partitions = {entry.partition for entry in planned_slices(plan or {})}
+    groups = tuple(plan_groups(storage, plan)) if plan is not None and kind is not None else ()
+    return PendingAction(
+        instant=instant.time,
+        action=kind.value if kind else instant.kind,
+        is_begun=instant.state is not InstantState.REQUESTED,
+        since=instant_datetime(instant.time, timeline.timezone),
+        last_activity=last_sign,
+        is_alive=alive,
+        plan_id=plan_id,
+        kind=kind,
+        groups=groups,
+        sort_columns=_sort_columns(plan),
+        refusal=_refusal(plan, groups) if plan is not None and kind is not None else None,
+        has_live_owner=any(signed.is_alive for signed in attempts_at_instant),
+        must_execute=plan_id is not None and must_execute(storage, timeline, instant, partitions),
+    )
+
+
+def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
+    """Whether a requested compaction has to be executed, since a log file carries its instant or may yet.
+
+    Up to table version 6 a writer names its logs after the compaction that it sees pending, and without that they would
+    belong to no slice.
+    """
+    if timeline.layout != 1 or instant.kind != "compaction":
+        return False
+    return any(i.kind == "deltacommit" for i in timeline.pending) or _has_logs(storage, instant.time, partitions)
+
+
+def _has_logs(storage: TableStorage, time: str, partitions: Collection[str]) -> bool:
+    """Whether a log file in ``partitions`` carries the instant ``time``."""
+    files = (
+        parse_file_name(relative_path(partition, name))
+        for partition in partitions
+        for name in storage.list_file_names(partition)
+    )
+    return any(file.is_log and file.instant == time for file in files if file is not None)
+
+
+def current_plan_id(plan: Mapping[str, Any] | None, attempts_at_instant: Sequence[AttemptFile]) -> str | None:
+    """The plan that a pending rewrite of ours is of now: the one that wrote it, or one that adopted it since."""
+    named = extra_metadata(plan).get(PLAN_KEY)
+    return attempts_at_instant[-1].attempt.plan_id if named is not None and attempts_at_instant else named
+
+
+def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | None:
+    """Which rewrite a pending instant is; None for everything else."""
+    if plan is not None and plan.get("clusteringPlan"):
+        return PlanKind.CLUSTERING
+    return PlanKind.COMPACTION if instant.kind == "compaction" else None
+
+
+def _last_activity(
+    table: TableRef,
+    storage: TableStorage,
+    timeline: Timeline,
+    instant: Instant,
+    attempts_at_instant: Sequence[AttemptFile],
+    *,
+    is_ours: bool,
+) -> tuple[datetime, bool]:
+    """The newest trace of whoever works on ``instant``, and whether it is recent enough to be left alone.
+
+    A lakefold tells by its attempt. With a heartbeat Hudi's own limit holds, by the heartbeat settings in the table's
+    write options; what gives no other sign than its files is silent after ``SILENCE``, and after that of an attempt
+    where it is ``ours``.
+    """
+    others = instant.state is InstantState.INFLIGHT and is_begun_by_writer(storage, timeline, instant.time)
+    if attempts_at_instant and not others:
+        return max(signed.renewed_at for signed in attempts_at_instant), any(
+            signed.is_alive for signed in attempts_at_instant
+        )
+    limit = ATTEMPT_SILENCE if is_ours and not others else WRITER_TIMEOUT
+    heartbeat = last_heartbeat(storage, instant.time)
+    files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
+    signs = [storage.newest_modification(f"{timeline.directory}/{name}") for name in files]
+    signs += [heartbeat, storage.newest_modification(f"{MARKER_DIRECTORY}/{instant.time}")]
+    last = max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
+    if heartbeat is not None:
+        last, limit = heartbeat, heartbeat_timeout(table.write_options)
+    return last, datetime.now(UTC) - last <= limit
+
+
+def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
+    """Whether a writer executes a pending instant of ours now: what is there of it is not lakefold's to take back."""
+    if instant.state is not InstantState.INFLIGHT or not is_begun_by_writer(storage, timeline, instant.time):
+        return False
+    _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=True)
+    return alive
+
+
+def plan_groups(storage: TableStorage, plan: Mapping[str, Any]) -> Iterator[ClusteringGroup]:
+    """The groups of a scheduled clustering, or each slice of a scheduled compaction as a group; sizes as on disk."""
+    sizes = storage.sizes([path for entry in planned_slices(plan) for path in entry.paths])
+    clustering = plan.get("clusteringPlan")
+    if not clustering:
+        for entry in planned_slices(plan):
+            yield ClusteringGroup(partition=entry.partition, slices=(_slice(entry, sizes),), output_files=1)
+        return
+    for group in clustering.get("inputGroups") or ():
+        slices = tuple(_slice(e, sizes) for e in planned_slices({"clusteringPlan": {"inputGroups": [group]}}))
+        yield ClusteringGroup(
+            partition=slices[0].partition if slices else "",
+            slices=slices,
+            output_files=group.get("numOutputFileGroups") or 1,
+        )
+
+
+def _slice(entry: PlannedSlice, sizes: Mapping[str, int]) -> FileSlice:
+    path = relative_path(entry.partition, entry.base) if entry.base else None
+    return FileSlice(
+        partition=entry.partition,
+        file_id=entry.file_id,
+        path=path,
+        bytes=sizes.get(path, 0) if path else 0,
+        log_files=entry.logs,
+        log_bytes=sum(sizes.get(relative_path(entry.partition, name), 0) for name in entry.logs),
+    )
+
+
+def _sort_columns(plan: Mapping[str, Any] | None) -> tuple[str, ...]:
+    strategy = ((plan or {}).get("clusteringPlan") or {}).get("strategy") or {}
+    named = (strategy.get("strategyParams") or {}).get(SORT_COLUMNS) or ""
+    return tuple(column.strip() for column in named.split(",") if column.strip())
+
+
+def _refusal(plan: Mapping[str, Any], groups: tuple[ClusteringGroup, ...]) -> str | None:
+    """Why we can't execute this plan of somebody else's with our proof; None when we can."""
+    if not groups or any(not group.slices for group in groups):
+        return "it names no file slices"
+    clustering = plan.get("clusteringPlan")
+    if not clustering:
+        return None
+    if clustering.get("preserveHoodieMetadata") is False:
+        return "it does not keep commit times (hoodie.clustering.preserve.commit.metadata = false), so no proof fits"
+    for group in groups:
+        if len({s.partition for s in group.slices}) > 1:
+            return "one of its groups spans several partitions"
+    return None

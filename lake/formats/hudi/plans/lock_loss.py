@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of a commit in whose middle the table's lock may have been lost.
+
+Between the last look and the end of Hudi's call the lock can still be lost: where the Java process stands still for
+longer than the lock's store waits, or where another process takes the lock away. So the lock is confirmed once more
+after the call. Where that fails, the lock is taken again, so that no writer is in the middle of its commit, and the
+timeline is asked whether the commit took away what a writer had committed, or whether one of the two is missing in the
+metadata table. Then the commit is taken back, and the writer's stays.
+
+A process that dies in between leaves this to the next one that asks for the commit: see ``read.find_lost_writes``.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from lake.errors import CommitLost, CommitUnknown, Conflict, Transient
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.jvm.errors import translate_error
+from lake.formats.hudi.plans.input_checks import find_pending_groups
+from lake.formats.hudi.plans.preconditions import check_preconditions
+from lake.formats.hudi.plans.publication import find_inflight_writer
+from lake.formats.hudi.read.unsafe_commits import describe_lost_writes, find_lost_writes
+from lake.formats.hudi.timeline import metadata_table
+from lake.formats.hudi.timeline.file_history import read_commit_changes
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
+from lake.ports import PreparedPlan
+
+log = logging.getLogger(__name__)
+_VERIFYING = "verifying a commit"
+
+
+def verify_commit(client: HudiClient, prepared: PreparedPlan, action: str) -> None:
+    """See to it that the completed commit of ``prepared`` took no row away, although the lock may have been lost.
+
+    Raises Conflict where the commit was taken back, CommitLost where it would have to be and could not, CommitUnknown
+    where the lock is not to be had.
+    """
+    try:
+        with client.locked(_VERIFYING):
+            timeline = client.read_timeline()
+            commit = timeline.find(prepared.instant, action=action)
+            if commit is None or commit.pending:
+                raise CommitUnknown(f"{client.table.name}: {prepared.instant} was taken back by another process")
+            _verify_or_roll_back(client, timeline, commit, prepared)
+    except Transient as error:
+        raise CommitUnknown(f"{error}; until then nobody can tell whether the commit is sound") from error
+
+
+def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant, prepared: PreparedPlan) -> None:
+    lost = find_lost_writes(timeline, commit)
+    faults = list(metadata_table.find_faults(client.storage, timeline))
+    name = client.table.name
+    if not lost and not faults:
+        log.warning("%s: the lock may have been lost during commit %s, but no writer committed", name, commit.time)
+        return
+    text = describe_lost_writes(commit.time, lost) if lost else faults[0]
+    obstacle = _rollback_obstacle(client, timeline, commit, prepared)
+    if obstacle is not None:
+        raise CommitLost(f"{name}: {text}; it was not taken back, since {obstacle}")
+    check_preconditions(client, _VERIFYING, is_withdrawal=True)
+    try:
+        client.write_client.rollback(commit.time)
+    except Exception as error:
+        raise CommitLost(
+            f"{name}: {text}; taking it back failed: {translate_error(error, client.table, _VERIFYING)}"
+        ) from error
+    after = client.read_timeline()
+    left = list(metadata_table.find_faults(client.storage, after))
+    busy = find_inflight_writer(client, after, prepared.plan.partitions)
+    # The request is there again: it is withdrawn like that of every plan that ended.
+    if any(instant.time == commit.time for instant in after.completed) or left or busy:
+        raise CommitLost(f"{name}: {text}; it was taken back, but {_first_obstacle(left, busy)}")
+    raise Conflict(
+        f"{name}: the table's lock was lost during commit {commit.time}, and {_describe_writers(lost)} meanwhile; the commit "
+        "was taken back and the next scan plans again"
+    )
+
+
+def _first_obstacle(faults: Sequence[str], busy: str | None) -> str:
+    if faults:
+        return faults[0]
+    return "it is still completed" if busy is None else f"a writer ({busy}) began meanwhile and may have read it"
+
+
+def _describe_writers(lost: Sequence[Instant]) -> str:
+    if not lost:
+        return "the metadata table was written to by another process"
+    return f"{', '.join(f'{instant.kind} {instant.time}' for instant in lost)} was committed"
+
+
+def _rollback_obstacle(client: HudiClient, timeline: Timeline, commit: Instant, prepared: PreparedPlan) -> str | None:
+    """Why ``commit`` can't be taken back without losing what came after it; None where it can."""
+    made = {wrote.group_id for wrote in read_commit_changes(timeline.commit_metadata(commit)).written_files or ()}
+    for instant in timeline.commits:
+        if instant.time == commit.time:
+            continue
+        record = read_commit_changes(timeline.commit_metadata(instant))
+        if made & ({wrote.group_id for wrote in record.written_files or ()} | set(record.replaced_groups)):
+            return f"{instant.kind} {instant.time} has written to its files"
+    if made & find_pending_groups(timeline).keys():
+        return "a pending plan names its files"
+    busy = find_inflight_writer(client, timeline, prepared.plan.partitions)
+    return None if busy is None else f"a writer is inflight ({busy})"

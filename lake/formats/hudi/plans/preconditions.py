@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The last look at a table before something irrevocable is done to it, under its lock, with the table as it is now.
+
+Publication, commit, clean, withdrawal and the table's services all come here, each right before it acts:
+
+- ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.zones``).
+- ``last_look`` follows the table's properties and its metadata table. It refuses while an action of others that
+  excludes ours is pending, where the metadata table is not what the properties say, and where the clock is wrong: what
+  is done now would be older than what is there, or newer than what comes.
+- ``check`` is what the caller itself has to find unchanged, ``ready`` what it makes for the act, and ``fence`` says
+  whether the plan is still its executor's. Where the table moved while they were asked all are asked again.
+- Last the lock is confirmed: it has been held without a gap since it was taken, so that nothing has come in between.
+
+A time is wrong in two ways. One that is earlier than a time on the timeline, or on that of the metadata table, makes a
+commit that counts as older than it is: readers that list by the metadata table miss its files. One that is later than
+what the writers form next hides their next updates of a file group that was compacted.
+"""
+
+import time
+from collections.abc import Callable, Collection, Hashable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from lake.errors import Rejected, Transient
+from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import parse_file_name, relative_path
+from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
+from lake.formats.hudi.timeline import metadata_table
+from lake.formats.hudi.timeline.clocks import (
+    MAX_SKEW,
+    MAX_WRITE_DELAY,
+    TimelineTime,
+    format_instant_time,
+    max_skew_milliseconds,
+    newest_time,
+    parse_instant_time,
+    upcoming_clock_set_back,
+    utc_offset,
+    writer_clock_offset,
+    zone_difference,
+)
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
+
+PUBLISHING = "publishing a plan"
+_ATTEMPTS = 5
+#: a file system's clock ticks in steps, and a stamp of the file and one of ours are not taken at once
+_MIN_SKEW = timedelta(milliseconds=100)
+_CLOCK_PROBE_FILE = ".hoodie/.lakefold/clock"
+
+
+def check_preconditions(
+    client: HudiClient,
+    doing: str,
+    *,
+    instant: str | None = None,
+    completed_instant: str | None = None,
+    inputs: Collection[str] = (),
+    check: Callable[[Timeline], None] = lambda timeline: None,
+    prepare: Callable[[], None] = lambda: None,
+    fence: Callable[[], None] = lambda: None,
+    is_withdrawal: bool = False,
+) -> Timeline:
+    """The timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
+
+    ``instant`` is the caller's own instant where it is made already but not on the timeline yet, ``completes`` the
+    pending instant that the caller is about to begin or to complete, ``reads`` the data files whose rows the act takes
+    over. ``check`` is given the timeline and raises where the caller must not act on it, ``ready`` makes what the act
+    needs, so that nothing but the act is left to be done.
+    ``withdraws`` says that only what is uncommitted is deleted, which goes on beside a pending savepoint and on a
+    damaged metadata table. Raises Transient for what passes or is mended outside of lakefold, Rejected where the
+    metadata table is damaged, and what ``check``, ``ready`` and ``fence`` raise.
+    """
+    for _ in range(_ATTEMPTS):
+        look = _observe_timelines(client)
+        client.follow_table_changes(
+            look.timeline.properties, has_metadata_table=look.metadata_timeline is not None, doing=doing
+        )
+        _refuse_excluding_actions(
+            client,
+            look.timeline,
+            doing,
+            is_withdrawal=is_withdrawal,
+            completed_instant=completed_instant,
+            inputs=inputs,
+        )
+        if not is_withdrawal:
+            _refuse_faults(client, look.timeline)
+        _refuse_clock(client, look, doing, instant)
+        check(look.timeline)
+        prepare()
+        fence()
+        if _observe_timelines(client).fingerprint == look.fingerprint:
+            client.assert_lock_held(doing)
+            return look.timeline
+    raise Transient(f"{client.table.name}: the table's timeline moved {_ATTEMPTS} times while {doing}")
+
+
+def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
+    """A check for ``last_look``: that nothing has completed since ``seen`` was listed, and that no plan was scheduled.
+
+    It raises Transient otherwise.
+    """
+
+    def check(timeline: Timeline) -> None:
+        completed = set(timeline.completed) - set(expected.completed)
+        if completed:
+            instant = min(completed, key=lambda entry: entry.time)
+            raise Transient(f"{client.table.name}: {instant.kind} {instant.time} completed while {doing}")
+        known = {(entry.time, entry.action) for entry in expected.pending}
+        for instant, _ in timeline.pending_plans():
+            if (instant.time, instant.action) not in known:
+                raise Transient(f"{client.table.name}: {instant.kind} {instant.time} was scheduled while {doing}")
+
+    return check
+
+
+def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -> Callable[[Timeline], None]:
+    """A check for ``last_look``: that the pending instant ``seen`` is as it was seen, Transient otherwise."""
+
+    def check(timeline: Timeline) -> None:
+        now = timeline.find(expected.time, action=expected.action)
+        if now == expected:
+            return
+        became = "withdrawn" if now is None else "completed" if not now.pending else f"made {now.state}"
+        raise Transient(
+            f"{client.table.name}: {expected.kind} {expected.time} was {became} while {doing}, by another process"
+        )
+
+    return check
+
+
+class _ObservedTimelines(NamedTuple):
+    timeline: Timeline
+    metadata_timeline: Timeline | None
+
+    @property
+    def timelines(self) -> Collection[Timeline]:
+        return (self.timeline,) if self.metadata_timeline is None else (self.timeline, self.metadata_timeline)
+
+    @property
+    def fingerprint(self) -> Hashable:
+        """What identifies all that was looked at."""
+        properties = tuple(sorted(self.timeline.properties.items()))
+        return properties, *(timeline.instants for timeline in self.timelines)
+
+
+def _observe_timelines(client: HudiClient) -> _ObservedTimelines:
+    timeline = client.read_timeline()
+    there = metadata_table.metadata_table_exists(client.storage)
+    return _ObservedTimelines(
+        timeline, Timeline(client.storage.subdirectory(metadata_table.DIRECTORY)) if there else None
+    )
+
+
+def _refuse_excluding_actions(
+    client: HudiClient,
+    timeline: Timeline,
+    doing: str,
+    *,
+    is_withdrawal: bool,
+    completed_instant: str | None,
+    inputs: Collection[str],
+) -> None:
+    """Raise Transient where an action that excludes the caller's is pending."""
+    for instant in timeline.pending:
+        why = _exclusion_reason(
+            timeline, instant, is_withdrawal=is_withdrawal, completed_instant=completed_instant, inputs=inputs
+        )
+        if why is not None:
+            raise Transient(
+                f"{client.table.name}: {doing} waits for the pending {instant.kind} {instant.time}, {why}. If its "
+                f"process died, {_how_to_finish(timeline, instant)}"
+            )
+
+
+def _exclusion_reason(
+    timeline: Timeline, instant: Instant, *, is_withdrawal: bool, completed_instant: str | None, inputs: Collection[str]
+) -> str | None:
+    """Why nothing of ours may happen while ``instant`` is pending; None where it may."""
+    if instant.kind == "restore":
+        return "which takes the table back to an earlier state"
+    if instant.kind == "savepoint" and not is_withdrawal:
+        return "which is about to say what must stay"
+    if instant.kind == "rollback":
+        plan = timeline.plan(instant)
+        if plan is None:
+            return None if is_withdrawal else "which does not say yet what it takes back"
+        target = str((plan.get("instantToRollback") or {}).get("commitTime"))
+        if target == completed_instant:
+            return f"which takes back {target}, the instant of this plan, and deletes its files"
+        found = timeline.find(target)
+        if found is not None and not found.pending:
+            return f"which takes back the completed {found.kind} {found.time}"
+        # Hudi takes a completed instant from the timeline before it deletes the files, without the table's lock.
+        if path := _rolled_back_input(plan, target, inputs):
+            return f"which takes back {target} and with it rows of {path}"
+    return None
+
+
+def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[str]) -> str | None:
+    """The first of the files ``reads`` that a rollback with this plan deletes, or undoes a block of."""
+    named = {
+        relative_path(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
+        for request in plan.get("rollbackRequests") or ()
+        for path in (*(request.get("filesToBeDeleted") or ()), *(request.get("logBlocksToBeDeleted") or ()))
+    }
+    return next((path for path in sorted(inputs) if path in named or _is_written_by(path, target)), None)
+
+
+def _is_written_by(path: str, instant: str) -> bool:
+    """Whether the name of a data file says that ``instant`` wrote it."""
+    file = parse_file_name(path)
+    return file is not None and file.instant == instant
+
+
+def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
+    """How a pending action is ended whose process died, for a message."""
+    if instant.kind == "restore":
+        return "restore to the same savepoint again"
+    if instant.kind == "rollback":
+        return "the next write of the table's writer finishes it"
+    name = instant.inflight_file or instant.requested_file
+    return f"delete {timeline.storage.display_path(f'{timeline.directory}/{name}')}"
+
+
+def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
+    for fault in (*metadata_table.find_faults(client.storage, timeline), *describe_unrestored_rewrites(timeline)):
+        raise Rejected(f"{client.table.name}: {fault}")
+
+
+def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, instant: str | None) -> None:
+    """Raise Transient where what is done now would not be the newest on the table, or the clock is wrong."""
+    skew = max(timedelta(milliseconds=max_skew_milliseconds(client.table)), _MIN_SKEW)
+    latest = newest_time(observed.timelines)
+    if instant is not None and latest.time >= instant:
+        raise Transient(
+            f"{client.table.name}: {latest.description} is of {latest.time}, later than {instant}, the time that was taken "
+            f"for {doing}"
+        )
+    _refuse_storage_clock(client, doing, skew)
+    _refuse_repeated_hour(client, observed.timeline, doing)
+    _refuse_writers_clock(client, observed.timeline, doing, skew)
+    while (now := _current_time(client, observed.timeline)) <= latest.time:
+        behind = parse_instant_time(latest.time) - parse_instant_time(now)
+        if behind > skew:
+            raise Transient(_describe_clock_behind(client, observed.timeline, latest, now, doing, skew))
+        time.sleep(behind.total_seconds() + 0.001)
+
+
+def _current_time(client: HudiClient, timeline: Timeline) -> str:
+    now = client.time_zones.now()
+    return format_instant_time(now + utc_offset(timeline.timezone, now))
+
+
+def _describe_clock_behind(
+    client: HudiClient, timeline: Timeline, latest: TimelineTime, now: str, doing: str, skew: timedelta
+) -> str:
+    return (
+        f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's now, {now} "
+        f"{_describe_zone(client, timeline)}: what is done while {doing} would count as older. Set the clocks alike, or "
+        f"run lakefold in the writers' zone (TZ); up to {_milliseconds(skew)} ms are waited for ({MAX_SKEW})"
+    )
+
+
+def _describe_zone(client: HudiClient, timeline: Timeline) -> str:
+    """How lakefold's times come about, for a message."""
+    offset = utc_offset(timeline.timezone, client.time_zones.now())
+    return f"in {_format_offset(offset)}, its zone for hoodie.table.timeline.timezone = {timeline.timezone}"
+
+
+def _format_offset(offset: timedelta) -> str:
+    minutes = round(offset.total_seconds() / 60)
+    return f"UTC{'-' if minutes < 0 else '+'}{abs(minutes) // 60:02}:{abs(minutes) % 60:02}"
+
+
+def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, skew: timedelta) -> None:
+    """Raise Transient where writers stamp the table in another zone than lakefold does, or with a clock behind ours.
+
+    A clock ahead of ours is in the way only until ours has passed the times on the table.
+    """
+    found = writer_clock_offset(timeline)
+    if found is None:
+        return
+    ahead, what = found
+    if zones := zone_difference(ahead):
+        theirs = utc_offset(timeline.timezone, client.time_zones.now()) + zones
+        remedy = (
+            "Have every writer honour that, or set LOCAL and run lakefold in the writers' zone (TZ)"
+            if timeline.timezone.upper() == "UTC"
+            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer honour that"
+        )
+        raise Transient(
+            f"{client.table.name}: its writers form times in {_format_offset(theirs)} ({what}, compared with when its files "
+            f"were written), and lakefold does {_describe_zone(client, timeline)}, while {doing}. {remedy}"
+        )
+    if -ahead > skew + MAX_WRITE_DELAY:
+        raise Transient(
+            f"{client.table.name}: the clock of its writers is {-ahead.total_seconds():.0f} s behind the storage's "
+            f"({what}, compared with when its files were written): what they write next would count as older "
+            f"than what is done while {doing}. Set the clocks alike; {_milliseconds(skew)} ms are allowed ({MAX_SKEW})"
+        )
+
+
+def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) -> None:
+    """Raise Transient where clocks are about to be set back, so that writers form the times of now once more."""
+    back = upcoming_clock_set_back(timeline.timezone, client.time_zones.now())
+    if back:
+        minutes = round(back.total_seconds() / 60)
+        raise Transient(
+            f"{client.table.name}: clocks of lakefold's zone are set back by {minutes} minutes within that time, and "
+            f"hoodie.table.timeline.timezone = {timeline.timezone}: what writers write after that would count as "
+            f"older than what is done now while {doing}. lakefold goes on when the time of now has come again and is "
+            "over; with UTC no time comes again"
+        )
+
+
+def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> None:
+    """Raise Transient where the clock that forms our times is further from the storage's than the table's skew."""
+    before = client.time_zones.now()
+    client.storage.write(_CLOCK_PROBE_FILE, f"{before.isoformat()}\n".encode())
+    after = client.time_zones.now()
+    there = client.storage.modified_times([_CLOCK_PROBE_FILE]).get(_CLOCK_PROBE_FILE)
+    if there is None:
+        raise Transient(
+            f"{client.table.name}: {client.storage.display_path(_CLOCK_PROBE_FILE)} was deleted while {doing}"
+        )
+    there = there.astimezone(UTC)
+    step = timedelta(seconds=1) if there.microsecond == 0 else timedelta()
+    if there - skew <= after and before <= there + step + skew:
+        return
+    nearest = before if before > there else after
+    raise Transient(
+        f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's {_format_clock(there)} "
+        f"UTC (a file just written), while {doing}; set the clocks alike, allowed are {_milliseconds(skew)} ms "
+        f"({MAX_SKEW})"
+    )
+
+
+def _format_clock(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+def _milliseconds(skew: timedelta) -> int:
+    return round(skew.total_seconds() * 1000)

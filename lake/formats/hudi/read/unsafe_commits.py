@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a clustering took away what was committed meanwhile, as the timeline says.
+
+A clustering replaces file groups. Under the table's lock nobody writes into them between the last look at them and
+the commit. Where that lock was lost a writer may have. What it wrote is in no listing then, though its commit is
+complete, and what it replaced is there again.
+"""
+
+from collections.abc import Iterator
+
+from lake.errors import CommitLost
+from lake.formats.hudi.files.names import FileGroupId
+from lake.formats.hudi.timeline.file_history import CommittedFile, read_commit_changes
+from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Instant, PlannedSlice, Timeline, planned_slices
+
+
+def find_lost_writes(timeline: Timeline, commit: Instant) -> list[Instant]:
+    """The completed commits whose changes the completed clustering ``commit`` took away, oldest first."""
+    if commit.action != "replacecommit":
+        return []
+    planned: dict[FileGroupId, PlannedSlice] = {
+        (entry.partition, entry.file_id): entry for entry in planned_slices(timeline.plan(commit) or {})
+    }
+    if not planned:
+        return []
+    found = []
+    for instant in timeline.commits:
+        if instant.time != commit.time and _can_be_later(timeline, instant, commit):
+            record = read_commit_changes(timeline.commit_metadata(instant))
+            rewrote = any(
+                _is_lost(wrote, planned.get(wrote.group_id), timeline) for wrote in record.written_files or ()
+            )
+            if rewrote or planned.keys() & set(record.replaced_groups):
+                found.append(instant)
+    return sorted(found, key=lambda instant: instant.time)
+
+
+def _can_be_later(timeline: Timeline, instant: Instant, commit: Instant) -> bool:
+    """Whether ``instant`` may have completed after the plan of ``commit`` was written to the timeline."""
+    if timeline.layout == 1:  # the times of files, which tell of its completions, do not survive copying a table
+        return instant.time > commit.time
+    return max(instant.completed_at or "", instant.time) > commit.time
+
+
+def _is_lost(written: CommittedFile, slice_: PlannedSlice | None, timeline: Timeline) -> bool:
+    """Whether a file was written into a file group that was replaced, and is not in the plan."""
+    if slice_ is None:
+        return False
+    if written.is_log and timeline.layout == 1:
+        return True  # perhaps appended to one that is in the plan
+    return written.name not in {slice_.base, *slice_.logs}
+
+
+def refuse_lost_writes(name: str, timeline: Timeline, time: str) -> None:
+    """Raise CommitLost where the commit of ``time`` on the table ``name`` took away what writers had committed."""
+    commit = timeline.find(time, action="replacecommit")
+    lost = [] if commit is None or commit.pending else find_lost_writes(timeline, commit)
+    if lost:
+        raise CommitLost(f"{name}: {describe_lost_writes(time, lost)}")
+
+
+def describe_lost_writes(time: str, lost_commits: list[Instant]) -> str:
+    """What happened, and what the table's owner does about it."""
+    writers = ", ".join(f"{instant.kind} {instant.time}" for instant in lost_commits)
+    return (
+        f"clustering {time} replaced file groups that {writers} changed meanwhile, since the table's lock was lost: "
+        "those changes are not read any more. Stop the writers and roll the clustering back with the "
+        f"table's own writer (CALL rollback_to_instant(table => …, instant_time => '{time}')), before its cleaner "
+        "deletes the replaced files"
+    )
+
+
+def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Instant]]:
+    """Completed rewrites from after a savepoint that was restored since, each with the completed restore."""
+    for restore in timeline.completed:
+        if restore.action != "restore":
+            continue
+        saved = str((timeline.plan(restore) or {}).get("savepointToRestoreTimestamp") or "")
+        if not saved:  # one of a Hudi that does not say
+            continue
+        commit = timeline.find(saved)
+        since = saved if commit is None else commit.completed_at or saved
+        for instant in timeline.commits:
+            if instant.kind in PLANNED_KINDS and since < (instant.completed_at or "") and instant.time < restore.time:
+                yield instant, restore
+
+
+def describe_unrestored_rewrites(timeline: Timeline) -> Iterator[str]:
+    """What is wrong, and what the table's owner does about it."""
+    for instant, restore in find_unrestored_rewrites(timeline):
+        yield (
+            f"{instant.kind} {instant.time} completed while restore {restore.time} waited for the table's lock, and "
+            "Hudi has left it: rows from after the savepoint are read. Before the table is written again, roll it back "
+            f"with the table's own writer (CALL rollback_to_instant(table => …, instant_time => '{instant.time}'))"
+        )

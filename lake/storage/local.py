@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of this machine's own and mounted file systems, as ``lake.storage.files`` asks for them."""
+
+import errno
+import os
+import pwd
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lake.errors import Rejected
+from lake.storage.files import FileEntry
+
+_ACL_ATTRIBUTES = ("system.posix_acl_access", "system.posix_acl_default")
+
+
+class LocalFileIO:
+    """See ``lake.storage.files.Files``."""
+
+    has_arrival_times = True
+
+    def list(self, directory: str) -> Sequence[FileEntry]:
+        """See ``Files``."""
+        found = []
+        with os.scandir(directory) as entries:
+            for entry in entries:
+                # Removed after its name was read, as other file systems leave it out; nor is a link to nowhere a file.
+                with suppress(FileNotFoundError):
+                    found.append(_entry(entry.path, entry.stat(), is_directory=entry.is_dir()))
+        return found
+
+    def status(self, path: str) -> FileEntry:
+        """See ``Files``."""
+        return _entry(path, os.stat(path), is_directory=os.path.isdir(path))
+
+    def exists(self, path: str) -> bool:
+        """See ``Files``."""
+        return os.path.exists(path)
+
+    def read_tail(self, path: str, count: int) -> bytes:
+        """See ``Files``."""
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - count))
+            return file.read(count)
+
+    def read(self, path: str) -> bytes:
+        """See ``Files``."""
+        return Path(path).read_bytes()
+
+    def write(self, path: str, content: bytes) -> None:
+        """See ``Files``."""
+        scratch = _temporary_path(path)
+        with scratch.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.rename(path)
+        self.sync(os.path.dirname(path))
+
+    def make_directory(self, path: str) -> None:
+        """See ``Files``."""
+        os.mkdir(path)
+
+    def make_directories(self, path: str) -> None:
+        """See ``Files``."""
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        """See ``Files``."""
+        os.rename(source, target)
+
+    def link_or_copy(self, source: str, target: str) -> None:
+        """See ``Files``."""
+        try:
+            os.link(source, target)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except OSError:
+            if os.path.exists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
+            scratch = _temporary_path(target)
+            shutil.copy2(source, scratch)
+            self.sync(str(scratch))
+            scratch.rename(target)
+
+    def sync(self, path: str) -> None:
+        """See ``Files``."""
+        sync_path(path)
+
+    def delete_data_file(self, path: str) -> None:
+        """See ``Files``."""
+        self.remove_own_file(path)
+        # What Hadoop writes beside every file of a local file system.
+        directory, _, name = path.rpartition("/")
+        self.remove_own_file(f"{directory}/.{name}.crc")
+
+    def remove_own_file(self, path: str) -> None:
+        """See ``Files``."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_empty_directory(self, directory: str) -> None:
+        """See ``Files``."""
+        os.rmdir(directory)
+
+    def remove_own_tree(self, directory: str) -> None:
+        """See ``Files``."""
+        shutil.rmtree(directory, ignore_errors=True)
+
+    def check_owner(self, what: str, path: str) -> None:
+        """See ``Files``."""
+        owner, me = os.stat(path).st_uid, os.geteuid()
+        if me not in (0, owner):
+            raise Rejected(
+                f"{what}: {path} belongs to {_user_name(owner)}, and lakefold runs as {_user_name(me)}: what it writes could not "
+                f"be overwritten by its owner; run lakefold's executors as {_user_name(owner)}"
+            )
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise Rejected(f"{what}: lakefold may not write to {path}; allow {_user_name(me)} to")
+
+    def copy_permissions(self, path: str, reference: str) -> None:
+        """See ``Files``."""
+        status, now = os.stat(reference), os.stat(path)
+        if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
+            try:
+                os.chown(path, status.st_uid if os.geteuid() == 0 else -1, status.st_gid)
+            except PermissionError as error:
+                raise Rejected(
+                    f"{path} can't be given the group of {reference} ({status.st_gid}): make {_user_name(os.geteuid())} a member"
+                ) from error
+        for name in _ACL_ATTRIBUTES:
+            try:
+                _set_acl(path, name, _read_attribute(reference, name))
+            except OSError as error:
+                raise Rejected(
+                    f"{path} can't be given the access list of {reference} ({error.strerror}): run lakefold's executors as "
+                    f"{_user_name(status.st_uid)}"
+                ) from error
+        os.chmod(path, status.st_mode & 0o7777)
+
+
+def sync_path(path: str) -> None:
+    """Have a file, or the names in a directory, outlive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _entry(path: str, status: os.stat_result, *, is_directory: bool) -> FileEntry:
+    return FileEntry(
+        path=path,
+        bytes=status.st_size,
+        modified_ns=status.st_mtime_ns,
+        arrived_ns=max(status.st_mtime_ns, status.st_ctime_ns),
+        is_directory=is_directory,
+    )
+
+
+def _temporary_path(path: str) -> Path:
+    target = Path(path)
+    return target.with_name(f".{target.name}")
+
+
+def _set_acl(path: str, name: str, wanted: bytes | None) -> None:
+    """Give it the access list; or none, where it has one of the directory that it was made in."""
+    if wanted is not None:
+        os.setxattr(path, name, wanted)
+    elif _read_attribute(path, name) is not None:
+        os.removexattr(path, name)
+
+
+def _read_attribute(path: str, name: str) -> bytes | None:
+    try:
+        return os.getxattr(path, name)
+    except OSError:  # it has none, or the file system knows none
+        return None
+
+
+def _user_name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)

@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One policy over a script: writers write, and at the ticks of its scan interval the planner plans.
+
+Planning is that of ``planner.selection``, on the files of those partitions only of which it may say something new: one
+is looked at when a file in it has become as old as planning asks for, when a file in it was taken away, and as long as
+it has something that no plan had room for. What a plan rewrites is done at its tick.
+"""
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from lake.history import CancellationCheck, no_check
+from lake.plan import PlanKind
+from lake.units import DAY_US
+from planner.candidates import Candidates, Ints, decide_large, decide_recent
+from planner.cost import CostInputs
+from planner.groups import min_group_files
+from planner.partitions import select_partitions
+from planner.policy.enums import PartitionFilter
+from planner.policy.policy import SizingPolicy
+from planner.reasons import REASON_CODES, UNDECIDED, Reason
+from planner.replay.events import (
+    FileCreated,
+    FilesGrown,
+    FilesMerged,
+    FilesRemoved,
+    LogsAppended,
+    WriterCommit,
+    WriterHistory,
+    from_microseconds,
+)
+from planner.replay.layout import LayoutTotals, ReplayLayout
+from planner.selection import DEFAULT_COST_INPUTS, Selection, select_next_plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DailyTotals:
+    """The table at the end of a day of the replay, and what plans had done until then."""
+
+    at_us: int
+    files: int
+    small_files: int
+    bytes: int
+    plans: int
+    rewritten_bytes: int
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkTotals:
+    """What plans did, and what writers wrote meanwhile; their base files and logs."""
+
+    plans: int = 0
+    groups: int = 0
+    input_files: int = 0
+    output_files: int = 0
+    rewritten_bytes: int = 0
+    writer_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """What came of a policy; None is a table that nobody compacts.
+
+    ``file_days`` and ``small_file_days`` are files by the time that they were there; small is what is below one limit,
+    the same for all policies that are compared.
+    """
+
+    policy: SizingPolicy | None
+    work: WorkTotals
+    final_totals: LayoutTotals
+    daily_totals: tuple[DailyTotals, ...]
+    file_days: float
+    small_file_days: float
+    layout: ReplayLayout = field(repr=False)
+
+
+def replay_policy(
+    history: WriterHistory,
+    policy: SizingPolicy | None,
+    cost_inputs: CostInputs = DEFAULT_COST_INPUTS,
+    *,
+    small_file_limit_bytes: int,
+    check: CancellationCheck = no_check,
+) -> ReplayResult:
+    """``script`` under ``policy``. Files below the limit are counted as small, whatever the policy's own is.
+
+    ``check`` is called at each commit and each scan; what it raises ends the replay.
+    """
+    return _PolicyReplay(history, policy, cost_inputs, small_file_limit_bytes, check).run()
+
+
+class _PolicyReplay:
+    def __init__(
+        self,
+        history: WriterHistory,
+        policy: SizingPolicy | None,
+        cost_inputs: CostInputs,
+        limit: int,
+        check: CancellationCheck,
+    ) -> None:
+        self._history, self._policy, self._cost_inputs, self._check = history, policy, cost_inputs, check
+        self.layout = ReplayLayout(history, limit)
+        self.work = WorkTotals()
+        self._totals = self.layout.totals
+        self._days: list[DailyTotals] = []
+        self._clock_us = history.since_us
+        self._file_us = self._small_us = 0
+        #: partitions that are to be looked at, and when others will be
+        self._partitions_to_plan: set[int] = set()
+        self._scheduled: list[tuple[int, int]] = []
+        self._selected: frozenset[int] = frozenset()
+        self._selected_for: tuple[int, int] = (-1, -1)
+        if policy is not None:
+            self._quiet_us = int(policy.quiet_period.total_seconds() * 1_000_000)
+            self._age_us = int(policy.compact_age.total_seconds() * 1_000_000)
+            self._interval_us = max(1, int(policy.scan_interval.total_seconds() * 1_000_000))
+            self._plans_per_scan = policy.max_inflight_per_table + 1
+            self._min_group_files = min_group_files(policy)
+            self._next_tick_us = history.since_us
+
+    def run(self) -> ReplayResult:
+        for strand in self._history.initial_files:
+            self._schedule_partition(self.layout.create_file(strand), strand.at_us, has_logs=strand.log_files > 0)
+        for act in self._history.commits:
+            self._check()
+            self._scan_until(act.at_us)
+            self._advance_to(act.at_us)
+            self._apply_commit(act)
+        self._scan_until(self._history.until_us + 1)
+        self._advance_to(self._history.until_us)
+        self._record_day(self._history.until_us)
+        return ReplayResult(
+            policy=self._policy,
+            work=self.work,
+            final_totals=self._totals,
+            daily_totals=tuple(self._days),
+            file_days=self._file_us / DAY_US,
+            small_file_days=self._small_us / DAY_US,
+            layout=self.layout,
+        )
+
+    def _advance_to(self, now_us: int) -> None:
+        """Let time go by until ``now_us``."""
+        while (end := self._history.since_us + (len(self._days) + 1) * DAY_US) <= now_us:
+            self._accumulate_file_time(end)
+            self._record_day(end)
+        self._accumulate_file_time(now_us)
+
+    def _accumulate_file_time(self, now_us: int) -> None:
+        spent = now_us - self._clock_us
+        if spent > 0:
+            self._file_us += spent * self._totals.files
+            self._small_us += spent * self._totals.small_files
+            self._clock_us = now_us
+
+    def _record_day(self, at_us: int) -> None:
+        if self._days and self._days[-1].at_us >= at_us:
+            return
+        sums, work = self._totals, self.work
+        self._days.append(
+            DailyTotals(
+                at_us=at_us,
+                files=sums.files,
+                small_files=sums.small_files,
+                bytes=sums.bytes,
+                plans=work.plans,
+                rewritten_bytes=work.rewritten_bytes,
+            )
+        )
+
+    def _apply_commit(self, commit: WriterCommit) -> None:
+        """What a writer did, on the files that have its rows here."""
+        layout, at_us = self.layout, commit.at_us
+        for step in commit.events:
+            match step:
+                case FileCreated():
+                    self._schedule_partition(layout.create_file(step), at_us, has_logs=step.log_files > 0)
+                    self.work.writer_bytes += step.bytes + step.log_bytes
+                case FilesGrown():
+                    files, written = layout.grow_files(step, at_us)
+                    self._schedule_partitions_of(files, at_us, is_taken=True)
+                    self.work.writer_bytes += written
+                case LogsAppended():
+                    self._schedule_partitions_of(layout.append_logs(step, at_us), at_us, has_logs=True)
+                    self.work.writer_bytes += step.bytes
+                case FilesRemoved():
+                    self._schedule_partitions_of(layout.remove_files(step), at_us, is_taken=True)
+                case FilesMerged():
+                    self._schedule_partitions_of(layout.merge_files(step, at_us), at_us, is_taken=True)
+        if commit.is_log_only:
+            self._count_delta_commit()
+
+    def _count_delta_commit(self) -> None:
+        self.layout.uncompacted_commits += 1
+        policy = self._policy
+        if policy is not None and 0 < policy.compact_delta_commits <= self.layout.uncompacted_commits:
+            self._partitions_to_plan.update(self._partitions_with_files())
+
+    def _schedule_partitions_of(
+        self, files: Iterable[int], at_us: int, *, is_taken: bool = False, has_logs: bool = False
+    ) -> None:
+        for partition in {self.layout.partition_of(file) for file in files}:
+            self._schedule_partition(partition, at_us, has_logs=has_logs)
+            if is_taken:
+                self._partitions_to_plan.add(partition)
+
+    def _schedule_partition(self, partition: int, at_us: int, *, has_logs: bool = False) -> None:
+        """A file of ``partition`` is as of ``at_us``: look when it has its age; at logs, which wait for none, now."""
+        if self._policy is None:
+            return
+        heapq.heappush(self._scheduled, (at_us + self._quiet_us, partition))
+        if has_logs:
+            self._partitions_to_plan.add(partition)
+            if self._age_us:
+                heapq.heappush(self._scheduled, (at_us + self._age_us, partition))
+
+    def _scan_until(self, before_us: int) -> None:
+        """Every scan before ``before_us`` that has something to look at."""
+        if self._policy is None:
+            return
+        while True:
+            at_us = self._next_tick_us
+            if not (self._partitions_to_plan or self._is_selection_outdated()):
+                at_us = self._next_tick_from(self._scheduled[0][0] if self._scheduled else before_us)
+            if at_us >= before_us:
+                self._next_tick_us = self._next_tick_from(before_us)
+                return
+            while self._scheduled and self._scheduled[0][0] <= at_us:
+                self._partitions_to_plan.add(heapq.heappop(self._scheduled)[1])
+            self._check()
+            self._advance_to(at_us)
+            self._next_tick_us = at_us + self._interval_us
+            self._scan(self._policy, at_us)
+
+    def _next_tick_from(self, moment_us: int) -> int:
+        """The first tick at ``moment_us`` or later that has not been."""
+        wait = moment_us - self._next_tick_us
+        return self._next_tick_us + max(0, -(-wait // self._interval_us)) * self._interval_us
+
+    def _scan(self, policy: SizingPolicy, at_us: int) -> None:
+        """Plan what waits, as often as there is room for a plan."""
+        now = from_microseconds(at_us)
+        chosen = self._selected_partitions(policy, now)
+        looked = sorted(self._partitions_to_plan & chosen)
+        if policy.partition_filter is PartitionFilter.DAY_ROLLING:
+            self._partitions_to_plan -= chosen  # the turn of others comes without anything happening to them
+        else:
+            self._partitions_to_plan.clear()
+        where = [partition for partition in looked if self._can_be_planned(partition)]
+        if not where:
+            return
+        files, partition = self._files_of(where)
+        found = self.layout.candidates([self._history.partitions[place] for place in where], files, partition)
+        decide_recent(found, policy, at_us)
+        decide_large(found, policy)
+        self._mark_large_stable(found, files, where)
+        undecided, rewritable = found.reason_codes.copy(), found.rewritable
+        if np.count_nonzero(undecided == UNDECIDED) < self._min_group_files and not found.log_files.any():
+            return
+        free, left = np.ones(len(where), dtype=np.bool_), np.zeros(len(files), dtype=np.bool_)
+        for turn in range(self._plans_per_scan):
+            found.reason_codes[:], found.rewritable = undecided, rewritable
+            taken = select_next_plan(found, policy, self._cost_inputs, now=now, free=free)
+            if not len(taken.picked):
+                break
+            if turn == 0:
+                left[taken.clustering_rows] = left[taken.compaction_rows] = True
+            left[taken.groups.rows_of(taken.picked)] = False
+            self._execute(taken, files, at_us)
+            free[taken.groups.partition[taken.picked]] = False
+            if not free[found.partition[left]].any():
+                break
+        if left.any():
+            self._partitions_to_plan.update(where[place] for place in set(found.partition[left].tolist()))
+
+    def _can_be_planned(self, partition: int) -> bool:
+        """Whether planning could find anything there: fewer files than the least are no group, without logs."""
+        files = self.layout.files_to_plan[partition]
+        return len(files) >= self._min_group_files or any(self.layout.log_files[file] for file in files)
+
+    def _files_of(self, partitions: Sequence[int]) -> tuple[npt.NDArray[np.int64], Ints]:
+        """The files of these partitions that planning has to look at, and the place of the partition of each."""
+        parts = [np.fromiter(self.layout.files_to_plan[partition], dtype=np.int64) for partition in partitions]
+        for part in parts:
+            part.sort()
+        files = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return files, np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+
+    def _mark_large_stable(
+        self, candidates: Candidates, files: npt.NDArray[np.int64], partitions: Sequence[int]
+    ) -> None:
+        """Files that are large and have no logs stay as they are until a writer changes them."""
+        large = (candidates.reason_codes == REASON_CODES[Reason.ABOVE_LIMIT]) & (candidates.log_files == 0)
+        if large.any():
+            for place in set(candidates.partition[large].tolist()):
+                self.layout.mark_stable(files[large & (candidates.partition == place)].tolist(), partitions[place])
+
+    def _execute(self, selection: Selection, files: npt.NDArray[np.int64], at_us: int) -> None:
+        groups, work = selection.groups, self.work
+        work.plans += 1
+        work.groups += len(selection.picked)
+        work.rewritten_bytes += int(groups.bytes[selection.picked].sum())
+        if selection.kind is PlanKind.COMPACTION:
+            done = files[groups.rows_of(selection.picked)].tolist()
+            self.layout.compact(done, at_us)
+            self._schedule_partitions_of(done, at_us)
+            return
+        for place in selection.picked.tolist():
+            inputs = files[groups.rows[groups.start[place] : groups.end[place]]].tolist()
+            made = self.layout.rewrite(inputs, int(groups.outputs[place]), at_us)
+            work.input_files += len(inputs)
+            work.output_files += len(made)
+            self._schedule_partitions_of(made, at_us)
+
+    def _selected_partitions(self, policy: SizingPolicy, now: datetime) -> frozenset[int]:
+        """The partitions that the policy's filter selects of those that are there; newly selected ones are waiting."""
+        stamp = self.layout.partition_changes, now.hour
+        if stamp != self._selected_for:
+            number = {self._history.partitions[place]: place for place in self._partitions_with_files()}
+            paths = select_partitions(number, policy, now=now)
+            before, self._selected = self._selected, frozenset(number[path] for path in paths)
+            self._partitions_to_plan |= self._selected - before
+            self._selected_for = stamp
+        return self._selected
+
+    def _is_selection_outdated(self) -> bool:
+        """Whether a partition appeared or vanished of which the choice of others depends."""
+        policy = self._policy
+        return (
+            policy is not None
+            and policy.needs_all_partitions
+            and self.layout.partition_changes != self._selected_for[0]
+        )
+
+    def _partitions_with_files(self) -> list[int]:
+        """The partitions that have files."""
+        return [place for place, files in enumerate(self.layout.files_per_partition) if files]

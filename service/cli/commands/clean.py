@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold clean`` and ``lakefold verify``: old versions deleted, and proof that the table is what it says."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lake.units import format_duration
+from service.cli.commands.common import (
+    CommandRun,
+    ConfigFile,
+    Json,
+    OptionalTable,
+    Table,
+    command_run,
+    current_actor,
+    plural,
+)
+from service.cli.commands.output import TableColumn
+from service.control.leadership import CLEAN_ROLE, leader_lease
+from service.problems import TRANSIENT, ExitCode, ProblemError, exit_codes_help
+from service.text import format_size
+
+if TYPE_CHECKING:
+    from executors.cleaner import CleanJob, CleanReport
+    from lake.ports import TableVerification
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    epilog = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
+    root.command("clean", epilog=epilog, short_help="Delete replaced files that are due.")(clean)
+    root.command("verify", epilog=epilog, short_help="Compare storage with the commits.")(verify)
+
+
+def clean(
+    table: OptionalTable = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="List what would be deleted and when; delete nothing.")
+    ] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Delete superseded files whose retention has passed, of one table or of all; exit 3 when some had to stay."""
+    with command_run(json, config) as run:
+        found = [run.table(table)] if table is not None else run.catalog.tables()
+        for problem in run.catalog.problems:
+            run.out.note(problem)
+        jobs = {job.table.name: job for job in _clean_jobs(run, [entry.name for entry in found])}
+        if dry_run:
+            waiting = [entry for name in sorted(jobs) for entry in _superseded_entries(run, jobs[name])]
+            run.out.results(waiting, lambda: _print_superseded(run, waiting))
+            return ExitCode.OK
+        reports = _delete_superseded(run, list(jobs.values()))
+        run.out.results((_report_document(report) for report in reports), lambda: _print_reports(run, reports))
+    stayed = any(report.error or report.kept or report.skip_reason for report in reports)
+    return ExitCode.PARTIAL if stayed else ExitCode.OK
+
+
+def _clean_jobs(run: CommandRun, names: list[str]) -> "list[CleanJob]":
+    from service.server.daemon.maintenance import clean_jobs
+
+    return clean_jobs(run.config, run.store.figures(), names)
+
+
+def _delete_superseded(run: CommandRun, jobs: "list[CleanJob]") -> "list[CleanReport]":
+    from executors.cleaner import clean_tables
+    from service.control.wiring import start_spark
+
+    with leader_lease(run.store, CLEAN_ROLE, f"{current_actor()} clean") as held_by_us:
+        if not held_by_us:
+            raise _cleaner_busy_error(run)
+        return clean_tables(jobs, store=run.store, spark=lambda: start_spark(run.config, *(job.table for job in jobs)))
+
+
+def _cleaner_busy_error(run: CommandRun) -> ProblemError:
+    live = next((leader.holder for leader in run.store.leaders() if leader.role == CLEAN_ROLE), "another process")
+    every = format_duration(run.config.daemon.clean_interval)
+    return ProblemError(TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists what")
+
+
+def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]]:
+    """Every superseded version of a table: when its retention ends, and what keeps it besides."""
+    from lake.formats import load_format
+
+    now = run.store.figures().taken_at
+    found = run.store.awaiting_deletion(job.table)
+    reasons = load_format(job.table.format).deletion_blockers(job.table, [due.version for due in found])
+    entries = []
+    for due in found:
+        at = due.superseded_at + job.retention
+        kept = job.skip_reason or reasons.get(due.version.path)
+        entries.append(
+            {
+                "table": job.table.name,
+                "path": due.version.path,
+                "bytes": due.version.bytes,
+                "plan_id": due.plan_id,
+                "instant": due.version.instant,
+                "superseded_at": due.superseded_at,
+                "deletable_at": at,
+                "due": at <= now and kept is None,
+                "kept": kept,
+                "in_seconds": max(0.0, (at - now).total_seconds()),
+            }
+        )
+    return entries
+
+
+def _print_superseded(run: CommandRun, waiting: list[dict[str, Any]]) -> None:
+    def when(entry: dict[str, Any]) -> str:
+        if entry["kept"]:
+            return f"kept: {entry['kept']}"
+        return "now" if entry["due"] else f"in {format_duration(entry['in_seconds'])}"
+
+    if waiting:
+        rows = [(e["table"], e["path"], format_size(e["bytes"]), when(e)) for e in waiting]
+        run.out.table(
+            (TableColumn("TABLE"), TableColumn("FILE"), TableColumn("BYTES", True), TableColumn("DELETED")), rows
+        )
+    now = [entry for entry in waiting if entry["due"]]
+    run.out.note(
+        f"{plural(len(waiting), 'superseded file')}, {format_size(sum(e['bytes'] for e in waiting))}; "
+        f"would go now: {len(now):,}, {format_size(sum(e['bytes'] for e in now))}"
+    )
+
+
+def _report_document(report: "CleanReport") -> dict[str, Any]:
+    return {
+        "table": report.table,
+        "deleted_files": report.deleted_files,
+        "deleted_bytes": report.bytes_freed,
+        "kept": report.kept,
+        "closed": report.no_longer_awaiting,
+        "held": report.skip_reason,
+        "error": report.error,
+    }
+
+
+def _print_reports(run: CommandRun, reports: "list[CleanReport]") -> None:
+    if not reports:
+        run.out.note("No superseded files are awaiting deletion.")
+    for report in reports:
+        run.out.line(
+            f"{report.table}: deleted {plural(report.deleted_files, 'file')}, {format_size(report.bytes_freed)}"
+        )
+        if report.skip_reason:
+            run.out.line(f"  not cleaned: {report.skip_reason}")
+        if report.error:
+            run.out.line(f"  ended early: {report.error}")
+        for kept in report.kept:
+            run.out.line(f"  kept {kept.version.path}: {kept.reason}")
+        for closed in report.no_longer_awaiting:
+            run.out.line(f"  no longer awaiting deletion: {closed.version.path}: {closed.reason}")
+
+
+def verify(
+    table: Table,
+    rows: Annotated[bool, typer.Option("--rows", help="Count the rows too; reads every live file.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Compare storage with the table's last commits; exit 3 on a difference.
+
+    Live files are there with their sizes, nothing superseded is live again; files nobody owns are listed. With --rows
+    the rows that are read are those that the commits promise, and each commit follows from those before it.
+    """
+    from lake.formats import load_format
+
+    with command_run(json, config) as run:
+        found = run.table(table)
+        superseded = [due.version for due in run.store.awaiting_deletion(found.ref)]
+        result = load_format(found.ref.format).verify(found.ref, superseded, rows=rows)
+        rows_differ = result.rows_expected is not None and result.rows != result.rows_expected
+        files_differ = result.missing or result.wrong_size or result.resurrected or result.unowned
+        differs = bool(files_differ or result.contradictions or rows_differ)
+        data = {"table": found.name, "location": found.ref.location, "equal": not differs, "verification": result}
+        run.out.result(data, lambda: _print_verification(run, found.name, result, differs, rows_differ))
+    return ExitCode.PARTIAL if differs else ExitCode.OK
+
+
+def _print_verification(
+    run: CommandRun, name: str, result: "TableVerification", differs: bool, rows_differ: bool
+) -> None:
+    out = run.out
+    files = f"{plural(result.files, 'live file')}, {format_size(result.bytes)}"
+    counted = "" if result.rows is None else f", {plural(result.rows, 'row')}"
+    out.line(f"{name}: {files}{counted}: {'differences found' if differs else 'as its last commits say'}")
+    for title, paths in (
+        ("missing: a live file is not in storage", result.missing),
+        ("wrong size: not what the commit says", result.wrong_size),
+        (f"resurrected: superseded, yet live again (lakefold tables repair {name})", result.resurrected),
+        ("unowned: no slice, plan or superseded version has it", result.unowned),
+    ):
+        for path in paths:
+            out.line(f"  {title}: {path}")
+    if rows_differ:
+        out.line(f"  rows: {result.rows:,} are read, {result.rows_expected:,} by the commits")
+    for sentence in result.contradictions:
+        out.line(f"  contradiction: {sentence}")

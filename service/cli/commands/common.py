@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts shared by all commands: their options, and a run that opens configuration and database when first needed."""
+
+import getpass
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from service.cli.commands.output import CommandOutput
+from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, ProblemError
+from service.text import partition_name, plural
+
+if TYPE_CHECKING:
+    from service.cli.client import Client
+    from service.cli.client.local import LocalClient
+    from service.control.config.catalog import Catalog
+    from service.control.config.loader import Config
+    from service.control.config.tables import ConfiguredTable
+    from service.control.store import Store
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout; errors as problem objects.")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="Use this file instead of the lakefold.toml found.")
+]
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, a unique ending of it, or its path.")]
+OptionalTable = Annotated[
+    str | None,
+    typer.Argument(metavar="TABLE", help="Only this table: its name, a unique ending of it, or its path."),
+]
+PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any unique part of it.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+__all__ = [
+    "LIVE_PLAN",
+    "NOT_FOUND",
+    "CommandRun",
+    "ConfigFile",
+    "Json",
+    "OptionalTable",
+    "PlanId",
+    "ProblemError",
+    "Table",
+    "Yes",
+    "partition_name",
+    "plural",
+]
+
+
+#: the address behind ``--url`` or ``LAKEFOLD_URL`` for the command under way; None for this machine
+remote_url: ContextVar[str | None] = ContextVar("remote_url", default=None)
+
+
+class CommandRun:
+    """One command's output, and whom it asks: this machine, or with ``--url`` another one."""
+
+    def __init__(self, out: CommandOutput, config_file: Path | None) -> None:
+        self.out = out
+        self._config_file = config_file
+
+    @cached_property
+    def client(self) -> "Client":
+        """For what can be asked here and from another machine. Raises CommandError for a wrong ``--url``."""
+        url = remote_url.get()
+        return self._local if url is None else self._remote(url)
+
+    @property
+    def config(self) -> "Config":
+        """The configuration. Raises ConfigError, CommandError with ``--url``."""
+        return self._require_local().config
+
+    @property
+    def store(self) -> "Store":
+        """The database, checked. Raises SchemaBehind or DatabaseUnreachable, CommandError with ``--url``."""
+        return self._require_local().store
+
+    @property
+    def catalog(self) -> "Catalog":
+        """The tables of the configuration, and those the database remembers. Raises CommandError with ``--url``."""
+        return self._require_local().catalog
+
+    def table(self, word: str) -> "ConfiguredTable":
+        """The table a person means. Raises CommandError with the nearest names, or with ``--url``."""
+        return self.catalog.find(word)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for opened in ("client", "_local"):
+            if opened in self.__dict__:
+                self.__dict__[opened].close()
+
+    @cached_property
+    def _local(self) -> "LocalClient":
+        from service.cli.client.local import LocalClient
+
+        return LocalClient(self._config_file, current_actor())
+
+    def _require_local(self) -> "LocalClient":
+        require_local()
+        return self._local
+
+    def _remote(self, url: str) -> "Client":
+        from service.cli.client.connection import ApiConnection, token_from_environment
+        from service.cli.client.remote import RemoteClient
+
+        if self._config_file is not None:
+            raise ProblemError(USAGE, "--config names a file of this machine; the service at --url has its own")
+        http = ApiConnection(url, token_from_environment())
+        if http.sends_token_unencrypted:
+            self.out.note(f"{http.url} is not encrypted: anyone on the network path can read the token")
+        return RemoteClient(http)
+
+
+def require_local() -> None:
+    """Raise CommandError where ``--url`` is given: this command works with files and database of its own machine."""
+    if remote_url.get() is not None:
+        raise ProblemError(
+            USAGE, "this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
+        )
+
+
+@contextmanager
+def command_run(json: bool, config: Path | None) -> Iterator[CommandRun]:
+    """The frame of every command's body."""
+    run = CommandRun(CommandOutput(json=json), config)
+    try:
+        yield run
+    finally:
+        run.close()
+
+
+def current_actor() -> str:
+    """Who acts, for the audit trail: ``user@host``."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+def parse_key_values(settings: Sequence[str], example: str = "small_file_limit=64MiB") -> dict[str, str]:
+    """What ``--set`` was given. Raises CommandError."""
+    found = {}
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator or not key.strip():
+            raise ProblemError(USAGE, f"--set {setting!r} is not KEY=VALUE, such as {example}")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def join_names(words: Sequence[str], most: int = 5) -> str:
+    """The first few, and how many more."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more

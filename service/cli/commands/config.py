@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold config`` and ``lakefold db``: is what I wrote right, what is in force and why, is the schema there."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lake.redaction import redact_database_url
+from service.cli.commands.common import ConfigFile, Json, command_run, join_names, plural
+from service.cli.commands.output import TableColumn
+from service.problems import ExitCode, exit_codes_help
+
+if TYPE_CHECKING:
+    from service.control.config.sections import SourceSettings
+
+config_app = typer.Typer(help="The configuration: whether it is valid, and what is in force.", no_args_is_help=True)
+db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    root.add_typer(config_app, name="config")
+    root.add_typer(db_app, name="db")
+
+
+@config_app.command("check", epilog=exit_codes_help(ExitCode.PARTIAL))
+def check(json: Json = False, config: ConfigFile = None) -> int:
+    """Read file and environment, find the tables, and check every rule and table as a scan does.
+
+    Exits 3 if a source can't be resolved, or if a table is refused or can't be read. Needs no database. The tables of
+    a catalog database are not searched, since only a process with Spark can list them.
+    """
+    from planner.policy.validation import validation_warnings
+    from service.control.config.catalog import Catalog
+    from service.control.config.environment import unknown_variables
+    from service.control.config.tables import check_rules, default_policy, matching_rules
+    from service.control.planning.refusals import refused_tables
+    from service.control.store.database import parse_url
+
+    with command_run(json, config) as run:
+        loaded = run.config
+        parse_url(loaded.database.url.get_secret_value())
+        check_rules(loaded)
+        catalog = Catalog(loaded)
+        tables = catalog.tables()
+        refused = refused_tables(loaded, tables)
+        matched = {number for table in tables for number in matching_rules(loaded, table.name)}
+        idle = [loaded.rule_origin(number) for number in range(len(loaded.table_rules)) if number not in matched]
+        modes = {mode: sum(table.mode == mode for table in tables) for mode in ("compact", "propose", "observe", "off")}
+        sources = [
+            {"source": source.label, "tables": catalog.names_by_source[number]}
+            for number, source in enumerate(loaded.sources, 1)
+        ]
+        unread = unknown_variables()
+        careful: dict[str, list[str]] = {}
+        for name, policy in (("[defaults]", default_policy(loaded)), *((table.name, table.policy) for table in tables)):
+            for caution in validation_warnings(policy):
+                careful.setdefault(caution, []).append(name)
+        data = {
+            "file": loaded.file,
+            "tables": len(tables),
+            "modes": modes,
+            "sources": sources,
+            "problems": catalog.problems,
+            "refused": refused,
+            "rules_without_table": idle,
+            "unread_variables": list(unread),
+            "cautions": careful,
+        }
+
+        def text() -> None:
+            counts = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
+            found = plural(len(tables), "table") + (f": {counts}" if counts else "")
+            missing = [
+                *([f"{plural(len(refused), 'table')} can't be served"] if refused else []),
+                *([f"{plural(len(catalog.problems), 'problem')} with sources"] if catalog.problems else []),
+            ]
+            but = f", but {' and '.join(missing)}" if missing else ""
+            run.out.line(f"{loaded.file or 'no file, defaults and environment only'}: OK ({found}){but}")
+            run.out.table(
+                (TableColumn("SOURCE"), TableColumn("TABLES", True), TableColumn("NAMES")),
+                (
+                    (entry["source"], len(entry["tables"]), join_names(entry["tables"]) or _no_tables_text(source))
+                    for entry, source in zip(sources, loaded.sources, strict=True)
+                ),
+            )
+            for rule in idle:
+                run.out.note(f"{rule} matches no table")
+            for problem in (*catalog.problems, *unread.values()):
+                run.out.note(problem)
+            for caution, where in careful.items():
+                run.out.note(f"{join_names(where)}: {caution}")
+            for name, why in refused.items():
+                run.out.note(why if why.startswith(name) else f"{name}: {why}")
+
+        run.out.result(data, text)
+        return ExitCode.PARTIAL if catalog.problems or refused else ExitCode.OK
+
+
+def _no_tables_text(source: "SourceSettings") -> str:
+    by_spark = source.path is None and source.metastore is None
+    return "not searched: only a process with Spark lists a catalog" if by_spark else "none"
+
+
+@config_app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+def show(
+    table: Annotated[str | None, typer.Argument(metavar="TABLE", help="A table's name or path.")] = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Show every setting in force and where it came from: of the service, or of one table."""
+    with command_run(json, config) as run:
+        found = run.client.settings(table)
+        if found.table is not None:
+            run.out.note(f"{found.table} at {found.location}")
+        run.out.results(
+            found.settings,
+            lambda: run.out.table(
+                (TableColumn("SETTING"), TableColumn("VALUE"), TableColumn("ORIGIN")),
+                ((row["setting"], row["text"], row["origin"]) for row in found.settings),
+            ),
+        )
+
+
+@db_app.command("upgrade", epilog=exit_codes_help(ExitCode.DATABASE))
+def upgrade(json: Json = False, config: ConfigFile = None) -> None:
+    """Create the schema, or bring it to this lakefold's revision."""
+    from service.control.wiring import create_store
+
+    with command_run(json, config) as run:
+        store = create_store(run.config)
+        try:
+            store.upgrade()
+        finally:
+            store.close()
+        url = redact_database_url(run.config.database.url.get_secret_value())
+        run.out.result({"database": url, "schema": "current"}, lambda: run.out.line(f"{url}: schema is current"))
+
+
+@db_app.command("check", epilog=exit_codes_help(ExitCode.DATABASE))
+def check_schema(json: Json = False, config: ConfigFile = None) -> None:
+    """Exit 13 when the database can't be reached or its schema is behind."""
+    with command_run(json, config) as run:
+        run.store.check()
+        url = redact_database_url(run.config.database.url.get_secret_value())
+        run.out.result({"database": url, "schema": "current"}, lambda: run.out.line(f"{url}: schema is current"))

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first ``lakefold.toml`` of a lake, as ``lakefold init`` writes it after a look at the tables."""
+
+import glob
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from service.cli.commands.common import plural
+from service.text import format_size
+
+if TYPE_CHECKING:
+    from service.control.planning.table_assessment import TableAssessment
+
+#: rules written for whoever wants to begin; more would be a list to scroll through
+_MAX_RULES = 5
+_WIDTH = 118
+_S3 = """\
+[spark]  # how the store is reached, by lakefold and by Spark: docs/object-stores.md
+# "spark.hadoop.fs.s3a.endpoint.region" = "eu-central-1"
+# "spark.hadoop.fs.s3a.endpoint" = "http://minio.internal:9000"  # a store that is not Amazon's
+# "spark.hadoop.fs.s3a.path.style.access" = "true"
+"""
+_MODES = """\
+# Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
+# and say how the table's writers work meanwhile, which no table records:
+#   concurrency = "single_writer"  nobody writes while lakefold works on the table
+#   concurrency = "occ"            writers go on, and take the same lock as lakefold; copy its settings from them to
+#                                  [tables.write_options] below the rule: hoodie.write.lock.provider = "…"
+# What is asked of writers: docs/writers.md. After a change: lakefold config check.
+
+"""
+_METASTORE_MODES = """\
+# Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
+# and say who asks the metastore where a partition lies, which no table records:
+#   access = "catalog"  all of its readers and writers do; nobody goes by a partition's path
+# An INSERT OVERWRITE … SELECT from the same partition may lose what another job appended to it seconds earlier: leave
+# access unset where such statements run beside appends.
+# What that means, and what else to know before: docs/formats.md. After a change: lakefold config check.
+
+"""
+
+
+def render_config(
+    source: Mapping[str, str], assessments: "Sequence[TableAssessment]", unread_count: int
+) -> Iterator[str]:
+    """The lines of the file: the source, the settings that matter with their defaults, a rule for each of a few tables.
+
+    The rules are comments, and none is valid before somebody has said how the table is written, or read.
+    """
+    from lake.storage.locations import is_s3
+
+    yield f"# Written by lakefold init on {datetime.now(UTC):%Y-%m-%d}. Every setting: docs/configuration.md."
+    yield ""
+    if is_s3(source.get("path", "")):
+        yield from _S3.splitlines()
+    yield "[[sources]]"
+    count = plural(len(assessments) + unread_count, "table")
+    (where, *patterns) = (f"{setting} = {_toml_string(value)}" for setting, value in source.items())
+    yield f"{where}  # {count}; those added later are found, too"
+    yield from patterns
+    yield ""
+    yield from _defaults()
+    yield from (_METASTORE_MODES if "metastore" in source else _MODES).splitlines()
+    served = [sight for sight in sort_by_reducible(assessments) if sight.error is None]
+    for sight in served[:_MAX_RULES]:
+        yield from _rule(sight)
+    if left := len(served) - _MAX_RULES + unread_count if len(served) > _MAX_RULES else unread_count:
+        more = f"{plural(left, 'table')} more"
+        yield f'# {more}: lakefold tables list. What a rule matches may be a pattern, such as "sales.*".'
+    for sight in assessments:
+        if sight.error is not None:
+            yield from _comment(f"not served: {sight.error_text}")
+
+
+def _defaults() -> Iterator[str]:
+    from lake.units import format_bytes, format_duration
+    from planner.policy.policy import SizingPolicy
+
+    policy = SizingPolicy()
+    yield "[defaults]  # for all tables; these are the defaults"
+    for key, value, meaning in (
+        (
+            "small_file_limit",
+            _compact_value(format_bytes(policy.small_file_limit_bytes)),
+            "a base file below this is small",
+        ),
+        (
+            "target_file_max",
+            _compact_value(format_bytes(policy.target_file_max_bytes)),
+            "no new file is planned larger",
+        ),
+        (
+            "quiet_period",
+            _compact_value(format_duration(policy.quiet_period)),
+            "files modified more recently are left alone",
+        ),
+        ("retention", _compact_value(format_duration(policy.retention)), "how long replaced files stay"),
+    ):
+        setting = f'# {key} = "{value}"'
+        yield f"{setting.ljust(29)}  # {meaning}"
+    yield ""
+
+
+def _compact_value(text: str) -> str:
+    return text.replace(".0 ", " ").replace(" ", "")
+
+
+def _rule(assessment: "TableAssessment") -> Iterator[str]:
+    from service.control.planning.likely_writers import writer_warning
+    from service.control.planning.refusals import required_rule_setting
+
+    layout = assessment.layout
+    if layout is not None:
+        facts = f"{plural(layout.files, 'file')}, {format_size(layout.bytes)}, {layout.small_files:,} small"
+        yield from _comment(f"{assessment.table.name}: {facts}; to plan: {describe_planned_work(assessment)}")
+    if assessment.writers:
+        yield from _comment(f"seen of its writers: {assessment.writers}")
+    yield "# [[tables]]"
+    yield f"# match = {_toml_string(glob.escape(assessment.table.name))}"
+    yield '# mode = "compact"'
+    for said in filter(None, map(writer_warning, assessment.likely_writers)):
+        # Still comments when the rule is uncommented line by line.
+        yield from (f"# {line}" for line in _comment(f"Warning: {said}"))
+    if (wanted := required_rule_setting(assessment.table)) is not None:
+        setting, values = wanted
+        yield f'# {setting} = "?"  # {" or ".join(map(_toml_string, values))}'
+    yield ""
+
+
+def _comment(text: str) -> Iterator[str]:
+    """Whatever a table is called, or storage says, as lines of comment."""
+    line = "#"
+    for word in "".join(char if char.isprintable() else " " for char in text).split():
+        if len(line) + 1 + len(word) > _WIDTH and line != "#":
+            yield line
+            line = "#  "
+        line += f" {word}"
+    yield line
+
+
+def _toml_string(text: str) -> str:
+    # A basic string of TOML takes JSON's escapes, all but the surrogates of what is beyond 16 bits.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def describe_planned_work(assessment: "TableAssessment") -> str:
+    """What a rule that says compact would bring about now."""
+    layout = assessment.layout
+    if layout is None:
+        return "can't be served, see below"
+    if layout.reducible_bytes:
+        work = f"{plural(layout.reducible_files or 0, 'file')}, {format_size(layout.reducible_bytes)} to rewrite"
+        return work if assessment.is_plannable else f"{work}, not yet ({assessment.main_skip_reason})"
+    return f"nothing ({assessment.main_skip_reason})" if assessment.main_skip_reason else "nothing"
+
+
+def sort_by_reducible(assessments: "Sequence[TableAssessment]") -> "list[TableAssessment]":
+    return sorted(assessments, key=lambda sight: -((sight.layout.reducible_bytes if sight.layout else None) or 0))

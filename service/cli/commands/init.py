@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold init``: looks at a directory or bucket and writes the first ``lakefold.toml`` for its tables."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from service.cli.commands.common import CommandRun, Json, command_run, plural, require_local
+from service.cli.commands.config_template import describe_planned_work, render_config, sort_by_reducible
+from service.cli.commands.output import TableColumn
+from service.problems import CONFLICT, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
+from service.text import format_size
+
+if TYPE_CHECKING:
+    from service.control.config.loader import Config
+    from service.control.planning.table_assessment import TableAssessment
+
+#: each of these is listed, which takes seconds for a large one; the daemon's first scans tell of the others
+MAX_TABLES_READ = 50
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the command."""
+    codes = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND)
+    root.command("init", epilog=codes, short_help="Look at a lake and write its first lakefold.toml.")(init)
+
+
+def init(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH",
+            help="A table, a directory or s3://… that holds some, or a Hive metastore, thrift://host:9083.",
+        ),
+    ],
+    json: Json = False,
+    database: Annotated[
+        str | None, typer.Option("--database", metavar="PATTERN", help="Of a metastore, these databases only.")
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="PATTERN", help="Of a metastore, these tables only.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="Write this file instead of ./lakefold.toml.")
+    ] = None,
+) -> int:
+    """Look at the tables in a directory, bucket or metastore and write a lakefold.toml for them, with comments.
+
+    Changes nothing else, starts no Java, needs no database, and never overwrites a file. Every table starts in mode
+    observe. Endpoint and keys of a store come from the environment, as in docs/object-stores.md. Exit 3 when a
+    table found can't be served, 10 when there is none.
+    """
+    from service.control.config.catalog import Catalog
+    from service.control.planning.table_assessment import assess_tables
+    from service.control.wiring import open_config_for_source
+
+    require_local()
+    with command_run(json, config) as run:
+        file = _target_file(config)
+        source = _source_settings(path, file, database, table)
+        settings = open_config_for_source(source)
+        catalog = Catalog(settings)
+        tables = catalog.tables()
+        if not tables:
+            why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
+            formats = ", ".join(settings.formats)
+            raise ProblemError(NOT_FOUND, f"no table of a format that is served ({formats}) in {path}{why}", path=path)
+        sights = assess_tables(tables[:MAX_TABLES_READ])
+        unseen = len(tables) - len(sights)
+        text = "\n".join(render_config(source, sights, unseen)) + "\n"
+        try:
+            with file.open("x", encoding="utf-8") as new:
+                new.write(text)
+        except FileExistsError:
+            raise _file_exists_error(file) from None
+        data = {
+            "file": file,
+            "source": next(iter(source.values())),
+            "tables": [_document(sight) for sight in sights],
+            "not_looked_at": unseen,
+            "problems": catalog.problems,
+        }
+        run.out.result(data, lambda: _print_tables(run, sights, unseen))
+        for problem in catalog.problems:
+            run.out.note(problem)
+        _print_next_steps(run, file, source, settings, sights)
+        return ExitCode.PARTIAL if catalog.problems or any(sight.error for sight in sights) else ExitCode.OK
+
+
+def _target_file(chosen: Path | None) -> Path:
+    """The file to write, which is the one that commands read here. Raises CommandError where it exists."""
+    from service.control.config.loader import ENV_PREFIX, FILE_NAME
+
+    file = (chosen or Path(os.environ.get(f"{ENV_PREFIX}CONFIG") or FILE_NAME)).expanduser()
+    if file.exists():
+        raise _file_exists_error(file)
+    if not file.absolute().parent.is_dir():
+        raise ProblemError(NOT_FOUND, f"{file.parent} is not a directory; create it first", path=str(file.parent))
+    return file
+
+
+def _file_exists_error(file: Path) -> ProblemError:
+    text = f"{file} exists and stays as it is; add a [[sources]] to it, or write another file with --config FILE"
+    return ProblemError(CONFLICT, text, file=str(file))
+
+
+def _source_settings(path: str, file: Path, database: str | None, table: str | None) -> dict[str, str]:
+    """The settings of the file's ``[[sources]]``, where its tables are first. Raises CommandError."""
+    patterns = {"database": database, "table": table}
+    given = {setting: pattern for setting, pattern in patterns.items() if pattern is not None}
+    if path.startswith("thrift://"):
+        return {"metastore": path} | given
+    if given:
+        options = " and ".join(f"--{setting}" for setting in given)
+        raise ProblemError(USAGE, f"{options}: only of a metastore, thrift://host:9083; {path} is a path")
+    return {"path": _path_for_file(path, file)}
+
+
+def _path_for_file(path: str, file: Path) -> str:
+    """``path`` as the file names it: its own paths are relative to where it is."""
+    from lake.storage.locations import canonical_location, is_local
+
+    beside = file.absolute().parent == Path.cwd()
+    return path if beside or not is_local(path) else canonical_location(path)
+
+
+def _document(assessment: "TableAssessment") -> dict[str, Any]:
+    from service.control.planning.likely_writers import writer_document
+
+    layout, ref = assessment.layout, assessment.table.ref
+    figures = ("files", "bytes", "small_files", "small_bytes", "partitions", "reducible_files", "reducible_bytes")
+    return {
+        "table": ref.name,
+        "format": ref.format,
+        "location": ref.location,
+        **{name: layout and getattr(layout, name) for name in figures},
+        "left_alone": assessment.main_skip_reason,
+        "writers": assessment.writers,
+        "likely_writers": [writer_document(writer, assessment.table) for writer in assessment.likely_writers],
+        "refused": assessment.error,
+    }
+
+
+def _print_tables(run: CommandRun, assessments: "Sequence[TableAssessment]", unread_count: int) -> None:
+    out = run.out
+    out.table(
+        (
+            TableColumn("TABLE"),
+            TableColumn("FORMAT"),
+            TableColumn("FILES", True),
+            TableColumn("SMALL", True),
+            TableColumn("SIZE", True),
+            TableColumn("WOULD BE PLANNED"),
+        ),
+        (
+            (
+                sight.table.name,
+                sight.table.ref.format,
+                *_table_figures(sight),
+                describe_planned_work(sight),
+            )
+            for sight in assessments
+        ),
+    )
+    if unread_count:
+        out.line(f"… and {plural(unread_count, 'table')} more, not looked at yet")
+    for sight in assessments:
+        if sight.error is not None:
+            out.note(sight.error_text)
+
+
+def _table_figures(assessment: "TableAssessment") -> tuple[str, str, str]:
+    layout = assessment.layout
+    return (f"{layout.files:,}", f"{layout.small_files:,}", format_size(layout.bytes)) if layout else ("", "", "")
+
+
+def _print_next_steps(
+    run: CommandRun, file: Path, source: Mapping[str, str], settings: "Config", assessments: "Sequence[TableAssessment]"
+) -> None:
+    from lake.redaction import redact_database_url
+    from service.control.config.loader import find_config_file
+
+    in_force = find_config_file()
+    option = "" if in_force is not None and in_force.samefile(file) else f" --config {shlex.quote(str(file))}"
+    served = next((sight.table.name for sight in sort_by_reducible(assessments) if sight.error is None), None)
+    database = redact_database_url(settings.database.url.get_secret_value())
+    page = f"http://{settings.http.address}:{settings.http.port}/"
+    steps = [(f"lakefold db upgrade{option}", f"create the database, {database}")]
+    if served is not None:
+        steps.append(
+            (f"lakefold plans request {shlex.quote(served)} -n{option}", "show the exact plan; nothing is stored")
+        )
+    steps.append((f"lakefold serve{option}", f"scan every table at intervals; page on {page}"))
+    width = max(len(step) for step, _ in steps)
+    run.out.note(f"\nWrote {file}. Every table is in mode observe: nothing is rewritten before a rule says so.\nNext:")
+    for step, why in steps:
+        run.out.note(f"  {step.ljust(width)}  # {why}")
+    how = "how it is read and written" if "metastore" in source else "how its writers work"
+    run.out.note(f"To have a table compacted uncomment its rule in {file}, and say {how}.")

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold notifications``: what the webhook was told, what it could not be told, and whether it listens."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.commands.common import CommandRun, ConfigFile, Json, command_run, plural
+from service.cli.commands.output import TableColumn
+from service.problems import TRANSIENT, USAGE, ExitCode, ProblemError, exit_codes_help
+from service.text import format_age, parse_timestamp
+
+app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_args_is_help=True)
+_CODES = exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE)
+_MAX_ERROR_LENGTH = 60
+
+Numbers = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Notifications that were given up.")]
+All = Annotated[bool, typer.Option("--all", help="All that were given up.")]
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    root.add_typer(app, name="notifications")
+
+
+@app.command("list", epilog=exit_codes_help(ExitCode.DATABASE))
+def list_(
+    state: Annotated[str | None, typer.Option("--state", help="Only waiting, delivered or dead ones.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, newest first.")] = 50,
+    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue after this one.")] = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """List messages, newest first. Dead ones were given up: retry sends them again, drop forgets them."""
+    if state not in (None, "waiting", "delivered", "dead"):
+        raise ProblemError(USAGE, f"--state {state!r}: use waiting, delivered or dead")
+    with command_run(json, config) as run:
+        found = run.client.notifications(state=state, limit=limit, after=after)
+        run.out.results(found, lambda: _print_notifications(run, found, limit))
+
+
+def _print_notifications(run: CommandRun, found: Sequence[Mapping[str, Any]], limit: int) -> None:
+    if not found:
+        run.out.note("No notifications.")
+        return
+    now = datetime.now(UTC)
+    rows = (
+        (
+            m["number"],
+            m["event"],
+            m["table"] or "(all)",
+            m["state"],
+            m["attempts"],
+            format_age(parse_timestamp(m["created_at"]), now),
+            (m["error"] or "")[:_MAX_ERROR_LENGTH],
+        )
+        for m in found
+    )
+    titles = ("NUMBER", "EVENT", "TABLE", "STATE", "ATTEMPTS", "WRITTEN", "LAST ERROR")
+    run.out.table([TableColumn(title, title in ("NUMBER", "ATTEMPTS")) for title in titles], rows)
+    if len(found) == limit:
+        run.out.note(f"More may follow: --after {found[-1]['number']}")
+
+
+@app.command("retry", epilog=_CODES)
+def retry(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
+    """Send messages again that were given up, with all their attempts; those that wait do so already."""
+    _check_selection(numbers, everything)
+    with command_run(json, config) as run:
+        done = run.client.retry_notifications(None if everything else numbers)
+        text = f"{plural(done['retried'], 'notification')} will be sent again"
+        run.out.result(done, lambda: run.out.line(text))
+
+
+@app.command("drop", epilog=_CODES)
+def drop(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
+    """Forget messages that were given up."""
+    _check_selection(numbers, everything)
+    with command_run(json, config) as run:
+        done = run.client.drop_notifications(None if everything else numbers)
+        run.out.result(done, lambda: run.out.line(f"{plural(done['dropped'], 'notification')} dropped"))
+
+
+@app.command("test", epilog=exit_codes_help())
+def send_test(json: Json = False, config: ConfigFile = None) -> None:
+    """Send one signed message of the event "test" to the webhook now and say what it answered."""
+    from uuid_utils import uuid7
+
+    from service.server.notify.delivery import open_webhook
+
+    with command_run(json, config) as run:
+        webhook = open_webhook(run.config)
+        if webhook is None:
+            raise ProblemError(USAGE, "no webhook is configured; set notify.webhook_url and notify.webhook_secret")
+        body: dict[str, Any] = {
+            "id": str(uuid7()),
+            "event": "test",
+            "at": datetime.now(UTC).isoformat(),
+            "table": None,
+            "plan": None,
+            "epoch": None,
+            "reason": "lakefold notifications test",
+            "figures": {},
+            "link": None,
+        }
+        with webhook:
+            answer = webhook.send(body)
+        if answer.error is not None:
+            raise ProblemError(TRANSIENT, f"webhook {webhook.display_url}: {answer.error}", answered=answer.status)
+        data = {"webhook": webhook.display_url, "answered": answer.status, "id": body["id"]}
+        run.out.result(data, lambda: run.out.line(f"{webhook.display_url} answered {answer.status}"))
+
+
+def _check_selection(numbers: list[int] | None, everything: bool) -> None:
+    if bool(numbers) == everything:
+        raise ProblemError(USAGE, "give the numbers of notifications, or --all")

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold tables replay`` and ``advise``: a table's own history under other policies, and of another writer."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from lake.units import format_duration
+from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, plural
+from service.cli.commands.output import TableColumn
+from service.problems import ExitCode, exit_codes_help
+from service.text import format_percent, format_size, parse_timestamp
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("replay", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))(replay)
+    app.command("advise", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))(advise)
+
+
+Days = Annotated[float, typer.Option("--days", min=0.01, help="How much of the past.")]
+
+
+def replay(
+    table: Table,
+    days: Days = 30,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE,…", help="Values to try; several --set are tried in combination."),
+    ] = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Replay a table's own history under other policies: what they would have left, and what they would have cost.
+
+    Reads what the table tells of its past and changes nothing. Without --set the configured policy is compared with
+    none. docs/planning.md says how each number comes about.
+    """
+    with command_run(json, config) as run:
+        found = run.client.replay(table, days, settings or [])
+        run.out.result(found, lambda: _print_replay(run, found))
+
+
+def _print_replay(run: CommandRun, found: Mapping[str, Any]) -> None:
+    for note in found["notes"]:
+        run.out.note(note)
+    since, until = parse_timestamp(found["since"]), parse_timestamp(found["until"])
+    run.out.line(
+        f"{found['table']}: {plural(found['commits'], 'commit')} of writers from {since:%Y-%m-%d %H:%M} to "
+        f"{until:%Y-%m-%d %H:%M} UTC; files below {format_size(found['small_file_limit_bytes'])} are small"
+    )
+    run.out.line()
+    columns = [
+        TableColumn("POLICY"),
+        TableColumn("FILES", True),
+        TableColumn("SMALL", True),
+        TableColumn("REWRITTEN A DAY", True),
+        TableColumn("WRITTEN", True),
+        TableColumn("CPU A DAY", True),
+        TableColumn("PLANS", True),
+        TableColumn("BEST"),
+    ]
+    run.out.table(columns, (_policy_row(policy) for policy in found["policies"]))
+    take = found["recommended"]
+    run.out.line()
+    run.out.line(f"take {take['name']}: {take['reason']}")
+    if take["toml"]:
+        run.out.line()
+        run.out.line(take["toml"])
+
+
+def _policy_row(policy: Mapping[str, Any]) -> tuple[Any, ...]:
+    amplification = policy["write_amplification"]
+    return (
+        policy["name"],
+        f"{policy['files']:,.0f}",
+        format_percent(policy["small_share"]),
+        format_size(round(policy["rewritten_bytes_a_day"])),
+        "–" if amplification is None else f"{amplification:.2f}×",
+        format_duration(policy["cpu_seconds_a_day"]) if policy["cpu_seconds_a_day"] else "",
+        f"{policy['plans']:,}" if policy["plans"] else "",
+        "best" if policy["best"] else "",
+    )
+
+
+def advise(table: Table, days: Days = 30, json: Json = False, config: ConfigFile = None) -> None:
+    """Show which writes made a table's small files, and the one setting to change at its writer, if any is worth it.
+
+    Each setting that may help is tried on the table's own history by a model of its writer, and what comes of it is
+    replayed under the policy that the table has. Reads the table and changes nothing.
+    """
+    with command_run(json, config) as run:
+        found = run.client.advice(table, days)
+        run.out.result(found, lambda: _print_advice(run, found))
+
+
+def _print_advice(run: CommandRun, found: Mapping[str, Any]) -> None:
+    for note in found["notes"]:
+        run.out.note(note)
+    columns = (
+        TableColumn("WRITES"),
+        TableColumn("BY"),
+        TableColumn("COMMITS", True),
+        TableColumn("NEW FILES", True),
+        TableColumn("SMALL", True),
+        TableColumn("AVERAGE", True),
+        TableColumn("MOST AT (UTC)"),
+    )
+    run.out.table(columns, (_source_row(source) for source in found["sources"]))
+    run.out.line()
+    work = f"{format_size(round(found['rewritten_bytes_a_month']))} and {found['cpu_hours_a_month']:,.1f} CPU hours a month"
+    run.out.line(f"compacting it as configured rewrites {work}")
+    run.out.line(found["text"])
+
+
+def _source_row(source: Mapping[str, Any]) -> tuple[Any, ...]:
+    files = source["files"]
+    return (
+        source["operation"],
+        source["application"] or "",
+        f"{source['commits']:,}",
+        f"{files:,}",
+        format_percent(source["small_share"]),
+        format_size(source["bytes"] // files) if files else "",
+        ", ".join(f"{hour} h" for hour in source["busiest_hours"]),
+    )

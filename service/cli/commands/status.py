@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold serve``, ``worker``, ``status``, ``pause`` and ``resume``: running it, and one look at it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from service.cli.commands.common import CommandRun, ConfigFile, Json, OptionalTable, Yes, command_run, plural
+from service.cli.commands.output import TableColumn
+from service.control import serializers
+from service.modes import Role
+from service.problems import ExitCode, exit_codes_help
+from service.text import format_age, format_size, parse_timestamp, process_label
+
+#: halted partitions of a table that are named one by one
+_MAX_PARTITIONS_NAMED = 5
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    for name, function, codes, short in (
+        ("serve", serve, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run the service."),
+        ("worker", worker, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run plans only."),
+        ("status", status, (ExitCode.PENDING, ExitCode.DATABASE), "Show the state of the lake in one line."),
+        ("pause", pause, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "Start no more plans."),
+        ("resume", resume, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "End a pause or a halt."),
+    ):
+        root.command(name, epilog=exit_codes_help(*codes), short_help=short)(function)
+
+
+def status(
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when plans wait or run.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Say in one line how the lake is, then who works on it and what needs a person."""
+    with command_run(json, config) as run:
+        data = run.client.status()
+        run.out.result(data, lambda: _print_status(run, data))
+    return ExitCode.PENDING if exit_code and data["requested"] + data["inflight"] else ExitCode.OK
+
+
+def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
+    out, now = run.out, datetime.now(UTC)
+    out.line(serializers.summary_line(data))
+    out.line()
+    if data["paused"]:
+        out.line(
+            f"lakefold was paused {format_age(parse_timestamp(data['paused_at']), now)} {_paused_by(data)}; to go on: lakefold resume"
+        )
+    _print_processes(run, data, now)
+    if data["oldest_proposed_at"]:
+        since, plans = format_age(parse_timestamp(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
+        out.line(f"{plans} to approve or decline, the oldest proposed {since}; lakefold plans list --proposed")
+    if data["oldest_requested_at"]:
+        out.line(f"The oldest waiting plan became due {format_age(parse_timestamp(data['oldest_requested_at']), now)}.")
+    for line in serializers.describe_held_work(data["work"]):
+        out.line(line)
+    for stretch, words in serializers.describe_trends(data["trends"]):
+        out.line(f"{stretch}: {words}")
+    if data["superseded_files"]:
+        files = plural(data["superseded_files"], "superseded file")
+        out.line(f"{files} ({format_size(data['superseded_bytes'])}) awaiting deletion; lakefold clean -n lists them.")
+    if data["notifications_dead"]:
+        told = plural(data["notifications_dead"], "notification")
+        out.line(f"{told} could not be delivered; lakefold notifications list --state dead")
+    for one in data["source_problems"]:
+        since = f"first seen {format_age(parse_timestamp(one['since']), now)}"
+        out.line(f"{one['problem']} ({since}; docs/runbook.md#sourceunreadable)")
+    for table in data["attention"]:
+        name = table["table"]
+        if table["halted_at"]:
+            out.line(
+                f"{name} was halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}"
+            )
+            *look, resume_it = serializers.commands_before_resume(name, table["halted_reason"])
+            out.line(f"  look first: {'; '.join(look)}; then {resume_it} (docs/runbook.md#tablehalted)")
+        _print_halted_partitions(run, table, now)
+        if table["damaged_slices"]:
+            slices = plural(table["damaged_slices"], "file slice")
+            out.line(f"{name}: {slices} not matching its commits, left alone; lakefold verify {name}")
+        if table["overlaps"]:
+            words = serializers.describe_overlaps(name, table["overlaps"], table["overlap"])
+            out.line(f"{name} {words} (docs/runbook.md#singlewritertablewritten)")
+        if table["foreign_files"]:
+            words = serializers.describe_foreign_files(table["foreign_files"], table["foreign_file"])
+            out.line(f"{name} has {words} (docs/runbook.md#tablehasforeignfiles)")
+        if table["not_planned"]:
+            out.line(f"{name} is not planned: {table['not_planned']}")
+        if table["scan_error"]:
+            out.line(f"{name} could not be scanned: {table['scan_error']}")
+        if table["failed_plan"]:
+            why = f": {table['failed_reason']}" if table["failed_reason"] else ""
+            out.line(f"{name}: its newest plan failed{why}; lakefold plans show {table['failed_plan']}")
+        if table["contested"]:
+            out.line(f"{name}: {table['contested']} (docs/runbook.md#commitconflictshigh)")
+        if table["error_budgets"]:
+            out.line(f"{name}: {table['error_budgets']} (docs/runbook.md#layoutbudgetburnsfast)")
+        if table["quarantined_files"]:
+            files = plural(table["quarantined_files"], "file")
+            out.line(f"{name}: {files} with unreadable content, left alone; lakefold tables show {name}")
+        if table["paused_by"]:
+            out.line(f"{name} is paused {_paused_by(table)}")
+
+
+def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: datetime) -> None:
+    """Which partitions of a table are halted, and what to do about them."""
+    out, name, halted = run.out, table["table"], table["halted_partitions"]
+    for one in halted[:_MAX_PARTITIONS_NAMED]:
+        since = format_age(parse_timestamp(one["halted_at"]), now)
+        out.line(f"{name}, partition {one['partition']}, was halted {since}: {one['halted_reason']}")
+        look, settle, resume_it = serializers.commands_before_partition_resume(name, one["partition"])
+        out.line(f"  look first: {look}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
+    if (more := len(halted) - _MAX_PARTITIONS_NAMED) > 0:
+        out.line(f"{name}: {plural(more, 'more partition')} halted; lakefold tables show {name}")
+
+
+def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) -> None:
+    """Who works on it, and what that leaves undone."""
+    out, known = run.out, {process["name"] for process in data["processes"]}
+    columns = (
+        TableColumn("PROCESS"),
+        TableColumn("ROLE"),
+        TableColumn("LEADS"),
+        TableColumn("RUNS"),
+        TableColumn("SPARK"),
+        TableColumn("SEEN"),
+        TableColumn("SINCE"),
+        TableColumn("VERSION"),
+    )
+    rows = [
+        (
+            process_label(process["name"]),
+            process["role"],
+            ", ".join(process["leads"]),
+            _running_plans(process),
+            process["spark"],
+            format_age(parse_timestamp(process["seen_at"]), now) + ("" if process["live"] else ": silent"),
+            format_age(parse_timestamp(process["started_at"]), now),
+            process["version"],
+        )
+        for process in data["processes"]
+    ]
+    # A command may lead for as long as it runs.
+    rows += [
+        (
+            process_label(leader["holder"]),
+            "command",
+            leader["role"],
+            "",
+            "",
+            "",
+            format_age(parse_timestamp(leader["acquired_at"]), now),
+            "",
+        )
+        for leader in data["leaders"]
+        if leader["live"] and leader["holder"] not in known
+    ]
+    if rows:
+        out.table(columns, rows)
+    for process in data["processes"]:
+        if process["live"] and process["problem"]:
+            out.line(f"{process_label(process['name'])} can't use Spark: {process['problem']}")
+    if not data["scheduler"]:
+        out.line("No scheduler is running: nothing is scanned and no request is answered; lakefold serve starts one.")
+    if data["nobody_runs_plans"]:
+        waiting = f"{plural(data['requested'], 'plan')} wait{'s' if data['requested'] == 1 else ''}: "
+        out.line(f"{waiting if data['requested'] else ''}{data['nobody_runs_plans']}.")
+
+
+def _running_plans(process: Mapping[str, Any]) -> str:
+    """The plans of a process among its slots."""
+    if not process["slots"]:
+        return ""
+    tables = ", ".join(dict.fromkeys(plan["table"] for plan in process["runs"]))
+    return f"{len(process['runs'])} of {process['slots']}" + (f": {tables}" if tables else "")
+
+
+def _paused_by(paused: Mapping[str, Any]) -> str:
+    """Who paused it, and why where they said."""
+    return f"by {paused['paused_by']}" + (f": {paused['paused_reason']}" if paused["paused_reason"] else "")
+
+
+def pause(
+    table: OptionalTable = None,
+    reason: Annotated[str, typer.Option("--reason", help="Why; shown to others.")] = "",
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Start no more plans of one table, or of any; what runs goes on to its end."""
+    with command_run(json, config) as run:
+        done = run.client.pause(table, reason)
+        run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans finish"))
+
+
+def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
+    """End a pause; of a named table also its halts and its quarantine, and plan again what failed."""
+    with command_run(json, config) as run:
+        if table is not None and run.out.can_prompt and not yes:
+            halts = run.client.halts(table)
+            reason, partitions = halts["halted_reason"], halts["halted_partitions"]
+            if reason is not None:
+                *look, _ = serializers.commands_before_resume(table, reason)
+                run.out.note(f"{table} was halted: {reason}")
+                run.out.note(f"To look into it first: {'; '.join(look)} (docs/runbook.md#tablehalted)")
+            for one in partitions[:_MAX_PARTITIONS_NAMED]:
+                run.out.note(f"{table}, partition {one['partition']}, was halted: {one['halted_reason']}")
+                *look, _ = serializers.commands_before_partition_resume(table, one["partition"])
+                run.out.note(
+                    f"To look into it and settle it first: {'; '.join(look)} (docs/runbook.md#partitionhalted)"
+                )
+            if (more := len(partitions) - _MAX_PARTITIONS_NAMED) > 0:
+                run.out.note(f"{plural(more, 'more partition')} halted; lakefold tables show {table}")
+            if reason is not None or partitions:
+                typer.confirm(f"Resume {table}?", abort=True, err=True)
+        done = run.client.resume(table)
+        run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} resumed"))
+
+
+def serve(
+    role: Annotated[
+        Role, typer.Option("--role", help="CommandRun only this role; other processes run the rest.")
+    ] = Role.ALL,
+    once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
+
+    The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 when
+    a plan failed or is left.
+    """
+    return _serve(role, once=once, json=json, config=config)
+
+
+def worker(
+    once: Annotated[bool, typer.Option("--once", help="Exit when no plan is waiting.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Run plans only: serve --role executor. With --once exit 3 when a plan failed or is left."""
+    return _serve(Role.EXECUTOR, once=once, json=json, config=config)
+
+
+def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
+    from service.server.daemon.process import serve as run_daemon
+
+    with command_run(json, config) as run:
+        daemon = run.config.daemon.model_copy(update={"log_format": "json"}) if json else run.config.daemon
+        return int(run_daemon(replace(run.config, daemon=daemon), role.value, once))

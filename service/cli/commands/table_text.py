@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tables are printed: a list, one with the sizes of its files, and why each file is left alone."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from service.cli.commands.common import CommandRun, partition_name, plural
+from service.cli.commands.output import TableColumn, bar_chart
+from service.control import serializers
+from service.text import format_age, format_percent, format_size, parse_timestamp, share_of
+
+
+def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
+    """Print a list of tables; ``chosen`` says that options left some out."""
+    now = datetime.now(UTC)
+    columns = (
+        TableColumn("TABLE", truncation="amid"),
+        TableColumn("STATE"),
+        TableColumn("FILES", True),
+        TableColumn("BYTES", True),
+        TableColumn("REDUCIBLE", True),
+        TableColumn("TO REWRITE", True),
+        TableColumn("SCANNED", truncation="after"),
+        TableColumn("LOCATION", truncation="amid"),
+    )
+    rows: list[tuple[str, ...]] = []
+    for table in tables:
+        scan = table["scan"]
+        cells = ("", "", "", "")
+        if scan is None:
+            seen = "never"
+        elif scan["outcome"] != "ok":
+            seen = f"{format_age(parse_timestamp(scan['taken_at']), now)}: {scan['error']}"
+        else:
+            seen = format_age(parse_timestamp(scan["taken_at"]), now)
+            share = format_share(scan["reducible_files"], scan["files"])
+            cells = (f"{scan['files']:,}", format_size(scan["bytes"]), share, format_size(scan["reducible_bytes"]))
+        rows.append((table["table"], table["state"], *cells, seen, table["location"]))
+    if rows:
+        run.out.table(columns, rows)
+    elif filtered:
+        run.out.note("No tables match")
+    else:
+        run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
+
+
+def format_share(part: int | None, whole: int) -> str:
+    """A share as people read it; a dash where nothing is known."""
+    return format_percent(None if part is None else share_of(part, whole))
+
+
+def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
+    """Print one table in full."""
+    from lake.units import parse_bytes
+
+    out, now = run.out, datetime.now(UTC)
+    scan, good = table["scan"], table["last_good_scan"]
+    out.line(f"{table['table']}  {table['state']}  {table['location']}")
+    if table["halted_at"]:
+        out.line(f"  halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}")
+    for one in table["halted_partitions"]:
+        since = format_age(parse_timestamp(one["halted_at"]), now)
+        out.line(f"  partition {one['partition']} halted {since}: {one['halted_reason']}")
+    for path, reason in table["quarantined"].items():
+        out.line(f"  quarantined {path}: {reason}")
+    for key, value in table["facts"].items():
+        out.line(f"  {key:<18} {value}")
+    for note in table["notes"]:
+        out.note(note)
+    out.line()
+    if scan is not None and scan["outcome"] != "ok":
+        out.line(f"The last scan, {format_age(parse_timestamp(scan['taken_at']), now)}, failed: {scan['error']}")
+    if good is None:
+        out.line(f"Not scanned yet; lakefold tables explain {table['table']} scans it now.")
+        return
+    logs = f", {plural(good['log_files'], 'log file')} of {format_size(good['log_bytes'])}" if good["log_files"] else ""
+    out.line(
+        f"Scanned {format_age(parse_timestamp(good['taken_at']), now)} at instant {good['instant'] or '–'}: "
+        f"{plural(good['files'], 'file')}, {format_size(good['bytes'])} in {plural(good['partitions'], 'partition')}{logs}"
+    )
+    out.line(
+        f"Small files: {good['small_files']:,} ({format_share(good['small_files'], good['files'])}), "
+        f"{format_size(good['small_bytes'])}{_small_files_text(good)}"
+    )
+    if damaged := good["skipped"].get("damaged"):
+        slices = plural(damaged, "file slice")
+        out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
+    if good["foreign_files"]:
+        out.line(f"Foreign: {serializers.describe_foreign_files(good['foreign_files'], good['foreign_file'])}")
+    for objective in table["objectives"]:
+        out.line(f"Objective: {serializers.describe_objective(objective, now)}")
+    for stretch, words in serializers.describe_trends(table["trends"]):
+        out.line(f"{stretch}: {words}")
+    out.line()
+    limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
+    for line in histogram_lines(good["histogram"], limits):
+        out.line(line)
+
+
+def _small_files_text(scan: Mapping[str, Any]) -> str:
+    """Which of the small files are worth a plan, and what plans would read."""
+    reducible = scan["reducible_files"]
+    if reducible is None:
+        return "; the next scan tells the reducible ones from the rest"
+    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (no plan is worth them)"
+    return words + (f"; {format_size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
+
+
+def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
+    """A size histogram as bars, with the buckets that hold the limits marked; empty ends are cut off."""
+    from lake.model import HISTOGRAM_EDGES_BYTES
+    from lake.units import format_bytes
+
+    edges = HISTOGRAM_EDGES_BYTES
+    used = [index for index, count in enumerate(counts) if count]
+    if not used:
+        return []
+    places = {
+        name: next((i for i, edge in enumerate(edges) if limit <= edge), len(edges)) for name, limit in limits.items()
+    }
+    first, last = min(used), max(*used, min(max(used) + 2, max(places.values())))
+    rows, marks = [], {}
+    for index in range(first, last + 1):
+        label = f"≤ {format_bytes(edges[index])}" if index < len(edges) else f"> {format_bytes(edges[-1])}"
+        rows.append((label, counts[index]))
+        named = [f"{name} {format_bytes(limits[name])}" for name, place in places.items() if place == index]
+        if named:
+            marks[len(rows) - 1] = ", ".join(named)
+    return bar_chart(rows, marks=marks)
+
+
+def print_reasons(run: CommandRun, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+    """Print why files are planned or left alone, a line for each partition and reason."""
+    logs = bool(sums["log_files"])
+    columns = [
+        TableColumn("PARTITION"),
+        TableColumn("FILES", True),
+        TableColumn("BYTES", True),
+        *([TableColumn("LOGS", True), TableColumn("LOG BYTES", True)] if logs else []),
+        TableColumn("REASON"),
+        TableColumn("SETTING"),
+    ]
+    rows: list[tuple[Any, ...]] = []
+    before = None
+    for line in lines:
+        partition = partition_name(line["partition"]) if line["partition"] != before else ""
+        before = line["partition"]
+        log_cells = (f"{line['log_files']:,}", format_size(line["log_bytes"])) if logs else ()
+        text = line["text"] + (" …" if line["varies"] else "")
+        rows.append((partition, f"{line['files']:,}", format_size(line["bytes"]), *log_cells, text, line["knob"]))
+    log_cells = (f"{sums['log_files']:,}", format_size(sums["log_bytes"])) if logs else ()
+    rows.append(("total", f"{sums['files']:,}", format_size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
+    run.out.table(columns, rows)
+
+
+def print_files(run: CommandRun, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+    """Print every file with its reason."""
+    rows: list[tuple[Any, ...]] = [
+        (
+            entry["path"] or f"{entry['partition']}/{entry['file_id']} (logs only)",
+            format_size(entry["bytes"]),
+            len(entry["log_files"]) or "",
+            entry["text"],
+        )
+        for entry in entries
+    ]
+    rows.append((f"total: {plural(sums['files'], 'file')}", format_size(sums["bytes"]), sums["log_files"] or "", ""))
+    run.out.table(
+        (TableColumn("FILE"), TableColumn("BYTES", True), TableColumn("LOGS", True), TableColumn("REASON")), rows
+    )

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold tables``: what there is, how large its files are, and why each file is planned or left alone."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from service.cli.commands.common import (
+    LIVE_PLAN,
+    NOT_FOUND,
+    CommandRun,
+    ConfigFile,
+    Json,
+    ProblemError,
+    Table,
+    Yes,
+    command_run,
+    plural,
+)
+from service.cli.commands.output import TableColumn
+from service.cli.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
+from service.cli.commands import relocate, replay
+from service.modes import MODES, PLANNED_MODES
+from service.problems import USAGE, ExitCode, exit_codes_help
+from service.text import did_you_mean, format_size
+
+if TYPE_CHECKING:
+    from lake.capabilities import PendingAction, Resurrected
+    from service.control.store import TableFilter
+
+app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    relocate.add_to(app)
+    replay.add_to(app)
+    root.add_typer(app, name="tables")
+
+
+NameOption = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]
+DatabaseOption = Annotated[
+    str | None,
+    typer.Option("--database", "-d", metavar="NAME", help="Only tables of this database (name up to the last dot)."),
+]
+StateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        "-s",
+        help="Only tables that are halted, paused, compact, propose, observe, off or unreadable, or that missed an "
+        "objective.",
+    ),
+]
+FormatOption = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
+ModeOption = Annotated[
+    str | None, typer.Option("--mode", "-m", help="Only tables in mode compact, propose, observe or off.")
+]
+OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only tables with this owner in the configuration.")]
+
+
+@app.command("list", epilog=exit_codes_help(ExitCode.PENDING, ExitCode.DATABASE))
+def list_(
+    name: NameOption = None,
+    database: DatabaseOption = None,
+    state: StateOption = None,
+    format: FormatOption = None,
+    mode: ModeOption = None,
+    owner: OwnerOption = None,
+    sort: Annotated[
+        str,
+        typer.Option(
+            "--sort",
+            metavar="ORDER",
+            help="By worst, name, state, format, mode, owner, files, reducible, median, bytes, rewrite, plan, "
+            "scanned or budget; a leading - means descending.",
+        ),
+    ] = "-rewrite",
+    limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Show at most this many.")] = None,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a table has files to rewrite.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """List the tables as their last scans saw them, those with most to rewrite first."""
+    with command_run(json, config) as run:
+        table_filter = _build_table_filter(
+            name=name, database=database, state=state, format=format, mode=mode, owner=owner
+        )
+        found = run.client.tables(table_filter, _check_sort(sort), limit)
+        run.out.results(found.tables, lambda: print_tables(run, found.tables, filtered=bool(table_filter)))
+        for problem in found.problems:
+            run.out.note(problem)
+    served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] in PLANNED_MODES]
+    waiting = any(scan["reducible_bytes"] for scan in served)
+    return ExitCode.PENDING if exit_code and waiting else ExitCode.OK
+
+
+@app.command("databases", epilog=exit_codes_help(ExitCode.DATABASE))
+def databases(
+    name: NameOption = None,
+    state: StateOption = None,
+    format: FormatOption = None,
+    mode: ModeOption = None,
+    owner: OwnerOption = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Sum up the tables of each database, which is a table's name up to its last dot."""
+    with command_run(json, config) as run:
+        table_filter = _build_table_filter(name=name, database=None, state=state, format=format, mode=mode, owner=owner)
+        found = run.client.databases(table_filter)
+        columns = (
+            TableColumn("DATABASE"),
+            TableColumn("TABLES", True),
+            TableColumn("HALTED", True),
+            TableColumn("FILES", True),
+            TableColumn("BYTES", True),
+            TableColumn("REDUCIBLE", True),
+            TableColumn("TO REWRITE", True),
+        )
+        rows = (
+            (
+                entry["database"] or "(none)",
+                f"{entry['tables']:,}",
+                entry["halted"] or "",
+                f"{entry['files']:,}",
+                format_size(entry["bytes"]),
+                format_share(entry["reducible_files"], entry["files"]),
+                format_size(entry["reducible_bytes"]),
+            )
+            for entry in found
+        )
+        run.out.results(found, lambda: run.out.table(columns, rows))
+
+
+def _build_table_filter(**said: str | None) -> "TableFilter":
+    """The tables that options mean. Raises CommandError for a state or a mode that is none."""
+    from service.control.store.views import EXTRA_STATE_FILTERS, TABLE_STATES
+
+    known = {"state": (*TABLE_STATES, *EXTRA_STATE_FILTERS), "mode": MODES}
+    for option, words in known.items():
+        if (word := said[option]) is not None and word not in words:
+            raise ProblemError(USAGE, f"--{option} {word!r} is none of {', '.join(words)}{did_you_mean(word, words)}")
+    return cast("TableFilter", {key: value for key, value in said.items() if value is not None})
+
+
+def _check_sort(sort: str) -> str:
+    from service.control.store import TableOrder
+
+    orders = [str(order) for order in TableOrder]
+    if (word := sort.removeprefix("-")) not in orders:
+        raise ProblemError(USAGE, f"--sort {sort!r} is none of {', '.join(orders)}{did_you_mean(word, orders)}")
+    return sort
+
+
+@app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
+    """Show one table: its facts, and the sizes of its files as the last scan saw them."""
+    with command_run(json, config) as run:
+        found = run.client.table(table)
+        run.out.result(found, lambda: print_table(run, found))
+
+
+@app.command("rollback", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
+def rollback(
+    table: Table,
+    instant: Annotated[str, typer.Argument(metavar="INSTANT", help="A pending instant, as tables show names it.")],
+    yes: Yes = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Roll back what another process began on a table and abandoned: a write, clustering or compaction.
+
+    A write is removed; a clustering or compaction stays scheduled, and the files written for it are deleted. That of a
+    lakefold plan which this database does not know is withdrawn. Refused for completed instants, for owners that are
+    still alive (exit 1), and for plans that this database knows (exit 11).
+    """
+    from lake import capabilities
+    from lake.capabilities import RollsBack
+    from lake.formats import load_format
+    from lake.ports import Capability
+    from service.control.wiring import start_spark
+
+    with command_run(json, config) as run:
+        found = run.table(table)
+        adapter = load_format(found.ref.format)
+        capabilities.require_capability(adapter, found.ref, Capability.ROLL_BACK)
+        _check_rollback(run, found.name, capabilities.pending_actions(adapter, found.ref), instant)
+        if run.out.can_prompt and not yes:
+            typer.confirm(f"Delete what was written of {instant} on {found.name}?", abort=True, err=True)
+        with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
+            assert isinstance(writer, RollsBack)
+            done = writer.roll_back(instant)
+        run.out.result({"table": found.name, "instant": instant, "done": done}, lambda: run.out.line(done))
+
+
+def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingAction]", instant: str) -> None:
+    """Refuse without a session what can be refused: what is not pending, and what is lakefold's."""
+    from lake.plan import LIVE_STATES
+
+    entry = next((entry for entry in pending if entry.instant == instant), None)
+    if entry is None:
+        remedy = f"lakefold tables show {table} lists them"
+        raise ProblemError(NOT_FOUND, f"{table} has no pending instant {instant}; {remedy}")
+    adopted = run.store.adopted_plans(table, [instant]).get(instant)
+    plan_id = entry.plan_id or adopted
+    state = plan_id and run.store.plan_state(plan_id)
+    if plan_id is None or state is None:
+        return  # another lakefold's, which the table knows to be alive or not
+    held = f"{entry.action} {instant} belongs to plan {plan_id}"
+    if state in LIVE_STATES:
+        raise ProblemError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
+    if entry.plan_id is not None:
+        by_itself = (
+            "a scan has it executed" if entry.must_execute else "the sweep of lakefold serve withdraws it by itself"
+        )
+        raise ProblemError(LIVE_PLAN, f"{held}, which has {state}; {by_itself}", plan_id=plan_id)
+
+
+@app.command("repair", epilog=exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
+def repair(
+    table: Table,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="List what would be deleted; delete none.")] = False,
+    yes: Yes = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Remove file groups that a commit replaced but that readers see again; exits 3 when some have to stay.
+
+    This happens when a commit leaves the timeline while the files that it replaced are still in storage: their rows are
+    read twice. The archived timeline proves that they were replaced. Groups written to since are left alone.
+    Without a terminal nothing is deleted unless --yes is given.
+    """
+    from lake.capabilities import FindsResurrected, RepairsResurrected
+    from lake.formats import load_format
+    from service.control.wiring import start_spark
+
+    with command_run(json, config) as run:
+        found = run.table(table)
+        adapter = load_format(found.ref.format)
+        groups = list(adapter.find_resurrected(found.ref)) if isinstance(adapter, FindsResurrected) else []
+        able = [group for group in groups if group.refusal is None]
+        run.out.note(_describe_resurrected(found.name, groups))
+        going = bool(able) and not dry_run and (yes or run.out.can_prompt)
+        if going and not yes:
+            typer.confirm(f"Delete {plural(len(able), 'file group')} of {found.name}?", abort=True, err=True)
+        if going:
+            with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
+                assert isinstance(writer, RepairsResurrected)
+                able = list(writer.remove_resurrected())
+        gone = {(group.partition, group.file_id) for group in able} if going else set()
+        entries = [
+            {"table": found.name, "group": group, "deleted": (group.partition, group.file_id) in gone}
+            for group in groups
+        ]
+        run.out.results(entries, lambda: _print_repaired(run, entries))
+    return ExitCode.OK if all(entry["deleted"] for entry in entries) else ExitCode.PARTIAL
+
+
+def _describe_resurrected(table: str, groups: "Sequence[Resurrected]") -> str:
+    if not groups:
+        return f"{table}: no replaced file group is live again"
+    rows = [group.rows for group in groups if group.rows is not None]
+    counted = f", {plural(sum(rows), 'row')} read twice" if len(rows) == len(groups) else ""
+    return f"{table}: {plural(len(groups), 'replaced file group')} live again{counted}"
+
+
+def _print_repaired(run: CommandRun, entries: Sequence[Mapping[str, Any]]) -> None:
+    for entry in entries:
+        group = entry["group"]
+        state = (
+            "deleted" if entry["deleted"] else f"left alone: {group.refusal}" if group.refusal else "would be deleted"
+        )
+        run.out.line(f"{state}, replaced by {group.instant}:")
+        for path, number in group.files.items():
+            run.out.line(f"  {path} {format_size(number)}")
+
+
+@app.command("explain", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+def explain(
+    table: Table,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", metavar="PART", help="Only this partition.")
+    ] = None,
+    files: Annotated[bool, typer.Option("--files", help="List each file with its reason.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Scan a table now and account for every file: chosen for a plan, or left alone, why, and by which setting."""
+    with command_run(json, config) as run:
+        found = run.client.explain(table, partition, files=files)
+        if json:
+            run.out.results(found["items"], lambda: None)
+            of_table = {key: found[key] for key in ("table", "instant", "writers")}
+            sums = {"total": True, **of_table, **found["total"]}
+            run.out.results([sums], lambda: None)
+            return
+        run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
+        for note in found["notes"]:
+            run.out.note(note)
+        for writer in found["writers"]:
+            run.out.note(writer["text"])
+        for objective in found["objectives"]:
+            run.out.note(f"Objective: {objective['text']}: {'met' if objective['met'] else 'missed'}")
+        if files:
+            print_files(run, found["items"], found["total"])
+        else:
+            print_reasons(run, found["items"], found["total"])

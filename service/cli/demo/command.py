@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold demo`` as a command; what it runs is imported when it is run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.commands.common import Json, require_local
+from service.cli.demo.settings import Format
+from service.problems import ExitCode, exit_codes_help
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the command."""
+    root.command("demo", epilog=exit_codes_help(ExitCode.PARTIAL), short_help="Watch a real table getting healthy.")(
+        demo
+    )
+
+
+def demo(
+    workdir: Annotated[
+        Path | None, typer.Option("--workdir", metavar="DIR", help="Where table, database and logs go.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="What the table is.")] = Format.HUDI,
+    json: Json = False,
+) -> int:
+    """Watch a real table being written with small files, compacted, cleaned and compared; about three minutes."""
+    from service.cli.demo.demo_run import run as run_demo
+
+    require_local()
+    return int(run_demo(format=format, workdir=workdir, keep=keep, json=json) or ExitCode.OK)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The demo's table as a Hudi table: what its writer and its reader do, and what lakefold is told of it."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from executors.jars import cache_dir
+from lake.model import TableRef
+from service.cli.demo.ledger import LedgerBatch
+from service.cli.demo.trips import TRIPS
+
+# Waiting for the lock may take two minutes: a Hudi 1.2 writer that gives up deletes the lock file of its holder.
+LOCK_OPTIONS: Mapping[str, str] = {
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+    "hoodie.write.lock.wait_time_ms_between_retry": "200",
+    "hoodie.write.lock.num_retries": "600",
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
+    "hoodie.write.lock.client.num_retries": "600",
+    # A write that lost stays on the timeline until its heartbeat is silent this long; the default is two minutes.
+    "hoodie.client.heartbeat.interval_in_ms": "3000",
+    "hoodie.client.heartbeat.tolerable.misses": "3",
+}
+"""Every writer of a table, lakefold included, must state the same of these; the demo's lakefold.toml repeats them."""
+
+SHARED_OPTIONS: Mapping[str, str] = {
+    # A bloom filter for 60,000 keys, the default, is 430 KiB: fourteen times the rows of one of the demo's files.
+    "hoodie.index.bloom.num_entries": "1000",
+}
+"""Settings that shape files and therefore belong to whoever writes the table."""
+
+_NO_CLEANER = {"hoodie.clean.automatic": "false"}
+#: lakefold has to know that no writer cleans: superseded files wait for a cleaner that may keep older states otherwise
+_LAKEFOLD_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS, **_NO_CLEANER}
+_BATCH_KEY = "lakefold.demo.batch"
+
+
+def table_options(*, merge_on_read: bool) -> dict[str, str]:
+    """Options of every write to the demo's table."""
+    return {
+        "hoodie.database.name": "demo",
+        "hoodie.table.name": "trips",
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ" if merge_on_read else "COPY_ON_WRITE",
+        "hoodie.datasource.write.recordkey.field": "trip_id",
+        "hoodie.datasource.write.precombine.field": "version",
+        "hoodie.datasource.write.partitionpath.field": "city,day",
+        "hoodie.datasource.write.hive_style_partitioning": "true",
+        "hoodie.datasource.write.commitmeta.key.prefix": "lakefold.demo.",
+        "hoodie.parquet.small.file.limit": "0",
+        # Not the writer's own cleaner: it would also start clean plans that lakefold is just executing. What the
+        # cleaner does for lost writes under optimistic concurrency is done before each write instead.
+        **_NO_CLEANER,
+        "hoodie.prewrite.cleaner.policy": "ROLLBACK_FAILED_WRITES",
+        "hoodie.compact.inline": "false",
+        "hoodie.datasource.compaction.async.enable": "false",
+        "hoodie.metadata.enable": "true",
+        # On, a write begins its part of the metadata table outside the table's lock, and lakefold's commits and cleans
+        # would wait for the end of nearly every write.
+        "hoodie.metadata.streaming.write.enabled": "false",
+        "hoodie.metadata.index.column.stats.enable": "false",
+        "hoodie.index.type": "SIMPLE",
+        "hoodie.upsert.shuffle.parallelism": "2",
+        "hoodie.insert.shuffle.parallelism": "2",
+        "hoodie.delete.shuffle.parallelism": "2",
+        "hoodie.simple.index.parallelism": "2",
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.write.markers.type": "DIRECT",
+        "hoodie.bulkinsert.sort.mode": "NONE",
+    } | {**LOCK_OPTIONS, **SHARED_OPTIONS}
+
+
+class HudiTrips:
+    """The Hudi table at a path, to its writer. Implements ``service.cli.demo.writer.WriteTarget``."""
+
+    conflicts = (
+        "HoodieClusteringUpdateException",
+        "HoodieWriteConflictException",
+        "ConcurrentModificationException",
+        "HoodieLockException",
+    )
+    operations = ("upsert", "insert", "upsert", "delete")
+
+    def __init__(self, session: Any, table: Path, options: Mapping[str, str]) -> None:
+        """``options`` are Hudi write options."""
+        self._session, self._table, self._options = session, table, options
+
+    def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
+        """See ``WriteTarget``."""
+        # Not Hudi's delete operation: one that lost a race would keep its heartbeat, and with it every plan of the
+        # table waiting, for as long as this JVM lives (1.2.0).
+        deleted = str(batch.operation == "delete").lower()
+        frame = self._session.read.parquet(str(batch_file)).selectExpr("*", f"{deleted} AS _hoodie_is_deleted")
+        frame = frame.repartition(files)
+        operation = {"fill": "bulk_insert", "delete": "upsert"}.get(batch.operation, batch.operation)
+        options = {**self._options, "hoodie.datasource.write.operation": operation, _BATCH_KEY: batch.label}
+        frame.write.format("hudi").options(**options).mode("append").save(str(self._table))
+
+    def has_batch(self, batch: LedgerBatch) -> bool:
+        """See ``WriteTarget``: a completed commit on the table's timeline names the batch."""
+        timeline = self._table / ".hoodie" / "timeline"
+        for path in sorted(timeline.glob("*commit"), reverse=True):
+            with path.open("rb") as file:
+                for commit in fastavro.reader(file):
+                    if isinstance(commit, dict) and (commit.get("extraMetadata") or {}).get(_BATCH_KEY) == batch.label:
+                        return True
+        return False
+
+
+class HudiLake:
+    """A directory with the table at ``demo/trips``. Implements ``service.cli.demo.table_formats.Lake``."""
+
+    writer, reader = "Hudi writer", "hudi-rs"
+    has_write_conflicts = True
+    server_arguments: Sequence[str] = ()
+    commands_after: Sequence[tuple[str, str]] = ()
+
+    def __init__(self, directory: Path) -> None:
+        self._location = directory / "demo" / "trips"
+        options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _LAKEFOLD_OPTIONS.items())
+        self.source_config = f"""\
+[[sources]]                        # every Hudi table below this directory, named by its path
+path = {json.dumps(str(directory))}
+
+[[tables]]
+match = "demo.*"
+mode = "compact"                   # without this line tables are only observed
+concurrency = "occ"                # the writer and lakefold take the same lock
+
+[tables.write_options]             # what every writer of the table must state alike
+{options}
+"""
+        self.writer_arguments = ("--table", str(self._location))
+
+    @property
+    def has_jars(self) -> bool:
+        """See ``Lake``."""
+        return any((cache_dir() / "ivy" / "jars").glob("org.apache.hudi*"))
+
+    def is_ready(self) -> bool:
+        """See ``Lake``."""
+        return True
+
+    def table(self) -> TableRef:
+        """See ``Lake``."""
+        return TableRef(name="demo.trips", format="hudi", location=str(self._location))
+
+    def read(self, columns: Sequence[str] = TRIPS.names, *, passengers: int | None = None) -> pa.Table:
+        """See ``Lake``."""
+        if passengers is None:
+            return read_table(str(self._location)).select(columns)
+        return read_table(str(self._location), columns, passengers)
+
+
+def read_table(location: str, columns: Sequence[str] = (), passengers: int | None = None) -> pa.Table:
+    """The rows of the Hudi table at ``location`` as hudi-rs reads its newest snapshot: no JVM, not our code.
+
+    All columns or these, and all trips or those with so many ``passengers``.
+    """
+    from hudi import HudiReadOptions, HudiTableBuilder
+
+    filters = [] if passengers is None else [("passengers", ">=", str(passengers))]
+    # hudi-rs loads the timeline once a table object, so each reading opens the table anew.
+    table = HudiTableBuilder.from_base_uri(location).build()
+    batches = table.read(HudiReadOptions(filters=filters, projection=list(columns)) if columns else None)
+    rows = pa.Table.from_batches(batches) if batches else TRIPS.empty_table()
+    # hudi-rs prunes by the filter; whether it also drops rows is not promised, so it is applied here.
+    return rows if passengers is None else rows.filter(pc.greater_equal(rows["passengers"], passengers))

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The writer's own record of what its table must contain, and the comparison of a table with it.
+
+A ledger is a directory with one Parquet file a batch: ``000012-upsert.pending.parquet`` before the batch is sent,
+``000012-upsert.parquet`` once the table is known to hold it. Replaying the files in order gives the rows that the
+table must contain: all columns, not only keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from service.cli.demo.trips import TRIPS
+
+KEY = "trip_id"
+_PENDING = ".pending.parquet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerBatch:
+    """One batch: its number, what it does (``fill``, ``insert``, ``upsert``, ``delete``), and its rows."""
+
+    number: int
+    operation: str
+    rows: pa.Table
+
+    @property
+    def label(self) -> str:
+        """The batch's name in the ledger and in the commit's metadata, such as ``000012-upsert``."""
+        return f"{self.number:06d}-{self.operation}"
+
+
+class WriterLedger:
+    """Reads and writes one ledger directory. One writer at a time; any number of readers."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open or create the ledger in ``directory``."""
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def propose(self, batch: LedgerBatch) -> Path:
+        """Write a batch down before it is sent; the path of its file."""
+        path = self.directory / f"{batch.label}{_PENDING}"
+        half_written = path.with_suffix(".tmp")
+        pq.write_table(batch.rows, half_written)
+        return half_written.replace(path)
+
+    def confirm(self, batch: LedgerBatch) -> None:
+        """The table holds the batch."""
+        (self.directory / f"{batch.label}{_PENDING}").replace(self.directory / f"{batch.label}.parquet")
+
+    def withdraw(self, batch: LedgerBatch) -> None:
+        """The table does not hold the batch and it will not be sent again."""
+        (self.directory / f"{batch.label}{_PENDING}").unlink(missing_ok=True)
+
+    def pending(self) -> list[LedgerBatch]:
+        """Batches that were proposed and neither confirmed nor withdrawn (their writer died), oldest first."""
+        return [_read(path, path.name.removesuffix(_PENDING)) for path in sorted(self.directory.glob(f"*{_PENDING}"))]
+
+    def confirmed(self) -> list[LedgerBatch]:
+        """Every batch that the table holds, in order."""
+        paths = sorted(path for path in self.directory.glob("*.parquet") if not path.name.endswith(_PENDING))
+        return [_read(path, path.name.removesuffix(".parquet")) for path in paths]
+
+    def rows(self) -> pa.Table:
+        """What the table must contain now, one row a key, in no particular order."""
+        return replay(TRIPS.empty_table(), self.confirmed())
+
+
+def _read(path: Path, label: str) -> LedgerBatch:
+    number, _, operation = label.partition("-")
+    return LedgerBatch(number=int(number), operation=operation, rows=pq.read_table(path, schema=TRIPS))
+
+
+def replay(rows: pa.Table, batches: Sequence[LedgerBatch]) -> pa.Table:
+    """``rows`` after ``batches``: within the batches of a key the last one wins; a delete removes the key."""
+    if not batches:
+        return rows
+    tables = [rows, *(batch.rows for batch in batches)]
+    order = np.repeat(np.arange(len(tables)), [table.num_rows for table in tables])
+    deletes = np.array([False, *(batch.operation == "delete" for batch in batches)])
+    everything = pa.concat_tables(tables).append_column("order", pa.array(order))
+    numbered = everything.select([KEY, "order"]).append_column("row", pa.array(np.arange(everything.num_rows)))
+    # Within one batch keys are unique, so the greatest (batch, row) of a key is its newest row.
+    newest = numbered.group_by(KEY).aggregate([("row", "max")])["row_max"]
+    kept = newest.to_numpy()[~deletes[order[newest.to_numpy()]]]
+    return everything.take(pa.array(np.sort(kept))).drop_columns(["order"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerComparison:
+    """How a table's rows differ from the ledger's. Each tuple holds keys, sorted.
+
+    ``missing`` are in the ledger only, ``extra`` in the table only, ``doubled`` more than once in the table,
+    ``stale`` once in both with a different value in some column.
+    """
+
+    rows: int
+    expected_rows: int
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    doubled: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+
+    @property
+    def equal(self) -> bool:
+        """True when the two are the same multiset of rows."""
+        return not (self.missing or self.extra or self.doubled or self.stale) and self.rows == self.expected_rows
+
+    def __str__(self) -> str:
+        """One line for a person, with up to three keys of each kind of difference."""
+        if self.equal:
+            return f"{self.rows:,} rows, every value of every column as the writer's ledger has it"
+        kinds = {"missing": self.missing, "extra": self.extra, "doubled": self.doubled, "stale": self.stale}
+        parts = [f"{len(keys):,} {kind} ({', '.join(keys[:3])} …)" for kind, keys in kinds.items() if keys]
+        return f"{self.rows:,} rows where the ledger has {self.expected_rows:,}: {'; '.join(parts)}"
+
+
+def compare(expected: pa.Table, actual: pa.Table) -> LedgerComparison:
+    """Compare two tables of trips as multisets of all columns. ``actual`` may have more columns (Hudi's own).
+
+    Raises ValueError when a column is missing or does not convert to the ledger's type without loss.
+    """
+    actual = _as_trips(actual)
+    keys, counts = np.unique(actual[KEY].to_numpy(zero_copy_only=False).astype(str), return_counts=True)
+    wanted = expected[KEY].to_numpy(zero_copy_only=False).astype(str)
+    doubled = keys[counts > 1]
+    once = np.intersect1d(keys[counts == 1], wanted)
+    ours = expected.take(pc.index_in(pa.array(once), expected[KEY].combine_chunks()))
+    theirs = actual.take(pc.index_in(pa.array(once), actual[KEY].combine_chunks()))
+    differs = np.zeros(len(once), dtype=bool)
+    for field in TRIPS:
+        differs |= _rows_differ(ours[field.name].combine_chunks(), theirs[field.name].combine_chunks())
+    return LedgerComparison(
+        rows=actual.num_rows,
+        expected_rows=expected.num_rows,
+        missing=_keys(np.setdiff1d(wanted, keys)),
+        extra=_keys(np.setdiff1d(keys, wanted)),
+        doubled=_keys(doubled),
+        stale=_keys(once[differs]),
+    )
+
+
+def _keys(found: np.ndarray) -> tuple[str, ...]:
+    return tuple(cast("list[str]", found.tolist()))
+
+
+def _as_trips(table: pa.Table) -> pa.Table:
+    """The ledger's columns of ``table`` in the ledger's types; ValueError where that would lose something."""
+    absent = [name for name in TRIPS.names if name not in table.column_names]
+    if absent:
+        raise ValueError(f"the table has no column {', '.join(absent)}")
+    try:
+        return table.select(TRIPS.names).cast(TRIPS)
+    except pa.ArrowException as error:
+        raise ValueError(f"the table's types are not the ledger's: {error}") from error
+
+
+def _rows_differ(left: pa.Array, right: pa.Array) -> np.ndarray:
+    """Where two arrays of one type differ, null being equal to null only; structs field by field."""
+    nulls = pc.xor(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
+    if pa.types.is_struct(left.type):
+        # A field below a null parent has no value: flatten() applies the parent's nulls to the fields.
+        for ours, theirs in zip(left.flatten(), right.flatten(), strict=True):
+            nulls = nulls | _rows_differ(ours, theirs)
+        return cast("np.ndarray", nulls)
+    values = pc.fill_null(pc.not_equal(left, right), False).to_numpy(zero_copy_only=False)
+    return cast("np.ndarray", nulls | values)

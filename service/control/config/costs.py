@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[cost]`` and ``[work]`` of the configuration: what the work of plans costs, and which goes first."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from lake.formats import FORMATS, load_format
+from lake.ports import Capability
+from lake.units import parse_bytes
+from service.control.config.field_types import Duration, SettingsSection
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
+#: plans ordered by what they save for what they cost
+OBJECTIVE_WORTH = "worth"
+
+
+class CostSettings(SettingsSection):
+    """``[cost]``: prices in any one currency, and what a plan keeps busy."""
+
+    cores_per_plan: float = Field(
+        default=1.0,
+        gt=0,
+        description="cores that a plan keeps busy in steps whose CPU time nobody counts, which is all but rewriting: "
+        "they take this many times as much of it as they last",
+    )
+    cpu_hour: float = Field(default=0.0, ge=0, description="an hour of a core; with it plans show what they cost")
+    request_1000: float = Field(default=0.0, ge=0, description="a thousand requests to storage; needs `cpu_hour`")
+    gib_month: float = Field(default=0.0, ge=0, description="a GiB stored for a month; needs `cpu_hour`")
+    currency: str = Field(default="", max_length=8, description="what the prices are in, such as `EUR`")
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> "CostSettings":
+        if not self.cpu_hour and (self.request_1000 or self.gib_month):
+            raise ValueError("request_1000 and gib_month need cpu_hour, or rewriting would seem to cost nothing")
+        return self
+
+
+class WorkSettings(SettingsSection):
+    """``[work]``: which plans go first, and what the plans of all tables together may use."""
+
+    objective: str = Field(
+        default=OBJECTIVE_WORTH,
+        description="`worth`: what saves most for its cost goes first; a format that has a planner of its own: the "
+        "oldest goes first, as there",
+    )
+    ageing: Duration = Field(
+        default=timedelta(hours=1),
+        gt=timedelta(0),
+        description="waiting so long counts as much as saving twice as much for its cost",
+    )
+
+    bytes_per_hour: Bytes = Field(
+        default=0, description="bytes that all plans may rewrite in any 60 minutes; 0: any number"
+    )
+    bytes_per_day: Bytes = Field(default=0, description="… in any 24 hours")
+    cpu_hours_per_hour: float = Field(
+        default=0.0, ge=0, description="hours of a core that all plans may take in any 60 minutes; 0: any number"
+    )
+    cpu_hours_per_day: float = Field(default=0.0, ge=0, description="… in any 24 hours")
+
+    @field_validator("objective")
+    @classmethod
+    def _check_objective(cls, word: str) -> str:
+        known = [
+            OBJECTIVE_WORTH,
+            *(name for name in FORMATS if Capability.NATIVE_GROUPS in load_format(name).capabilities),
+        ]
+        if word not in known:
+            raise ValueError(f"must be {' or '.join(known)}")
+        return word

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[http]``: where a process listens, and what it takes from whom."""
+
+import ipaddress
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
+
+from lake.units import parse_bytes
+from service.control.config.field_types import Duration, SettingsSection
+
+#: what Hudi sends where nobody set a key
+_HUDI_DEFAULT_KEY = "hudi_write_commit_http_callback"
+_MIN_KEY_LENGTH = 16
+
+
+def _check_callback_key(key: SecretStr) -> SecretStr:
+    value = key.get_secret_value()
+    if len(value) < _MIN_KEY_LENGTH or value == _HUDI_DEFAULT_KEY:
+        raise ValueError(
+            f"the key of Hudi's callback has {_MIN_KEY_LENGTH} characters or more and is not Hudi's default"
+        )
+    return key
+
+
+def _check_network(text: str) -> str:
+    try:
+        return str(ipaddress.ip_network(text))
+    except ValueError:
+        raise ValueError("a trusted proxy is an IP address or a network such as 10.0.0.0/8") from None
+
+
+class HttpSettings(SettingsSection):
+    """``[http]``: where a process listens, and what it takes from whom."""
+
+    address: str = Field(default="127.0.0.1", description="where it listens")
+    port: int = Field(default=9464, ge=0, le=65535, description="where it listens; port 0 takes a free one")
+    hosts: tuple[str, ...] = Field(
+        default=(),
+        description="names, without port, by which clients may call it besides `localhost`, `127.0.0.1` and `[::1]`; "
+        "on an address other than the loopback any name may be used unless some are listed",
+    )
+    metrics_token: bool = Field(default=False, description="`/metrics` needs a token too")
+    max_body: Annotated[int, BeforeValidator(parse_bytes)] = Field(
+        default=1024 * 1024, gt=0, description="larger bodies are refused with 413"
+    )
+    body_timeout: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+        default=timedelta(seconds=30), description="a body that has not come in whole by then is refused with 408"
+    )
+    max_connections: int = Field(
+        default=1000,
+        ge=8,
+        description="connections open at once, at most half of the files that the process may open; where there are as "
+        "many, the one that waits longest for its client makes room for the next",
+    )
+    rate_limit: float = Field(
+        default=50.0,
+        ge=0,
+        description="requests a second of one token, or of one client without a token; more are refused with 429; "
+        "0 for no limit",
+    )
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
+        default=(),
+        description="addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` say who calls, "
+        "and how; from anybody else they change nothing",
+    )
+    hudi_callback_key: Annotated[SecretStr, AfterValidator(_check_callback_key)] | None = Field(
+        default=None,
+        description="what a Hudi writer sends with its commit callback, 16 characters or more; without it "
+        "`/v1/events/hudi` is off",
+    )

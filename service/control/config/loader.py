@@ -1,0 +1,371 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration: one TOML file, environment over it, rules for tables; each value knows where it came from.
+
+The file is the first of ``--config``, ``$LAKEFOLD_CONFIG``, ``./lakefold.toml`` and
+``~/.config/lakefold/lakefold.toml``; all of it is optional. ``LAKEFOLD_SECTION__KEY`` in the environment wins over
+the file's sections, and a matching ``[[tables]]`` rule wins over ``[defaults]``, from wherever those came.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+import lake.formats
+from lake.capabilities import ListedInMetastore
+from lake.ports import TableFormat
+from lake.redaction import is_secret
+from service.control.config.costs import CostSettings, WorkSettings
+from service.control.config.field_types import SettingsSection, StringMap, flatten
+from service.control.config.http import HttpSettings
+from service.control.config.notify import NotifySettings
+from service.control.config.oidc import OidcSettings
+from service.control.config.sections import DaemonSettings, DatabaseSettings, SourceSettings, TableRule
+from service.control.config.telemetry import OpenLineageSettings, OpenTelemetrySettings
+from service.problems import CONFIGURATION, ServiceError
+from service.text import did_you_mean
+
+FILE_NAME = "lakefold.toml"
+ENV_PREFIX = "LAKEFOLD_"
+
+
+class ConfigError(ServiceError):
+    """The configuration can't be used; one line that names the place, the value and the remedy."""
+
+    problem = CONFIGURATION
+
+
+#: the sections that are one table of known keys
+SECTIONS: Mapping[str, type[SettingsSection]] = {
+    "database": DatabaseSettings,
+    "daemon": DaemonSettings,
+    "cost": CostSettings,
+    "work": WorkSettings,
+    "notify": NotifySettings,
+    "http": HttpSettings,
+    "oidc": OidcSettings,
+    "openlineage": OpenLineageSettings,
+    "opentelemetry": OpenTelemetrySettings,
+}
+
+
+class _Settings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        case_sensitive=False,
+        hide_input_in_errors=True,
+    )
+
+    database: DatabaseSettings = Field(default_factory=DatabaseSettings)
+    spark: StringMap = Field(default_factory=dict)
+    sources: tuple[SourceSettings, ...] = ()
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    tables: tuple[TableRule, ...] = ()
+    daemon: DaemonSettings = Field(default_factory=DaemonSettings)
+    cost: CostSettings = Field(default_factory=CostSettings)
+    work: WorkSettings = Field(default_factory=WorkSettings)
+    notify: NotifySettings = Field(default_factory=NotifySettings)
+    openlineage: OpenLineageSettings = Field(default_factory=OpenLineageSettings)
+    opentelemetry: OpenTelemetrySettings = Field(default_factory=OpenTelemetrySettings)
+    http: HttpSettings = Field(default_factory=HttpSettings)
+    oidc: OidcSettings = Field(default_factory=OidcSettings)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return env_settings, init_settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """Policy settings from one place, as written there. Later layers win. ``where`` leads ``find_line`` to the place.
+
+    ``for_all_tables`` is False where the settings are those of a rule or of a request.
+    """
+
+    origin: str
+    settings: Mapping[str, Any]
+    key_path: tuple[int | str, ...] = ()
+    is_global: bool = True
+
+
+def source_formats(source: SourceSettings) -> tuple[str, ...]:
+    """Formats that tables of a source may have, by how they are found there."""
+    if source.format is not None:
+        return (source.format,)
+    if source.path is None and source.metastore is None:
+        return lake.formats.FORMATS
+    in_metastore = source.metastore is not None
+    adapters = map(lake.formats.load_format, lake.formats.FORMATS)
+    return tuple(adapter.name for adapter in adapters if _is_searchable(adapter, in_metastore=in_metastore))
+
+
+def _is_searchable(adapter: TableFormat, *, in_metastore: bool) -> bool:
+    if isinstance(adapter, ListedInMetastore):
+        return in_metastore or not adapter.is_metastore_only
+    return not in_metastore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Everything the service was told, validated. ``file`` is None where there was no file."""
+
+    file: Path | None
+    database: DatabaseSettings
+    spark: Mapping[str, str] = field(repr=False)
+    sources: tuple[SourceSettings, ...]
+    table_rules: tuple[TableRule, ...]
+    daemon: DaemonSettings
+    cost: CostSettings
+    work: WorkSettings
+    notify: NotifySettings
+    openlineage: OpenLineageSettings
+    opentelemetry: OpenTelemetrySettings
+    http: HttpSettings
+    oidc: OidcSettings
+    default_layers: tuple[Layer, ...]
+    #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Formats that tables of the sources may have."""
+        found = {name for source in self.sources for name in source_formats(source)}
+        return tuple(sorted(found)) if found else lake.formats.FORMATS
+
+    @property
+    def file_name(self) -> str:
+        """How messages call the file."""
+        return self.file.name if self.file else FILE_NAME
+
+    def all_settings(self) -> Iterator[tuple[str, Any]]:
+        """Every setting by its name, those of all sections and rules, as typed values."""
+        sections = (getattr(self, name) for name in SECTIONS)
+        yield from chain(*sections, self.spark.items(), *(rule.write_options.items() for rule in self.table_rules))
+
+    def rule_layer(self, number: int) -> Layer:
+        """The knobs of the rule with this index."""
+        return Layer(
+            origin=self.rule_origin(number),
+            settings=self.table_rules[number].policy_settings,
+            key_path=("tables", number),
+            is_global=False,
+        )
+
+    def rule_origin(self, number: int) -> str:
+        """How messages call the rule with this index, such as ``lakefold.toml [[tables]] #2 match "sales.*"``."""
+        return f'{self.file_name} [[tables]] #{number + 1} match "{self.table_rules[number].match}"'
+
+
+def find_config_file(explicit_path: Path | None = None) -> Path | None:
+    """The configuration file in force; ConfigError where one was named that does not exist."""
+    by = "--config" if explicit_path else f"{ENV_PREFIX}CONFIG"
+    if named := explicit_path or os.environ.get(f"{ENV_PREFIX}CONFIG"):
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"{by} names {path}, which is not a file")
+        return path
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return next((path for path in (Path(FILE_NAME), home / "lakefold" / FILE_NAME) if path.is_file()), None)
+
+
+def load_config(explicit_path: Path | None = None) -> Config:
+    """The configuration of file and environment. Raises ConfigError with file, line and remedy."""
+    path = find_config_file(explicit_path)
+    text, document = _read_toml(path) if path else ("", {})
+    return _build_config(path, text, document)
+
+
+def load_config_for_source(source: Mapping[str, str]) -> Config:
+    """The configuration of the environment alone, with this one source. Raises ConfigError."""
+    return _build_config(None, "", {"sources": [dict(source)]})
+
+
+def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
+    _check_environment_sections()
+    try:
+        settings = _Settings(**document)
+    except ValidationError as error:
+        raise ConfigError(_describe_validation_error(error, path, text)) from error
+    except ValueError as error:  # the environment's JSON
+        raise ConfigError(f"environment: {' '.join(str(error).split())}") from error
+    name = path.name if path else FILE_NAME
+    environment = _environment_keys("DEFAULTS")
+    in_file = flatten(document.get("defaults", {}))
+    layers = (
+        Layer(
+            origin=f"{name} [defaults]",
+            settings={k: v for k, v in in_file.items() if k not in environment},
+            key_path=("defaults",),
+        ),
+        *(
+            Layer(origin=f"env {variable}", settings={key: os.environ[variable]})
+            for key, variable in sorted(environment.items())
+        ),
+    )
+    spark = _spark_settings(settings.spark, name)
+    return Config(
+        file=path,
+        database=settings.database,
+        spark=spark,
+        sources=settings.sources,
+        table_rules=settings.tables,
+        daemon=settings.daemon,
+        cost=settings.cost,
+        work=settings.work,
+        notify=settings.notify,
+        openlineage=settings.openlineage,
+        opentelemetry=settings.opentelemetry,
+        http=settings.http,
+        oidc=settings.oidc,
+        default_layers=tuple(layer for layer in layers if layer.settings),
+        origins=_section_origins(document, name),
+    )
+
+
+def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at ")
+        line = place.removeprefix("line ").split(",")[0] if place.startswith("line") else str(len(text.splitlines()))
+        raise ConfigError(f"{path}:{line}: not valid TOML: {reason}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{path}: can't be read: {why}") from error
+
+
+def _environment_keys(section: str) -> dict[str, str]:
+    """Key in ``section`` → the variable that sets it."""
+    start = f"{ENV_PREFIX}{section}__"
+    return {
+        name[len(start) :].lower(): name
+        for name in os.environ
+        if name.upper().startswith(start) and len(name) > len(start)
+    }
+
+
+def _check_environment_sections() -> None:
+    """A misspelt section in the environment would otherwise be ignored without a word."""
+    sections = {name.upper() for name in _Settings.model_fields}
+    for variable in os.environ:
+        section, nested, _ = variable.upper().removeprefix(ENV_PREFIX).partition("__")
+        if variable.upper().startswith(ENV_PREFIX) and nested and section not in sections:
+            raise ConfigError(
+                f"environment variable {variable}: no section {section.lower()!r}"
+                f"{did_you_mean(section.lower(), list(_Settings.model_fields))}"
+            )
+
+
+def _section_origins(document: Mapping[str, Any], name: str) -> dict[str, str]:
+    origins: dict[str, str] = {}
+    for section in ("spark", *SECTIONS):
+        for key in flatten(document.get(section, {})):
+            origins[f"{section}.{key}"] = f"{name} [{section}]"
+        for key, variable in _environment_keys(section.upper()).items():
+            origins[f"{section}.{key}"] = f"env {variable}"
+    return origins
+
+
+def _spark_settings(section: Mapping[str, str], name: str) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for key, value in section.items():
+        if key == "master":
+            settings["spark.master"] = value
+        elif key.startswith(("spark.", "hoodie.")):
+            settings[key] = value
+        else:
+            raise ConfigError(f'{name} [spark]: unknown key {key!r}; use master or a quoted "spark.…" setting')
+    return settings
+
+
+def _describe_validation_error(error: ValidationError, path: Path | None, text: str) -> str:
+    """The first fault as one line: place, rule, value, nearest name."""
+    first = error.errors()[0]
+    where = first["loc"]
+    variable = _environment_variable(where)
+    dotted = _format_key_path(where)
+    if variable:
+        place = f"environment variable {variable}"
+    else:
+        line = find_line(text, where)
+        place = f"{path}:{line}" if path and line else str(path or FILE_NAME)
+    if first["type"] == "extra_forbidden":
+        return f"{place}: unknown key {dotted!r}{did_you_mean(str(where[-1]), _sibling_keys(where))}"
+    if first["type"] == "missing":
+        return f"{place}: {dotted} is missing"
+    message = first["msg"].removeprefix("Value error, ")
+    quotable = not isinstance(first["input"], (Mapping, BaseModel)) and not _is_secret_setting(where)
+    value = f" = {first['input']!r}" if quotable else ""
+    return f"{place}: {dotted}{value}: {message}"
+
+
+def _is_secret_setting(key_path: tuple[int | str, ...]) -> bool:
+    if any(is_secret(str(part)) for part in key_path):
+        return True
+    model = SECTIONS.get(str(key_path[0])) if len(key_path) > 1 else None
+    known = model.model_fields.get(str(key_path[1])) if model else None
+    return known is not None and SecretStr.__name__ in str(known.annotation)
+
+
+def _format_key_path(key_path: tuple[int | str, ...]) -> str:
+    words: list[str] = []
+    for part in key_path:
+        if isinstance(part, int):
+            words[-1] = f"[[{words[-1]}]] #{part + 1}"
+        else:
+            words.append(part)
+    return " ".join(words) if key_path and any(isinstance(part, int) for part in key_path) else ".".join(words)
+
+
+def _environment_variable(key_path: tuple[int | str, ...]) -> str | None:
+    if not key_path:
+        return None
+    wanted = ENV_PREFIX + "__".join(str(part) for part in key_path).upper()
+    whole = ENV_PREFIX + str(key_path[0]).upper()
+    return next((name for name in os.environ if name.upper() in (wanted, whole)), None)
+
+
+def _sibling_keys(key_path: tuple[int | str, ...]) -> list[str]:
+    sections: dict[str, type[BaseModel]] = {"sources": SourceSettings, **SECTIONS}
+    model = sections.get(str(key_path[0])) if len(key_path) > 1 else _Settings
+    return list(model.model_fields) if model else []
+
+
+def find_line(text: str, key_path: tuple[int | str, ...]) -> int | None:
+    """The line of ``text`` that sets the key at ``where``, or that opens its section; None when neither is found."""
+    section = str(key_path[0]) if key_path else ""
+    index = next((part for part in key_path if isinstance(part, int)), None)
+    key = str(key_path[-1]) if len(key_path) > 1 and isinstance(key_path[-1], str) else None
+    element, inside, opened, nested = -1, False, None, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        stripped = line.split("#")[0].strip()
+        name = stripped.split("=")[0].strip(" \"'")
+        if stripped.startswith("["):
+            header = stripped.strip("[] ")
+            element += stripped.startswith("[[") and header == section
+            ours = header == section or header.startswith(f"{section}.")
+            inside = ours and (index is None or element == index)
+            opened = number if inside and opened is None else opened
+            nested = header[len(section) + 1 :]
+        elif (inside and key is not None and key in (name, f"{nested}.{name}")) or (
+            key is None and opened is None and name == section
+        ):
+            return number
+    return opened

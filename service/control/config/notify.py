@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[notify]`` of the configuration: who is told, of what, and how patiently."""
+
+import base64
+import binascii
+from datetime import timedelta
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pydantic import Field, SecretStr, model_validator
+
+from service.control.config.field_types import Duration, SecretAddress, SettingsSection, WebAddress
+
+#: everything a webhook can be told
+EVENTS = (
+    "plan.proposed",
+    "plan.completed",
+    "plan.failed",
+    "plan.cancelled",
+    "table.halted",
+    "table.paused",
+    "table.resumed",
+    "scan.failing",
+    "scan.recovered",
+    "clean.failing",
+    "clean.recovered",
+)
+_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64
+_KEY_HINT = "make one with: openssl rand -base64 32"
+
+
+class NotifySettings(SettingsSection):
+    """``[notify]``: a webhook and addresses that expect signs of life. Nothing is sent where they are not set."""
+
+    webhook_url: SecretAddress | None = Field(
+        default=None, description="where messages are posted; without it none is written. Shown by its host only"
+    )
+    webhook_secret: SecretStr | None = Field(
+        default=None,
+        description="signs them: base64 of 24 to 64 bytes, with or without `whsec_` in front; several, separated by "
+        "blanks, sign each message",
+    )
+    webhook_secret_file: Path | None = Field(
+        default=None, description="a file with the secret instead; relative to the configuration"
+    )
+    webhook_timeout: Duration = Field(
+        default=timedelta(seconds=10), description="time-out for connecting, sending and each part of the answer"
+    )
+    webhook_attempts: int = Field(
+        default=15,
+        ge=1,
+        le=100,
+        description="attempts at a message, over about a day; then it is given up",
+    )
+    events: tuple[str, ...] = Field(default=("*",), description="which events: names or patterns such as `plan.*`")
+    page_url: WebAddress | None = Field(
+        default=None, description="where people reach lakefold's page; messages then have a `link`"
+    )
+    keep_delivered: Duration = Field(
+        default=timedelta(days=3), description="how long delivered messages stay in the database"
+    )
+    keep_dead: Duration = Field(
+        default=timedelta(days=30), description="how long messages that were given up stay in the database"
+    )
+    heartbeat_url: SecretAddress | None = Field(default=None, description="called after a successful scan")
+    clean_heartbeat_url: SecretAddress | None = Field(
+        default=None, description="called after a round of cleaning in which no table failed"
+    )
+    heartbeat_interval: Duration = Field(
+        default=timedelta(minutes=1), description="the least time between two calls of one of them"
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "NotifySettings":
+        for name, value in self:
+            if isinstance(value, timedelta) and value <= timedelta(0):
+                raise ValueError(f"{name} must be above zero")
+        for pattern in self.events:
+            if not any(fnmatchcase(event, pattern) for event in EVENTS):
+                raise ValueError(f"events: {pattern!r} is none of {', '.join(EVENTS)} and fits none")
+        if self.webhook_secret is not None and self.webhook_secret_file is not None:
+            raise ValueError("webhook_secret and webhook_secret_file exclude each other")
+        if self.webhook_url is not None and self.webhook_secret is None and self.webhook_secret_file is None:
+            raise ValueError(f"webhook_url needs webhook_secret or webhook_secret_file; {_KEY_HINT}")
+        if self.webhook_secret is not None:
+            parse_signing_keys(self.webhook_secret.get_secret_value())
+        return self
+
+    @property
+    def selected_events(self) -> frozenset[str]:
+        """The events to tell the webhook; none without a webhook."""
+        if self.webhook_url is None:
+            return frozenset()
+        return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in self.events))
+
+
+def parse_signing_keys(text: str) -> tuple[bytes, ...]:
+    """The keys in a setting's or a file's text. Raises ValueError, which never quotes it."""
+    keys = []
+    for number, word in enumerate(text.split(), 1):
+        try:
+            key = base64.b64decode(word.removeprefix("whsec_"), validate=True)
+        except (binascii.Error, ValueError):
+            key = b""
+        if not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
+            size = f"{_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} bytes"
+            raise ValueError(f"webhook secret #{number} is not base64 of {size}; {_KEY_HINT}")
+        keys.append(key)
+    if not keys:
+        raise ValueError(f"the webhook secret is empty; {_KEY_HINT}")
+    return tuple(keys)

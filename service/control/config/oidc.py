@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[oidc]``: people sign in to the page at a provider of OpenID Connect, and their groups say what they may do."""
+
+from datetime import timedelta
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from service.control.config.field_types import Duration, SettingsSection, WebAddress
+
+#: where the provider sends people back to
+CALLBACK_PATH = "/login/oidc/callback"
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def _check_https(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+        raise ValueError("must be https://…; http:// is for this machine alone")
+    return url
+
+
+def _check_callback_path(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.path != CALLBACK_PATH or parts.query or parts.fragment:
+        raise ValueError(f"must be the page's address with {CALLBACK_PATH} behind it")
+    return url
+
+
+HttpsAddress = Annotated[WebAddress, AfterValidator(_check_https)]
+
+
+class OidcSettings(SettingsSection):
+    """``[oidc]``: signing in to the page at a provider of OpenID Connect; without an issuer there is none."""
+
+    issuer: HttpsAddress | None = Field(default=None, description="the provider, as it calls itself; without it, none")
+    client_id: str | None = Field(default=None, description="how lakefold is registered there")
+    client_secret: SecretStr | None = Field(default=None, description="the secret of that registration")
+    redirect_url: Annotated[HttpsAddress, AfterValidator(_check_callback_path)] | None = Field(
+        default=None, description=f"the page's address with `{CALLBACK_PATH}`, as it is registered there"
+    )
+    scopes: tuple[str, ...] = Field(
+        default=("openid", "email"), description="what is asked of it; some need `groups` or `profile` besides"
+    )
+    name_claim: str = Field(default="email", description="the claim that people are called by; else `sub`")
+    groups_claim: str = Field(default="groups", description="the claim with the groups of a person")
+    write_groups: tuple[str, ...] = Field(default=(), description="groups whose members may write")
+    read_groups: tuple[str, ...] = Field(default=(), description='groups whose members may read; `["*"]` for everybody')
+    session: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+        default=timedelta(hours=8), description="after this time people have to sign in again"
+    )
+
+    @model_validator(mode="after")
+    def _check_complete(self) -> "OidcSettings":
+        if self.issuer is None:
+            return self
+        for name in ("client_id", "redirect_url"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is needed besides issuer")
+        if self.client_secret is None or not self.client_secret.get_secret_value():
+            raise ValueError("client_secret is needed besides issuer; in the environment: LAKEFOLD_OIDC__CLIENT_SECRET")
+        if "openid" not in self.scopes:
+            raise ValueError('scopes lack "openid"')
+        if not self.read_groups and not self.write_groups:
+            raise ValueError('nobody could sign in; set read_groups (["*"] for everybody) or write_groups')
+        return self

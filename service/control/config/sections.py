@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[database]``, ``[[sources]]``, ``[[tables]]`` and ``[daemon]`` of the configuration."""
+
+import os
+from datetime import timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from lake.formats import FORMATS
+from lake.metastore import normalized_uri
+from service.control.config.field_types import Duration, SettingsSection, StringMap, flatten
+from service.modes import Mode
+
+Access = Literal["catalog", "path"]
+SettingValue = str | int | float | bool | tuple[str, ...]
+
+
+def default_database_url() -> str:
+    """The SQLite file in the user's data directory."""
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
+
+
+class DatabaseSettings(SettingsSection):
+    """``[database]``: where plans live, as a SQLAlchemy URL."""
+
+    url: SecretStr = Field(
+        default_factory=lambda: SecretStr(default_database_url()),
+        description="where plans live: `sqlite:////absolute/path.db` or `postgresql+psycopg://user@host/name`; "
+        "without it an SQLite file in the user's data directory",
+    )
+    keep_finished: Duration = Field(
+        default=timedelta(days=90),
+        description="how long ended plans, with their groups and events, and answered requests with their idempotency "
+        "keys are kept; 0 for ever",
+    )
+    keep_audit: Duration = Field(
+        default=timedelta(days=365),
+        description="how long `lakefold audit` remembers who asked for what, 0 for ever; at most 100,000 entries",
+    )
+
+
+class SourceSettings(SettingsSection):
+    """``[[sources]]``: a table's path, a directory to search, a pattern, a Hive metastore, or a catalog database."""
+
+    path: str | None = Field(
+        default=None,
+        description="a table or a directory searched for tables, local or `s3a://…`, or a local pattern with `*`, `?`, "
+        "`[…]`; relative to the file",
+    )
+    name: str | None = Field(default=None, description="the name of the one table at `path`")
+    prefix: str = Field(default="", description="put before the names of all tables found")
+    format: str | None = Field(
+        default=None,
+        description=f"{', '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every format are looked for",
+    )
+    metastore: str | None = Field(
+        default=None,
+        description="the tables of a Hive metastore, as `thrift://host:9083`; several servers of one metastore with "
+        "commas between them",
+    )
+    catalog: str | None = Field(default=None, description="the catalog that `database` is in")
+    database: str | None = Field(
+        default=None,
+        description="with `metastore`: a pattern for the names of its databases, `*` where it is not set. Without: the "
+        "tables of a catalog database; listed by the processes that have a Spark session, known to the others from the "
+        "database once a process with a session has found them",
+    )
+    table: str | None = Field(
+        default=None, description="with `metastore`: a pattern for the names of tables, `*` where it is not set"
+    )
+
+    @property
+    def database_pattern(self) -> str:
+        """The pattern for databases of a metastore; such names are in lower case there."""
+        return (self.database or "*").lower()
+
+    @property
+    def table_pattern(self) -> str:
+        """The pattern for tables of a metastore; such names are in lower case there."""
+        return (self.table or "*").lower()
+
+    @property
+    def label(self) -> str:
+        """How people see it: its path, the metastore with its patterns, or the catalog database."""
+        if self.metastore is not None:
+            return f"{self.metastore} {self.database_pattern}.{self.table_pattern}"
+        return self.path or f"database {'.'.join(filter(None, (self.catalog, self.database)))}"
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> "SourceSettings":
+        if (self.path, self.metastore, self.database).count(None) == 3 or (
+            self.path is not None and (self.metastore is not None or self.database is not None)
+        ):
+            raise ValueError("a source has either path, metastore, or database (with an optional catalog)")
+        if self.catalog is not None and (self.database is None or self.metastore is not None):
+            raise ValueError("catalog needs database, and is not for a metastore")
+        if self.table is not None and self.metastore is None:
+            raise ValueError("table needs metastore")
+        if self.name is not None and (self.prefix or self.path is None):
+            raise ValueError("name is for one table by its path; use prefix for several")
+        return self
+
+    @field_validator("metastore")
+    @classmethod
+    def _normalize_metastore(cls, uri: str | None) -> str | None:
+        return None if uri is None else normalized_uri(uri)
+
+
+class TableRule(BaseModel):
+    """``[[tables]]``: settings of the tables whose name matches; any other key is a policy knob."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+
+    match: str = Field(description="a shell pattern for table names: `*`, `?`, `[…]`; every rule has one")
+    mode: Mode | None = Field(
+        default=None,
+        description="`observe` (default): scanned and explained, never planned · `propose`: planned, and "
+        "rewritten once a person has approved the plan · `compact`: planned and rewritten · `off`: left out of "
+        "scans and cleaning, while partitions of a Hive table that were moved before are swept on",
+    )
+    owner: str | None = Field(
+        default=None, max_length=200, description="whom the tables belong to: a word to find them by in lists"
+    )
+    concurrency: Literal["single_writer", "occ"] | None = Field(
+        default=None,
+        description="how the table's writers work, without a default in modes `propose` and `compact` · "
+        "`single_writer`: nobody else writes while lakefold does · `occ`: every writer uses optimistic concurrency "
+        "with the same lock · not asked of, and ignored with, formats that have `optimistic commits`",
+    )
+    access: Access | None = Field(
+        default=None,
+        description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
+        "and writer asks the metastore where files are, and none overwrites a partition from itself while others "
+        "append to it · `path`: some do not, so that the table is only scanned · who goes by path: Flink's streaming "
+        "and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, `hdfs dfs -put`, "
+        "distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; who caches places: Impala without polled events, Trino "
+        "and Presto with `hive.metastore-cache-ttl` "
+        "([each with its consequence](formats.md#hive-tables)); `init` and `tables explain` name those of which they "
+        "find signs",
+    )
+    sessions_refresh: bool | None = Field(
+        default=None,
+        description="for Hive tables without partitions that Spark has made (`USING`), which are only scanned without "
+        "it · `true`: every session that lives long says `REFRESH TABLE` before it reads or writes the table",
+    )
+    on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(
+        default=None,
+        description="who gives way where a writer changes what a plan is rewriting: `plan_wins` (default) or "
+        "`writer_wins`",
+    )
+    write_options: StringMap = Field(
+        default_factory=dict,
+        repr=False,
+        description="handed to the table's own writer: lock provider and the like; rules add to each other key by key",
+    )
+
+    @property
+    def policy_settings(self) -> dict[str, SettingValue]:
+        """The rule's policy settings as written, dotted keys flat."""
+        return flatten(self.model_extra or {})
+
+
+class DaemonSettings(SettingsSection):
+    """``[daemon]``: loops, slots and log of ``lakefold serve``."""
+
+    executor_slots: int = Field(default=1, ge=1, le=64, description="plans this process runs at once")
+    request_interval: Duration = Field(
+        default=timedelta(seconds=1), description="how often requests and partitions just written are looked for"
+    )
+    report_delay: Duration = Field(
+        default=timedelta(milliseconds=500),
+        description="how long reports of written partitions are collected before the scan of those partitions",
+    )
+    claim_interval: Duration = Field(
+        default=timedelta(seconds=1), description="how often an idle executor looks for a plan"
+    )
+    rescue_interval: Duration = Field(
+        default=timedelta(seconds=15), description="how often expired leases are looked for"
+    )
+    clean_interval: Duration = Field(default=timedelta(minutes=5), description="how often superseded files are deleted")
+    metrics_interval: Duration = Field(
+        default=timedelta(seconds=15), description="how often gauges are refreshed from the database"
+    )
+    discover_interval: Duration = Field(
+        default=timedelta(minutes=5),
+        description="how often sources are searched for new tables; a table that is missed has them searched at once",
+    )
+    leader_ttl: Duration = Field(
+        default=timedelta(seconds=30), description="how long a dead process stays leader of a loop"
+    )
+    log_format: Literal["text", "json"] = Field(default="text", description="`text` or `json`")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="`debug`, `info`, `warning`, `error`"
+    )
+    merge_events: Path | None = Field(
+        default=None,
+        description="a file to which each completed plan adds one line of JSON for each of its partitions, as Spark's "
+        "Hive auto-merge does to an event log (`AutoMergeSmallFileEvent`)",
+    )
+
+    @model_validator(mode="after")
+    def _check_positive(self) -> "DaemonSettings":
+        for name, value in self:
+            if isinstance(value, timedelta) and value <= timedelta(0):
+                raise ValueError(f"{name} must be above zero")
+        return self

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``[openlineage]`` and ``[opentelemetry]`` of the configuration; both need the extra of that name installed."""
+
+from datetime import timedelta
+
+from pydantic import Field, SecretStr
+
+from service.control.config.field_types import Duration, SettingsSection, WebAddress
+
+
+class OpenLineageSettings(SettingsSection):
+    """``[openlineage]``: where run events go; nothing is sent without ``url``."""
+
+    url: WebAddress | None = Field(default=None, description="the server that run events are posted to")
+    endpoint: str = Field(default="api/v1/lineage", description="the path on that server")
+    api_key: SecretStr | None = Field(default=None, description="sent as a bearer token")
+    namespace: str = Field(default="lakefold", min_length=1, description="of the jobs")
+    timeout: Duration = Field(default=timedelta(seconds=5), description="of one event")
+
+
+class OpenTelemetrySettings(SettingsSection):
+    """``[opentelemetry]``: where spans go, by OTLP over HTTP; nothing is sent without ``traces_url``."""
+
+    traces_url: WebAddress | None = Field(
+        default=None, description="where spans are posted, such as `http://otel-collector:4318/v1/traces`"
+    )
+    headers: dict[str, SecretStr] = Field(
+        default_factory=dict, description="a table of headers to send; their values are secrets"
+    )
+    service_name: str = Field(default="lakefold", min_length=1, description="the resource's `service.name`")
+    timeout: Duration = Field(default=timedelta(seconds=10), description="of one batch")

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that other processes scheduled on a table's timeline: which of them become plans of ours, and the dead ones."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from uuid_utils import uuid7
+
+from lake.capabilities import PendingAction
+from lake.plan import LIVE_STATES, Plan
+from lake.units import format_duration
+from planner.cost import estimate_benefit
+from planner.priority import priority_offset
+from service.control.config.tables import ConfiguredTable
+from service.control.planning.cost_inputs import table_cost_inputs
+from service.control.store.errors import PartitionsLocked
+from service.text import to_jsonable
+
+if TYPE_CHECKING:
+    from service.control.store import Store
+
+logger = logging.getLogger(__name__)
+#: how long what a plan of ours had to leave is left alone after a plan that adopted it ended without executing it
+READOPTION_DELAY = timedelta(hours=1)
+
+
+def adopt_pending_actions(
+    store: "Store", table: ConfiguredTable, pending: Sequence[PendingAction], *, snapshot_instant: str, actor: str
+) -> list[Plan]:
+    """Store a plan for every scheduled rewrite that nobody has begun, if it is for us to execute; those plans.
+
+    An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. But what a plan of
+    ours left and could not withdraw has no other owner, and is adopted until it is executed, at most once in
+    ``READOPTION_DELAY``, since what ended the last plan may end the next one too. One whose partitions a
+    live plan holds waits for the next scan. In mode propose these plans wait for approval like any other. ``snapshot``
+    is the newest instant of the table.
+    """
+    unknown = table.policy.adopt_pending
+    waiting = [
+        entry
+        for entry in pending
+        if entry.kind is not None
+        and not entry.is_begun
+        and (entry.plan_id is None or _is_orphaned(store, entry, adopt_unknown=unknown))
+    ]
+    known = store.adopted_plans(table.name, [entry.instant for entry in waiting])
+    plans = []
+    for entry in waiting:
+        adopter = known.get(entry.instant)
+        if adopter is not None and (entry.plan_id is None or _is_recently_adopted(store, adopter)):
+            continue
+        name = f"table {table.name}: {entry.action} {entry.instant}"
+        if entry.refusal is not None:
+            logger.debug("%s is not adopted: %s", name, entry.refusal)
+            continue
+        assert entry.kind is not None
+        plan = Plan(
+            plan_id=str(uuid7()),
+            table=table.ref,
+            kind=entry.kind,
+            groups=entry.groups,
+            # Whoever scheduled it chose how its rows are sorted; the rest is for the executor to choose.
+            options=replace(table.policy.rewrite_options, sort_columns=entry.sort_columns, layout="linear"),
+            snapshot_instant=snapshot_instant,
+            adopted_instant=entry.instant,
+        )
+        try:
+            worth = estimate_benefit(plan, table.policy, table_cost_inputs(store, table))
+            estimate = {"worth": to_jsonable(asdict(worth))}
+            store.add_plan(
+                plan,
+                request_id=None,
+                actor=actor,
+                estimate=estimate,
+                cpu_seconds=worth.cpu_seconds,
+                priority_offset=priority_offset(worth.benefit_cost_ratio, table.policy.weight, table.ageing),
+                proposed=table.mode == "propose",
+            )
+        except PartitionsLocked as error:
+            logger.debug("%s waits: %s", name, error)
+            continue
+        plans.append(plan)
+    return plans
+
+
+def _is_recently_adopted(store: "Store", plan_id: str) -> bool:
+    """Whether the plan that adopted an instant last is live or has only just ended."""
+    ended_at = store.plan(plan_id).finalized_at
+    return ended_at is None or datetime.now(UTC) - ended_at < READOPTION_DELAY
+
+
+def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -> bool:
+    """Whether a plan of ours ended, nobody works on it any more, and yet it has to be executed.
+
+    Of a plan that this database knows to have ended only an executor that sleeps could still be at work, and it has
+    signed. Of another one every trace counts.
+    """
+    if not entry.must_execute or entry.plan_id is None:
+        return False
+    state = store.plan_state(entry.plan_id)
+    if state is None:
+        return adopt_unknown and not entry.is_alive
+    at_work = entry.is_alive if entry.has_live_owner is None else entry.has_live_owner
+    return state not in LIVE_STATES and not at_work
+
+
+def abandoned_actions(store: "Store", table: str, pending: Sequence[PendingAction]) -> list[PendingAction]:
+    """What other processes began and left, without what a live plan of ours is executing in their place.
+
+    That includes what another lakefold left, or this one before its database was lost: it names a plan that this
+    database does not know, and refuses writers begun or not.
+    """
+    dead = [entry for entry in pending if entry.is_abandoned]
+    adopted = store.adopted_plans(table, [entry.instant for entry in dead]) if dead else {}
+    ours = {instant for instant, plan_id in adopted.items() if store.plan_state(plan_id) in LIVE_STATES}
+    unknown = [
+        entry for entry in pending if not entry.is_alive and entry.plan_id and not store.plan_state(entry.plan_id)
+    ]
+    return [entry for entry in dead if entry.instant not in ours] + unknown
+
+
+class AbandonedActionLog:
+    """Tells once, in the log, of each thing on a table's timeline that its owner seems to have died over."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, frozenset[str]] = {}
+
+    def log_new(self, table: str, found: Sequence[PendingAction]) -> None:
+        """One warning for each abandoned entry that the last call for ``table`` did not have."""
+        dead = {entry.instant: entry for entry in found}
+        for instant in sorted(dead.keys() - self._logged.get(table, frozenset())):
+            entry = dead[instant]
+            silent = format_duration(datetime.now(UTC) - entry.last_activity)
+            whose = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
+            logger.warning(
+                "table %s: %s %s was begun by %s that has given no sign of life for %s; to take it back: "
+                "lakefold tables rollback %s %s",
+                *(table, entry.action, instant, whose, silent, table, instant),
+            )
+        self._logged[table] = frozenset(dead)

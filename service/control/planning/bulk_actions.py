@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cancel, retry, approve and decline of many plans at once: those that somebody's terms mean, newest first."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from lake.plan import PlanState
+from service import problems
+from service.control.store.errors import NotFound, PartitionsLocked, WrongState
+from service.problems import ProblemError
+from service.text import to_jsonable
+
+if TYPE_CHECKING:
+    from service.control.store import BulkAction, PlanFilter, PlanView, Store
+
+BulkActionName = Literal["cancel", "retry", "approve", "decline"]
+#: plans of one call; the answer says behind which one the next call goes on
+MAX_PLANS = 1000
+#: states in which it can be done to a plan
+ALLOWED_STATES: Mapping[BulkActionName, tuple[PlanState, ...]] = {
+    "cancel": (PlanState.REQUESTED, PlanState.INFLIGHT),
+    "retry": (PlanState.FAILED,),
+    "approve": (PlanState.REQUESTED,),
+    "decline": (PlanState.REQUESTED,),
+}
+#: those that decide on plans which wait for approval, and mean no others
+APPROVAL_ACTIONS: tuple[BulkActionName, ...] = ("approve", "decline")
+_RULES = {
+    "cancel": "only requested and inflight plans can be cancelled",
+    "retry": "only failed plans can be retried",
+    "approve": "only plans that wait for approval can be approved",
+    "decline": "only plans that wait for approval can be declined",
+}
+
+
+def preview_bulk_action(
+    store: "Store", action: BulkActionName, plan_filter: "PlanFilter", after: str | None = None
+) -> dict[str, Any]:
+    """The document of what ``act`` would do. Raises CommandError.
+
+    Its ``until`` is never later than now, by the clock that says when plans were made: with it the same terms mean none
+    of the plans that come later, which nobody has seen in this document.
+    """
+    now = store.database_time()
+    until = min(plan_filter.get("until") or now, now)
+    found = _matching_plans(store, action, {**plan_filter, "until": until}, after)
+    plans = found[:MAX_PLANS]
+    return {
+        "action": action,
+        "dry_run": True,
+        "action_id": None,
+        "plans": [_plan_line(plan) for plan in plans],
+        "left": [],
+        "until": until.isoformat(),
+        "next": plans[-1].plan_id if len(found) > MAX_PLANS else None,
+    }
+
+
+def run_bulk_action(
+    store: "Store",
+    action: BulkActionName,
+    plan_filter: "PlanFilter",
+    *,
+    actor: str,
+    reason: str,
+    idempotency_key: str | None = None,
+    after: str | None = None,
+) -> dict[str, Any]:
+    """Do it to at most ``MAX_PLANS`` plans behind ``after``, and only once for each idempotency ``key`` of an actor.
+
+    Where a process died at it, the same key does it to the rest of the plans and answers for all of them. A plan to
+    which it can't be done, as one whose partitions are held by another, is left with the reason. Raises CommandError,
+    IdempotencyMismatch.
+    """
+    meant = preview_bulk_action(store, action, plan_filter, after)
+    begun = store.begin_bulk_action(
+        action,
+        to_jsonable({**plan_filter, "after": after}),
+        [plan["plan_id"] for plan in meant["plans"]],
+        actor=actor,
+        reason=reason,
+        idempotency_key=idempotency_key,
+    )
+    if begun.answer is None:
+        following = _next_cursor(store, action, plan_filter, begun.plan_ids)
+        begun = store.finish_bulk_action(begun.action_id, actor, _apply_to_plans(store, begun, following))
+    assert begun.answer is not None
+    return dict(begun.answer)
+
+
+def _apply_to_plans(store: "Store", bulk_action: "BulkAction", next_cursor: str | None) -> dict[str, Any]:
+    do: dict[str, Callable[[str, str, str], object]] = {
+        "cancel": store.request_cancel,
+        "retry": store.retry,
+        "approve": store.approve,
+        "decline": store.decline,
+    }
+    known, before = store.plans_by_id(bulk_action.plan_ids), store.plans_already_changed(bulk_action)
+    reasons: dict[str, str] = {}
+    for plan_id in bulk_action.plan_ids:
+        try:
+            if plan_id not in before:
+                do[bulk_action.action](plan_id, bulk_action.actor, bulk_action.reason)
+        except (NotFound, PartitionsLocked, WrongState) as error:
+            reasons[plan_id] = str(error)
+    if reasons:  # a call with the same key that goes on beside this one may have been first
+        meanwhile = store.plans_already_changed(bulk_action)
+        reasons = {plan_id: reason for plan_id, reason in reasons.items() if plan_id not in meanwhile}
+    about = {
+        plan_id: _plan_line(known[plan_id]) if plan_id in known else {"plan_id": plan_id, "table": None}
+        for plan_id in bulk_action.plan_ids
+    }
+    return {
+        "action": bulk_action.action,
+        "dry_run": False,
+        "action_id": bulk_action.action_id,
+        "plans": [about[plan_id] for plan_id in bulk_action.plan_ids if plan_id not in reasons],
+        "left": [about[plan_id] | {"reason": reason} for plan_id, reason in reasons.items()],
+        "next": next_cursor,
+    }
+
+
+def _next_cursor(
+    store: "Store", action: BulkActionName, plan_filter: "PlanFilter", plan_ids: Sequence[str]
+) -> str | None:
+    """Behind which of these plans the next call goes on. Those to which it was done already are not meant any more."""
+    more = len(plan_ids) >= MAX_PLANS and _matching_plans(store, action, plan_filter, plan_ids[-1])
+    return plan_ids[-1] if more else None
+
+
+def _matching_plans(
+    store: "Store", action: BulkActionName, plan_filter: "PlanFilter", after: str | None
+) -> "list[PlanView]":
+    if not any(value is not None for key, value in plan_filter.items() if key != "until"):
+        what = "table, name, state, proposed, error or since"
+        raise ProblemError(problems.USAGE, f"{action} of which plans? Say at least one of {what}")
+    if action in APPROVAL_ACTIONS:
+        if plan_filter.get("proposed") is False:
+            raise ProblemError(problems.USAGE, _RULES[action])
+        plan_filter = {**plan_filter, "proposed": True}
+    state, possible = plan_filter.get("state"), ALLOWED_STATES[action]
+    if state is not None and state not in possible:
+        raise ProblemError(problems.USAGE, f"state {state.value}: {_RULES[action]}")
+    states = (state,) if state is not None else possible
+    found: list[PlanView] = []
+    for wanted in states:
+        which: PlanFilter = {**plan_filter, "state": wanted}
+        found += store.plans(**which, limit=MAX_PLANS + 1, after=after)
+    return sorted(found, key=lambda plan: plan.plan_id, reverse=True)[: MAX_PLANS + 1]
+
+
+def _plan_line(plan: "PlanView") -> dict[str, Any]:
+    return {
+        "plan_id": plan.plan_id,
+        "table": plan.table,
+        "input_files": plan.input_files,
+        "input_bytes": plan.input_bytes,
+        "output_files": plan.output_files,
+    }

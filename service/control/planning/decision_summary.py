@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An account of what planning decided: each slice of a snapshot in one line, so that the sums are the table's."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.capabilities import LikelyWriter
+from lake.model import Concurrency, OverlappingCommit, SizeHistogram, Snapshot, base_file_sizes
+from planner.planner import PlanningResult
+from planner.reasons import Reason
+from planner.slo.evaluate import evaluate_objectives
+from service.control.config.tables import ConfiguredTable
+from service.control.planning.likely_writers import writer_document
+from service.control.store.tables import LINE_FIELDS, PARTITION_SCHEMA
+from service.control.store.views import ScanRecord
+
+_BATCH = 10_000
+#: how long a commit that was not allowed needs a person
+_OVERLAP_REPORT_AGE = timedelta(days=1)
+_SUMMED = (
+    "slices",
+    "files",
+    "bytes",
+    "small_files",
+    "small_bytes",
+    "reducible_files",
+    "reducible_bytes",
+    "log_files",
+    "log_bytes",
+)
+_SETTINGS = {reason.value: reason.setting for reason in Reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionLine:
+    """Slices that share a reason (and a partition, unless ``partition`` is None): how many, their files and bytes.
+
+    ``files`` and ``bytes`` are of base files; ``log_files`` and ``log_bytes`` of the logs on them. ``text`` is the
+    reason of the slice with the smallest number, ``varies`` says that others have larger ones.
+    """
+
+    partition: str | None
+    partitions: int
+    reason: Reason
+    slices: int
+    files: int
+    bytes: int
+    log_files: int
+    log_bytes: int
+    text: str
+    varies: bool
+
+    @property
+    def setting(self) -> str:
+        """The setting that decides, or the command that changes it; '' where nothing does."""
+        return self.reason.setting
+
+    def document(self) -> dict[str, Any]:
+        """For scripts."""
+        partition = {"partitions": self.partitions} if self.partition is None else {"partition": self.partition}
+        return partition | {
+            "reason": self.reason.value,
+            "text": self.text,
+            "varies": self.varies,
+            "knob": self.setting,
+            "slices": self.slices,
+            "files": self.files,
+            "bytes": self.bytes,
+            "log_files": self.log_files,
+            "log_bytes": self.log_bytes,
+        }
+
+
+class DecisionSummary:
+    """What one planning decided, added up once for everybody who asks."""
+
+    def __init__(self, planning: PlanningResult) -> None:
+        self.planning = planning
+        self._cells = _sums_by_partition_and_reason(planning)
+
+    @property
+    def partition_count(self) -> int:
+        """Partitions with at least one slice."""
+        return int(pc.count_distinct(self._cells["partition"]).as_py())
+
+    @cached_property
+    def by_reason(self) -> list[DecisionLine]:
+        """One line for each reason, sorted; together they are the whole snapshot."""
+        sums = [(name, "sum") for name in _SUMMED]
+        found = (
+            self._cells.group_by("reason", use_threads=False)
+            .aggregate([("partition", "count"), *sums, ("least", "min"), ("most", "max"), ("row", "min")])
+            .rename_columns({f"{name}_sum": name for name in _SUMMED})
+            .rename_columns({"least_min": "least", "most_max": "most", "row_min": "row"})
+            .sort_by("reason")
+        )
+        return self._lines(found, [None] * found.num_rows, found["partition_count"].to_pylist())
+
+    @property
+    def by_partition(self) -> list[DecisionLine]:
+        """One line for each partition and reason, sorted; together they are the whole snapshot."""
+        return self._lines(self._cells, self._cells["partition"].to_pylist(), [1] * self._cells.num_rows)
+
+    @property
+    def partition_table(self) -> pa.Table:
+        """One row a partition, in their order: the files in it, the reducible ones, and its lines of the account.
+
+        The columns are those of ``service.control.store.PARTITION_SCHEMA``.
+        """
+        cells = self._cells  # sorted by partition, as the list of lines is to be cut
+        summed = [field.name for field in PARTITION_SCHEMA if field.type == pa.int64()]
+        found = (
+            cells.group_by("partition")
+            .aggregate([([], "count_all"), *((name, "sum") for name in summed)])
+            .rename_columns({f"{name}_sum": name for name in summed})
+            .sort_by("partition")  # grouping keeps no order
+        )
+        ends = np.cumsum(found["count_all"].to_numpy(), dtype=np.int32)
+        lines = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), self._line_structs())
+        return found.append_column("lines", lines).select(PARTITION_SCHEMA.names)
+
+    def _line_structs(self) -> pa.StructArray:
+        """A document for each partition and reason."""
+        cells = self._cells
+        columns = {name: cells[name] for name in ("reason", "slices", "files", "bytes", "log_files", "log_bytes")}
+        columns |= {
+            "text": pa.array(self._texts(cells), pa.string()),
+            "varies": pc.not_equal(cells["least"], cells["most"]),
+            "knob": pa.array([_SETTINGS[reason] for reason in cells["reason"].to_pylist()], pa.string()),
+        }
+        table = pa.table([columns[field.name] for field in LINE_FIELDS], schema=pa.schema(LINE_FIELDS))
+        return table.to_struct_array().combine_chunks()
+
+    def _texts(self, cells: pa.Table) -> list[str]:
+        return self.planning.reason_texts(cells["row"].to_pylist(), cells["least"].to_pylist())
+
+    def _lines(self, cells: pa.Table, names: Sequence[str | None], partitions: Sequence[int]) -> list[DecisionLine]:
+        varies = pc.not_equal(cells["least"], cells["most"]).to_pylist()
+        rows = zip(cells.to_pylist(), self._texts(cells), varies, names, partitions, strict=True)
+        return [
+            DecisionLine(
+                partition=name,
+                partitions=count,
+                reason=Reason(row["reason"]),
+                slices=row["slices"],
+                files=row["files"],
+                bytes=row["bytes"],
+                log_files=row["log_files"],
+                log_bytes=row["log_bytes"],
+                text=text,
+                varies=varied,
+            )
+            for row, text, varied, name, count in rows
+        ]
+
+
+def _sums_by_partition_and_reason(planning: PlanningResult) -> pa.Table:
+    """A row for each partition and reason in it, sorted by both: sums, and the least and most of the slices' numbers.
+
+    ``row`` is one of these slices in ``planning.decisions``.
+    """
+    decisions, limit = planning.decisions, planning.policy.small_file_limit_bytes
+    is_file, sizes = pc.is_valid(decisions["path"]), decisions["bytes"]
+    small, reducible = pc.and_(is_file, pc.less(sizes, limit)), decisions["reducible"]
+    rows = pa.table(
+        {
+            "partition": decisions["partition"].cast(pa.string()),
+            "reason": decisions["reason"].cast(pa.string()),
+            "files": is_file.cast(pa.int64()),
+            "bytes": sizes,
+            "small_files": small.cast(pa.int64()),
+            "small_bytes": pc.if_else(small, sizes, 0),
+            "reducible_files": pc.and_(small, reducible).cast(pa.int64()),
+            "reducible_bytes": pc.if_else(reducible, pc.add(sizes, decisions["log_bytes"]), 0),
+            "log_files": pc.list_value_length(planning.snapshot.slices["log_files"]).cast(pa.int64()),
+            "log_bytes": decisions["log_bytes"],
+            "number": decisions["number"],
+            "row": np.arange(decisions.num_rows),
+        }
+    )
+    summed = [name for name in _SUMMED if name != "slices"]
+    return (
+        rows.group_by(["partition", "reason"])
+        .aggregate(
+            [
+                ([], "count_all"),
+                *((name, "sum") for name in summed),
+                ("number", "min"),
+                ("number", "max"),
+                ("row", "min"),
+            ]
+        )
+        .rename_columns({"count_all": "slices", "number_min": "least", "number_max": "most", "row_min": "row"})
+        .rename_columns({f"{name}_sum": name for name in summed})
+        .sort_by([("partition", "ascending"), ("reason", "ascending")])
+    )
+
+
+def sum_lines(lines: Iterable[DecisionLine]) -> dict[str, int]:
+    """The sums over all lines."""
+    sums = dict.fromkeys(("slices", "files", "bytes", "log_files", "log_bytes"), 0)
+    for line in lines:
+        for key in sums:
+            sums[key] += getattr(line, key)
+    return sums
+
+
+def slice_documents(planning: PlanningResult) -> Iterator[dict[str, Any]]:
+    """One entry a slice: partition, path (null for a slice of logs), bytes, logs, reason."""
+    table = planning.decisions.append_column("log_files", planning.snapshot.slices["log_files"])
+    for start in range(0, table.num_rows, _BATCH):
+        rows = table.slice(start, _BATCH).to_pylist()
+        texts = planning.reason_texts(range(start, start + len(rows)))
+        for row, text in zip(rows, texts, strict=True):
+            yield {
+                "partition": row["partition"],
+                "path": row["path"],
+                "file_id": row["file_id"],
+                "bytes": row["bytes"],
+                "log_files": row["log_files"],
+                "log_bytes": row["log_bytes"],
+                "reason": row["reason"],
+                "text": text,
+            }
+
+
+def explanation_document(
+    table: ConfiguredTable,
+    planning: PlanningResult,
+    *,
+    files: bool,
+    is_partial: bool = False,
+    writers: Sequence[LikelyWriter] = (),
+) -> dict[str, Any]:
+    """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each.
+
+    Objectives are of a whole table, so there are none where ``part`` of it was planned. ``writers`` are the tools that
+    likely write or read the table.
+    """
+    account, snapshot = DecisionSummary(planning), planning.snapshot
+    return {
+        "table": table.name,
+        "mode": table.mode,
+        "instant": snapshot.instant,
+        "taken_at": snapshot.taken_at,
+        "notes": table.policy.notes,
+        "writers": [writer_document(writer, table) for writer in writers],
+        "objectives": [
+            {"objective": one.objective, "met": one.is_met, "value": one.value, "bound": one.bound, "text": one.text}
+            for one in (() if is_partial else evaluate_objectives(planning, table.policy))
+        ],
+        "items": slice_documents(planning) if files else [line.document() for line in account.by_partition],
+        "total": sum_lines(account.by_reason),
+    }
+
+
+def make_scan_record(summary: DecisionSummary, seconds: float) -> ScanRecord:
+    """What the store remembers of a scan that took so long: layout, reasons, and what is reducible."""
+    planning, lines = summary.planning, summary.by_reason
+    snapshot = planning.snapshot
+    histogram = SizeHistogram.of(base_file_sizes(snapshot.slices), planning.policy.small_file_limit_bytes)
+    skipped = [line for line in lines if line.reason is not Reason.CHOSEN]
+    overlaps = _forbidden_overlaps(snapshot)
+    return ScanRecord(
+        table=snapshot.table.name,
+        taken_at=snapshot.taken_at,
+        seconds=seconds,
+        instant=snapshot.instant,
+        files=histogram.files,
+        bytes=histogram.bytes,
+        small_files=histogram.small_files,
+        small_bytes=histogram.small_bytes,
+        partitions=summary.partition_count,
+        histogram=histogram.counts,
+        log_files=sum(line.log_files for line in lines),
+        log_bytes=sum(line.log_bytes for line in lines),
+        skipped={line.reason.value: line.slices for line in skipped},
+        skipped_bytes={line.reason.value: line.bytes + line.log_bytes for line in skipped},
+        reducible_files=planning.reducible_files,
+        reducible_bytes=planning.reducible_bytes,
+        overlaps=len(overlaps),
+        overlap=overlaps[-1].text if overlaps else None,
+        foreign_files=len(snapshot.foreign_files),
+        foreign_file=next(iter(snapshot.foreign_files), None),
+    )
+
+
+def _forbidden_overlaps(snapshot: Snapshot) -> list[OverlappingCommit]:
+    """Commits of others of the last day that met a plan on a table of which nobody else was to write meanwhile."""
+    if snapshot.table.concurrency is not Concurrency.SINGLE_WRITER:
+        return []
+    return [overlap for overlap in snapshot.overlaps if snapshot.taken_at - overlap.completed_at < _OVERLAP_REPORT_AGE]

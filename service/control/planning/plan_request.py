@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A request for plans, the same from a command, a program over HTTP and the page."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from lake.errors import one_line
+from lake.plan import Plan, PlanKind
+from service import problems
+from service.problems import Problem, ProblemError
+from service.text import to_jsonable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """The plans wanted of one table; with ``dry_run`` only what they would be.
+
+    ``partitions`` and ``kind`` are None for all; ``overrides`` are policy settings for this request alone. A request
+    with the ``idempotency_key`` of an earlier one is that request.
+    """
+
+    partitions: Collection[str] | None = None
+    kind: PlanKind | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    dry_run: bool = False
+    idempotency_key: str | None = None
+
+
+_PROBLEMS_BY_SLUG: Mapping[str, Problem] = {problem.slug: problem for problem in problems.PROBLEMS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResponse:
+    """What came of scanning and planning a table, the same for ticks, requests and dry runs.
+
+    ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', then with
+    ``problem`` the kind of error. ``plans`` describe each plan with its groups, ``reasons`` what was left alone and
+    why, ``holders`` which live plan holds which partition asked for. ``refused`` is why the plans of a dry run would
+    not be stored; '' where they would.
+    """
+
+    table: str
+    outcome: str
+    text: str
+    plan_ids: tuple[str, ...] = ()
+    plans: tuple[Mapping[str, Any], ...] = ()
+    reasons: tuple[Mapping[str, Any], ...] = ()
+    holders: Mapping[str, str] = field(default_factory=dict)
+    instant: str = ""
+    taken_at: datetime | None = None
+    files: int = 0
+    bytes: int = 0
+    problem: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+
+    def document(self) -> dict[str, Any]:
+        """As JSON can hold it; ``of`` reads it back."""
+        return dict(to_jsonable(asdict(self)))
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> "PlanResponse":
+        """The answer that ``document`` was made from."""
+        values = {**document, **{key: tuple(document[key]) for key in ("plan_ids", "plans", "reasons")}}
+        taken = document["taken_at"]
+        return cls(**{**values, "taken_at": datetime.fromisoformat(taken) if taken else None})
+
+    @classmethod
+    def from_error(cls, table: str, error: Exception) -> "PlanResponse":
+        """The answer to a request that could not be served."""
+        return cls(
+            table=table,
+            outcome="problem",
+            text=one_line(error),
+            problem=problems.classify(error).slug,
+            facts=dict(to_jsonable(getattr(error, "facts", {}))),
+        )
+
+    def raise_problem(self) -> None:
+        """Raise what a command would have raised, where the answer is a problem."""
+        if self.problem is not None:
+            raise ProblemError(_PROBLEMS_BY_SLUG.get(self.problem, problems.ERROR), self.text, **self.facts)
+
+
+def plan_document(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan with every group and file, as dry runs print it."""
+    return {
+        "plan_id": plan.plan_id,
+        "kind": plan.kind.value,
+        "adopted": plan.adopted_instant,
+        "input_files": plan.input_files,
+        "input_bytes": plan.bytes,
+        "output_files": sum(group.output_files for group in plan.groups),
+        "log_files": sum(len(s.log_files) for group in plan.groups for s in group.slices),
+        "estimate": dict(to_jsonable(estimate)),
+        "groups": [
+            {
+                "partition": group.partition,
+                "input_files": sum(1 for s in group.slices if s.path is not None),
+                "input_bytes": group.bytes,
+                "output_files": group.output_files,
+                "files": [
+                    {"path": s.path, "file_id": s.file_id, "bytes": s.bytes, "log_files": list(s.log_files)}
+                    for s in group.slices
+                ],
+            }
+            for group in plan.groups
+        ],
+    }

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refusals to plan a table: its mode, a halt, a pause, its own format, or live plans that hold what was asked for."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.capabilities import CatalogOnly
+from lake.errors import LakefoldError, one_line
+from lake.formats import load_format
+from lake.model import Snapshot
+from lake.ports import Capability
+from planner.policy.compatibility import unsupported_settings
+from service import problems
+from service.control.config.loader import Config
+from service.control.config.tables import DEFAULT_ORIGIN, ConfiguredTable
+from service.control.store.views import TableState
+from service.modes import PLANNED_MODES
+from service.problems import ProblemError
+
+if TYPE_CHECKING:
+    from service.control.store.tables import Tables
+
+#: checks wait for storage more than they compute
+_CHECK_THREADS = 16
+
+
+def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> ProblemError | None:
+    """Why this table may not be planned now; None when it may."""
+    if table.mode not in PLANNED_MODES:
+        where = table.origins["mode"].source
+        came = "the default" if where == "default" else f"from {where}"
+        wanted = required_rule_setting(table)
+        said = f"{wanted[0]} = {' or '.join(map(json.dumps, wanted[1]))} " if wanted else ""
+        rule = f'[[tables]] match = "{table.name}" mode = "compact" {said}in {config.file_name}'
+        return ProblemError(
+            problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
+        )
+    if (unsaid := missing_required_rules(config, table)) is not None:
+        return ProblemError(problems.NOT_SERVED, f"{table.name}: {unsaid}", mode=table.mode)
+    if state.halted:
+        return ProblemError(
+            problems.NOT_SERVED,
+            f"{table.name} is halted: {state.halted_reason}; after looking into it: lakefold resume {table.name}",
+            halted_at=state.halted_at,
+        )
+    if (pause := state.pause or store.service_pause()) is not None:
+        what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
+        return ProblemError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
+    return None
+
+
+def exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
+    """``snapshot`` with the slices of ``halted`` partitions left alone, for the reason why each is halted."""
+    if not halted:
+        return snapshot
+    slices, name = snapshot.slices, snapshot.table.name
+    names = sorted(halted)
+    words = [f"halted: {halted[one]}; after looking into it: lakefold resume {name}" for one in names]
+    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
+    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
+    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
+    place, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
+    return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
+
+
+def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:
+    """The setting, and its values, one of which a rule has to say for a table like this that is to be planned.
+
+    None where the table itself keeps everybody apart who commits.
+    """
+    if _catalog_only_format(table) is not None:
+        return "access", ("catalog",)
+    return None if _has_optimistic_commits(table) else ("concurrency", ("single_writer", "occ"))
+
+
+def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None:
+    """Why a table in mode propose or compact is not planned although nothing else is wrong: its use was not said.
+
+    No table records it, and a guess that is wrong loses rows.
+    """
+    if table.mode not in PLANNED_MODES:
+        return None
+    rule = f"in a rule of {config.file_name}; until then it is only scanned"
+    if (adapter := _catalog_only_format(table)) is not None:
+        if table.access == "catalog":
+            return None
+        said = "nobody has said" if table.access is None else f'access = "{table.access}" denies'
+        return (
+            f"mode {table.mode} is for tables of which all readers and writers go by the catalog, which {said}; "
+            f'{adapter.catalog_only_reason}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
+        )
+    if _has_optimistic_commits(table) or table.origins["concurrency"].source != DEFAULT_ORIGIN:
+        return None
+    return (
+        f'mode {table.mode} has to be told how writers work: concurrency = "single_writer" (nobody writes while '
+        f'lakefold works on the table) or "occ" (writers go on and take the same lock) {rule} (docs/writers.md)'
+    )
+
+
+def _catalog_only_format(table: ConfiguredTable) -> CatalogOnly | None:
+    adapter = load_format(table.ref.format)
+    return adapter if isinstance(adapter, CatalogOnly) else None
+
+
+def _has_optimistic_commits(table: ConfiguredTable) -> bool:
+    return Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities
+
+
+def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
+    """Which of ``tables`` are not planned or can't be read, each with the reason; those in mode off are not asked.
+
+    Reads what the check of the table's format reads, and lists no files.
+    """
+
+    def refusal_of(table: ConfiguredTable) -> str | None:
+        try:
+            adapter = load_format(table.ref.format)
+            adapter.check(table.ref)
+        except (LakefoldError, OSError) as error:
+            return one_line(error)
+        problem = next(unsupported_settings(table.policy, adapter), None) or missing_required_rules(config, table)
+        return problem and f"{table.name}: {problem}"
+
+    scanned = [table for table in tables if table.mode != "off"]
+    with ThreadPoolExecutor(_CHECK_THREADS) as pool:
+        reasons = pool.map(refusal_of, scanned)
+        return {table.name: why for table, why in zip(scanned, reasons, strict=True) if why is not None}
+
+
+def partitions_locked_error(table: str, plans_by_partition: Mapping[str, str]) -> ProblemError:
+    """The refusal of a request all of whose partitions live plans hold; ``holders`` are partition → plan."""
+    plans = sorted(set(plans_by_partition.values()))
+    named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
+    what = "plan" if len(plans) == 1 else "plans"
+    text = f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
+    return ProblemError(problems.LIVE_PLAN, text, holders=dict(plans_by_partition))

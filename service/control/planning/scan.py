@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake import capabilities
+from lake.capabilities import LikelyWriter, PendingAction
+from lake.errors import LakefoldError, Rejected, one_line
+from lake.formats import load_format
+from lake.model import Snapshot
+from lake.plan import Plan, PlanKind
+from lake.ports import Capability
+from lake.units import format_bytes
+from planner.partitions import select_partitions
+from planner.planner import PlanningResult
+from planner.policy.compatibility import unsupported_settings
+from planner.reasons import Reason
+from planner.slo.evaluate import evaluate_objectives
+from service import problems
+from service.control.config.loader import Config
+from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.planning.adoption import adopt_pending_actions
+from service.control.planning.decision_summary import make_scan_record
+from service.control.planning.outdated_proposals import (
+    OutdatedProposal,
+    exclude_stale_actions,
+    find_outdated_proposals,
+    mark_all_outdated,
+)
+from service.control.planning.plan_request import PlanResponse, plan_document
+from service.control.planning.refusals import (
+    exclude_halted_partitions,
+    missing_required_rules,
+    partitions_locked_error,
+    planning_refusal,
+)
+from service.control.planning.session import PlanningSession, compute_settings_digest, snapshot_partitions
+from service.control.store.views import Request, ScanRecord, TableState
+from service.modes import PLANNED_MODES
+from service.problems import ProblemError
+from service.text import did_you_mean
+
+if TYPE_CHECKING:
+    from service.control.store import Store
+
+logger = logging.getLogger(__name__)
+
+#: a request for a whole table may need several plans; the rest waits for the scans that follow
+MAX_PLANS_PER_REQUEST = 100
+#: when to look again at reported partitions of a table that has as many live plans as it may; that look is cheap
+_SLOT_RETRY = timedelta(seconds=5)
+_WAITING_FOR_SLOT = (
+    Reason.CHOSEN,
+    Reason.NEXT_PLAN_GROUPS,
+    Reason.NEXT_PLAN_SLICES,
+    Reason.NEXT_PLAN_BYTES,
+    Reason.NEXT_PLAN_KIND,
+)
+
+
+def scan_and_plan(
+    config: Config,
+    store: "Store",
+    table: ConfiguredTable,
+    *,
+    request: Request | None = None,
+    actor: str,
+    dry_run: bool = False,
+    unfinished: Callable[[], Sequence[PendingAction]] | None = None,
+) -> PlanResponse:
+    """Scan ``table``, remember the scan, and store the plans that policy and live plans leave room for.
+
+    Without a ``request`` this is a tick: a table that is not in mode propose or compact, is paused or halted is only
+    scanned, and no more plans are stored than executors can take up soon; in mode propose they wait for approval. A
+    request needs no approval, and plans all that is free, what proposals hold included; it raises
+    CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
+    plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
+    reads it as well. Raises OverrideError for bad overrides, Rejected for a kind of plan that its format has not, and
+    the outcomes of ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
+    """
+    if request is not None and request.overrides:
+        table = configure_table(config, table.ref, request.overrides)
+    if request is not None and request.kind is PlanKind.COMPACTION:
+        capabilities.require_capability(load_format(table.ref.format), table.ref, Capability.COMPACTION)
+    dry_run = dry_run or (request is not None and request.dry_run)
+    state = _register_table(store, table)
+    refused = planning_refusal(config, store, table, state)
+    if request is not None and refused is not None and not dry_run:
+        raise refused
+    # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
+    ending = store.locked_partitions(table.name)
+    proposals = store.proposals(table.name)
+    snapshot = _read_snapshot(store, table, record_failure=request is None or not request.overrides)
+    table = _with_current_identity(store, table, snapshot, state)
+    asked = _requested_partitions(snapshot, request)
+    pending: Sequence[PendingAction] = ()
+    adopted: list[Plan] = []
+    if refused is None and not dry_run:
+        pending = unfinished() if unfinished else capabilities.pending_actions(load_format(table.ref.format), table.ref)
+        ours = [entry for entry in pending if table.policy.adopt_pending or entry.must_execute]
+        if table.mode == "propose":
+            ours = exclude_stale_actions(ours, snapshot)
+        adopted = adopt_pending_actions(store, table, ours, snapshot_instant=snapshot.instant, actor=actor)
+    if request is not None:
+        old = mark_all_outdated(proposals, f"{request.actor} asked for plans")
+    elif refused is None or table.mode != "propose":
+        old = find_outdated_proposals(proposals, table, snapshot, compute_settings_digest(table), pending)
+    else:
+        old = {}
+    held = _without_outdated(store.locked_partitions(table.name), old)
+    rounds = PlanningSession(
+        store=store,
+        table=table,
+        state=state,
+        snapshot=snapshot,
+        requested_partitions=asked,
+        locked_partitions=_without_outdated(ending, old) | held,
+        kind=request.kind if request is not None else None,
+        needs_approval=table.mode == "propose" and request is None,
+        outdated_proposals=old,
+    )
+    rounds.plan_documents += [plan_document(plan, {}) for plan in adopted]
+    planning = rounds.plan()
+    if request is None or not (request.overrides or request.partitions or request.kind):
+        account = rounds.summarize(planning)
+        seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
+        scan = replace(make_scan_record(account, seconds), not_planned=missing_required_rules(config, table))
+        store.record_scan(scan, account.partition_table, evaluate_objectives(planning, table.policy))
+        store.record_declines_in_effect(planning.declines_in_effect)
+    if refused is not None and not dry_run:
+        _withdraw_outdated(store, rounds, actor)
+        return rounds.response(planning, "observed", refused.args[0])
+    most = _free_slots(table, held) if request is None and not dry_run else MAX_PLANS_PER_REQUEST
+    planning = rounds.plan_and_store(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
+    if request is None and not dry_run:
+        _withdraw_outdated(store, rounds, actor)
+    if rounds.plan_documents:
+        verb = "would create" if dry_run else "proposed" if rounds.needs_approval else "created"
+        answer = rounds.response(
+            planning, "dry_run" if dry_run else "planned", _plans_text(rounds.plan_documents, verb)
+        )
+        return replace(answer, refused="" if refused is None else refused.args[0])
+    if request is not None and not dry_run:
+        holders = rounds.blocking_plans()
+        if holders:
+            raise partitions_locked_error(table.name, holders)
+    if rounds.is_over_budget:
+        return rounds.response(planning, "nothing", f"the budget of {table.name} is used up; later scans plan it")
+    return rounds.response(planning, "nothing", f"nothing to do for {table.name}")
+
+
+def explain_table(store: "Store", table: ConfiguredTable, partition: str | None = None) -> PlanningResult:
+    """A fresh scan of ``table`` (of one partition) and what planning says of each slice; stores nothing.
+
+    Raises what a scan raises: what is refused there is refused here.
+    """
+    state = next(iter(store.table_states([table.name])), None)
+    snapshot = _read_snapshot(store, table, record_failure=False, partitions=None if partition is None else [partition])
+    if partition is not None and snapshot.slices.num_rows == 0:
+        _requested_partitions(load_format(table.ref.format).snapshot(table.ref), None, [partition])
+    rounds = PlanningSession(
+        store=store,
+        table=table,
+        state=state,
+        snapshot=snapshot,
+        requested_partitions=None,
+        locked_partitions=store.locked_partitions(table.name),
+        needs_approval=table.mode == "propose",
+    )
+    return rounds.plan()
+
+
+def likely_writers_of(planning: PlanningResult) -> Sequence[LikelyWriter]:
+    """The tools that likely write or read the table that was planned. Raises what a scan raises."""
+    snapshot = planning.snapshot
+    return capabilities.likely_writers(load_format(snapshot.table.format), snapshot)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenScan:
+    """What came of looking at partitions that writers reported: plans stored, and what to look at again, and when.
+
+    ``looked`` says that the table was listed; it is not where nothing could be planned anyway.
+    """
+
+    is_listed: bool = False
+    plan_ids: tuple[str, ...] = ()
+    rescan_in: Mapping[str | None, timedelta] = field(default_factory=dict)
+
+
+def scan_written_partitions(
+    config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str], *, actor: str
+) -> WrittenScan:
+    """A tick for ``partitions`` of ``table`` only, which a writer reported. Partitions that are gone are no error.
+
+    What the last scan of the whole table found stays on record. A partition with files that are only too young is
+    to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
+    room that running plans take soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
+    """
+    if table.mode not in PLANNED_MODES or missing_required_rules(config, table) is not None:
+        return WrittenScan()
+    state = _register_table(store, table)
+    if planning_refusal(config, store, table, state) is not None:  # it is given out again after the resume
+        return WrittenScan(rescan_in=dict.fromkeys(partitions, timedelta()))
+    held = store.locked_partitions(table.name)
+    room = _free_slots(table, held)
+    if not room:
+        # Plans end within minutes, but proposals may wait for days: what they keep out is left to the scans.
+        soon = not _free_slots(table, store.locked_partitions(table.name, include_proposals=False))
+        return WrittenScan(rescan_in=dict.fromkeys(partitions, _SLOT_RETRY) if soon else {})
+    # Some filters go by a partition's place among all of them.
+    narrow = None if table.policy.needs_all_partitions else sorted(partitions)
+    snapshot = _read_snapshot(store, table, record_failure=False, partitions=narrow)
+    table = _with_current_identity(store, table, snapshot, state)
+    selected = select_partitions(snapshot_partitions(snapshot), table.policy, now=snapshot.taken_at)
+    asked = [name for name in selected if name in partitions]
+    rounds = PlanningSession(
+        store=store,
+        table=table,
+        state=state,
+        snapshot=snapshot,
+        requested_partitions=asked,
+        locked_partitions=held,
+        needs_approval=table.mode == "propose",
+    )
+    last = rounds.plan_and_store(rounds.plan(), room, dry_run=False, request=None, actor=actor)
+    plan_ids = tuple(plan["plan_id"] for plan in rounds.plan_documents)
+    return WrittenScan(
+        is_listed=True,
+        plan_ids=plan_ids,
+        rescan_in=_rescan_in(last, snapshot, is_within_budget=not rounds.is_over_budget),
+    )
+
+
+def _rescan_in(planning: PlanningResult, snapshot: Snapshot, *, is_within_budget: bool) -> dict[str | None, timedelta]:
+    """When to look at partitions again whose slices wait for nothing but time or room for another plan.
+
+    What does not fit into the table's budget is left to the scans of the whole table: that may take hours.
+    """
+    rows = pa.table(
+        {
+            "partition": planning.decisions["partition"].cast(pa.string()),
+            "reason": planning.decisions["reason"].cast(pa.string()),
+            "modified_at": snapshot.slices["modified_at"],
+        }
+    )
+    waiting = [Reason.RECENT, *(_WAITING_FOR_SLOT if planning.plan is not None and is_within_budget else ())]
+    rows = rows.filter(pc.is_in(rows["reason"], pa.array([reason.value for reason in waiting])))
+    youngest = rows.group_by(["partition", "reason"]).aggregate([("modified_at", "max")]).to_pylist()
+    again: dict[str | None, timedelta] = {}
+    for row in youngest:
+        wait = _SLOT_RETRY
+        if row["reason"] == Reason.RECENT:
+            wait = max(timedelta(), row["modified_at_max"] + planning.policy.quiet_period - snapshot.taken_at)
+        again[row["partition"]] = min(wait, again.get(row["partition"], wait))
+    return again
+
+
+def _register_table(store: "Store", table: ConfiguredTable) -> TableState:
+    store.register_table(table.ref, table.mode, table.owner)
+    return store.table_state(table.name)
+
+
+def _with_current_identity(
+    store: "Store", table: ConfiguredTable, snapshot: Snapshot, state: TableState
+) -> ConfiguredTable:
+    """``table`` as the snapshot is of it; one that was made anew is known as such from now on."""
+    found = snapshot.table
+    if found.identity != state.ref.identity:
+        store.register_table(found, table.mode, table.owner)
+        another = capabilities.recreated_reason(found, state.ref.identity)
+        if another is not None:
+            logger.warning("%s", another)
+    return replace(table, ref=found)
+
+
+def _without_outdated(locked_partitions: Mapping[str, str], outdated: Mapping[str, OutdatedProposal]) -> dict[str, str]:
+    """``held`` without what is held by proposals that make way."""
+    return {partition: plan_id for partition, plan_id in locked_partitions.items() if plan_id not in outdated}
+
+
+def _withdraw_outdated(store: "Store", session: PlanningSession, actor: str) -> None:
+    """Take back the proposals in whose place no plan has come."""
+    reasons = {plan_id: f"taken back: {proposal.reason}" for plan_id, proposal in session.outdated_proposals.items()}
+    store.withdraw_proposals(reasons, actor=actor)
+
+
+def _free_slots(table: ConfiguredTable, locked_partitions: Mapping[str, str]) -> int:
+    """How many more plans of the table executors can take up soon."""
+    return max(0, table.policy.max_inflight_per_table + 1 - len(set(locked_partitions.values())))
+
+
+def _read_snapshot(
+    store: "Store", table: ConfiguredTable, *, record_failure: bool, partitions: Collection[str] | None = None
+) -> Snapshot:
+    began = time.monotonic()
+    try:
+        snapshot = list_table(table, partitions)
+    except (LakefoldError, OSError) as error:
+        if record_failure:
+            store.record_scan(
+                ScanRecord(
+                    table=table.name,
+                    taken_at=datetime.now(UTC),
+                    seconds=time.monotonic() - began,
+                    outcome="error",
+                    error=one_line(error),
+                )
+            )
+        raise
+    return exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
+
+
+def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
+    """The table's latest slices, listed now. Raises Rejected where it can't be served, and what reading it raises."""
+    adapter = load_format(table.ref.format)
+    adapter.check(table.ref)
+    for problem in unsupported_settings(table.policy, adapter):
+        raise Rejected(f"{table.name}: {problem}")
+    # First which table it is: were it made anew in between, its plans would be refused, and not run on another.
+    return adapter.snapshot(capabilities.with_identity(adapter, table.ref), partitions)
+
+
+def _requested_partitions(
+    snapshot: Snapshot, request: Request | None, partitions: Collection[str] | None = None
+) -> list[str] | None:
+    """The partitions a request names, each looked up in the table; None for all of them."""
+    wanted = request.partitions if request is not None else partitions
+    if wanted is None:
+        return None
+    known = snapshot_partitions(snapshot)
+    asked = [name.strip("/") for name in wanted]
+    for name in asked:
+        if name not in known:
+            hint = did_you_mean(name, sorted(known)) or f"; it has {len(known)}"
+            raise ProblemError(
+                problems.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
+            )
+    return asked
+
+
+def _plans_text(plans: list[Mapping[str, Any]], verb: str) -> str:
+    clusterings = [plan for plan in plans if plan["kind"] != PlanKind.COMPACTION]
+    files = sum(plan["input_files"] for plan in clusterings)
+    after = sum(plan["output_files"] for plan in clusterings)
+    slices = sum(plan["output_files"] for plan in plans) - after
+    done = [f"{files:,} files → {after:,}"] if clusterings else []
+    done += [f"the logs of {slices:,} slice{'s' if slices != 1 else ''} into new base files"] if slices else []
+    count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
+    size = format_bytes(sum(plan["input_bytes"] for plan in plans))
+    return f"{verb} {count}: {', '.join(done)} ({size} to rewrite)"

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rounds of planning one table at one snapshot: plan after plan, as long as there is room and something is free."""
+
+import hashlib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from uuid_utils import uuid7
+
+from lake.model import Snapshot
+from lake.plan import PlanKind
+from lake.version import __version__
+from planner.budgets import UNLIMITED, TableLimits, WorkAmount, cap_by_budgets
+from planner.cost import estimate_benefit
+from planner.partitions import select_partitions
+from planner.planner import PlanningResult, plan_table
+from planner.priority import objective_urgency, priority_offset
+from planner.reasons import Reason
+from service.control.config.tables import ConfiguredTable
+from service.control.planning.cost_inputs import table_cost_inputs
+from service.control.planning.decision_summary import DecisionLine, DecisionSummary
+from service.control.planning.outdated_proposals import OutdatedProposal
+from service.control.planning.plan_request import PlanResponse, plan_document
+from service.control.store.errors import PartitionsLocked
+from service.control.store.views import Request, TableObjective, TableState
+from service.text import to_jsonable
+
+if TYPE_CHECKING:
+    from service.control.store import Store
+
+
+class PlanningSession:
+    """One table at one snapshot, planned as often as there is room."""
+
+    def __init__(
+        self,
+        *,
+        store: "Store",
+        table: ConfiguredTable,
+        state: TableState | None,
+        snapshot: Snapshot,
+        requested_partitions: Collection[str] | None,
+        locked_partitions: Mapping[str, str],
+        kind: PlanKind | None = None,
+        needs_approval: bool = False,
+        outdated_proposals: Mapping[str, OutdatedProposal] | None = None,
+    ) -> None:
+        """With ``proposes`` plans wait for approval, and those declined are not made again.
+
+        ``outdated`` are proposals in whose place plans come; they hold none of ``held``.
+        """
+        self.store, self.table, self.snapshot, self.requested_partitions, self.kind = (
+            store,
+            table,
+            snapshot,
+            requested_partitions,
+            kind,
+        )
+        #: quarantined paths at which there is another file by now, with the size of the one that was quarantined
+        self.replaced_files = _replaced_quarantined_files(state, snapshot) if state else {}
+        self.quarantined = tuple(path for path in state.quarantined if path not in self.replaced_files) if state else ()
+        self.locked_partitions = dict(locked_partitions)
+        self.settings_digest = compute_settings_digest(table)
+        self.failed = store.failed_plans(table.name, self.settings_digest)
+        self.needs_approval, self.outdated_proposals = needs_approval, dict(outdated_proposals or {})
+        self.declined = store.declined_plans(table.name, self.settings_digest) if needs_approval else []
+        self.cost_inputs = table_cost_inputs(store, table)
+        own = TableLimits.from_settings(table.policy).budget
+        #: groups and plans that could never start are not made
+        self.capped_settings = cap_by_budgets(table.policy, (table.work_budget, own), self.cost_inputs.rates)
+        #: whether plans are worth making that the table's budget has no room for now
+        self.is_over_budget = False
+        self.plan_documents: list[Mapping[str, Any]] = []
+        self._planned: list[PlanningResult] = []
+        self._summary: DecisionSummary | None = None
+
+    def plan(self) -> PlanningResult:
+        """Plan what no live plan holds."""
+        return plan_table(
+            self.snapshot,
+            self.capped_settings,
+            now=self.snapshot.taken_at,
+            plan_id=str(uuid7()),
+            locked_partitions=self.locked_partitions,
+            quarantined=self.quarantined,
+            partitions=self.requested_partitions,
+            kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
+            failed=self.failed,
+            declined=self.declined,
+            cost_inputs=self.cost_inputs,
+        )
+
+    def plan_and_store(
+        self, planning: PlanningResult, max_plans: int, *, dry_run: bool, request: Request | None, actor: str
+    ) -> PlanningResult:
+        """Store (or, dry, only note) plan after plan; the last planning, which knows them as live."""
+        room = (
+            UNLIMITED
+            if dry_run
+            else self.store.remaining_table_budget(self.table.name, excluded=self.outdated_proposals.keys())
+        )
+        if self.replaced_files and not dry_run:
+            self.store.end_quarantine(self.table.name, self.replaced_files)
+        missed = [] if dry_run else self._missed_objectives()
+        urgent = objective_urgency((found.budget_left for found in missed), self.table.ageing)
+        if not dry_run and self.table.policy.has_objectives:
+            self.store.update_urgency(self.table.name, urgent)
+        while planning.plan is not None and len(self.plan_documents) < max_plans:
+            replaces = {
+                plan_id: proposal.reason
+                for plan_id, proposal in self.outdated_proposals.items()
+                if not proposal.partitions.isdisjoint(planning.plan.partitions)
+            }
+            worth = estimate_benefit(planning.plan, self.table.policy, self.cost_inputs)
+            cost = WorkAmount(bytes=planning.plan.bytes, cpu_ms=round(1000 * worth.cpu_seconds))
+            if not cost.is_within(room):
+                # Stored it would wait, and keep back the plans of others that come after it.
+                self.is_over_budget = True
+                break
+            estimate = asdict(planning.estimate) | {"worth": asdict(worth)}
+            try:
+                if not dry_run:
+                    request_id = request.request_id if request else None
+                    self.store.add_plan(
+                        planning.plan,
+                        request_id=request_id,
+                        actor=actor,
+                        estimate=to_jsonable(estimate),
+                        settings_digest=self.settings_digest,
+                        cpu_seconds=worth.cpu_seconds,
+                        priority_offset=priority_offset(
+                            worth.benefit_cost_ratio, self.table.policy.weight, self.table.ageing
+                        ),
+                        urgency=urgent,
+                        urgency_reason=", ".join(found.text for found in missed),
+                        proposed=self.needs_approval,
+                        replaced_proposals=replaces,
+                    )
+            except PartitionsLocked as error:
+                # Somebody was faster: what they took is theirs, the rest may still be planned.
+                self.locked_partitions |= error.locking_plans | error.lock_owners
+            else:
+                room -= cost
+                self.plan_documents.append(plan_document(planning.plan, estimate))
+                self._planned.append(planning)
+                self.outdated_proposals = {
+                    key: self.outdated_proposals[key] for key in self.outdated_proposals.keys() - replaces.keys()
+                }
+                self.locked_partitions |= dict.fromkeys(planning.plan.partitions, planning.plan.plan_id)
+            planning = self.plan()
+        return planning
+
+    def _missed_objectives(self) -> list[TableObjective]:
+        """The objectives that the table misses, as its last scan judged them."""
+        if not self.table.policy.has_objectives:
+            return []
+        found = self.store.objectives([self.table.name]).get(self.table.name, ())
+        return [objective for objective in found if not objective.met]
+
+    def summarize(self, planning: PlanningResult) -> DecisionSummary:
+        """What ``planning`` decided, added up; once, where it is asked for again."""
+        if self._summary is None or self._summary.planning is not planning:
+            self._summary = DecisionSummary(planning)
+        return self._summary
+
+    def response(self, planning: PlanningResult, outcome: str, text: str) -> PlanResponse:
+        """Everything known now as an answer."""
+        lines = self.summarize(self._with_created_plans(planning)).by_reason
+        new = {plan["plan_id"] for plan in self.plan_documents}
+        return PlanResponse(
+            table=self.table.name,
+            outcome=outcome,
+            text=text,
+            plan_ids=tuple(plan["plan_id"] for plan in self.plan_documents) if outcome == "planned" else (),
+            plans=tuple(self.plan_documents),
+            reasons=tuple(self._reason_document(line) for line in lines if line.reason is not Reason.CHOSEN),
+            holders={
+                name: plan_id
+                for name, plan_id in sorted(self.locked_partitions.items())
+                if plan_id not in new and (self.requested_partitions is None or name in self.requested_partitions)
+            },
+            instant=self.snapshot.instant,
+            taken_at=self.snapshot.taken_at,
+            files=sum(line.files for line in lines),
+            bytes=sum(line.bytes for line in lines),
+        )
+
+    def _with_created_plans(self, last: PlanningResult) -> PlanningResult:
+        """``last`` with the slices of partitions that our plans hold as the planning of that plan saw them."""
+        decisions = last.decisions
+        held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
+        for made in self._planned:
+            assert made.plan is not None
+            its = pc.and_(held, pc.is_in(decisions["partition"].cast(pa.string()), pa.array(made.plan.partitions)))
+            for name in ("reason", "number"):
+                was, new = decisions[name], made.decisions[name]
+                plain_type = pa.string() if name == "reason" else was.type
+                column = pc.if_else(its, new.cast(plain_type), was.cast(plain_type))
+                decisions = decisions.set_column(decisions.column_names.index(name), name, column)
+        return replace(last, decisions=decisions) if self._planned else last
+
+    def blocking_plans(self) -> dict[str, str]:
+        """Who holds each partition wanted, where somebody holds every one of them; else nothing."""
+        wanted = self.requested_partitions
+        if wanted is None:
+            known = sorted(snapshot_partitions(self.snapshot))
+            wanted = select_partitions(known, self.table.policy, now=self.snapshot.taken_at)
+        if not wanted or not all(name in self.locked_partitions for name in wanted):
+            return {}
+        return {name: self.locked_partitions[name] for name in sorted(wanted)}
+
+    def _reason_document(self, line: DecisionLine) -> Mapping[str, Any]:
+        """A reason in the words of a request: what it did not name was not left out by the policy's filter."""
+        words: dict[str, str] = {}
+        if self.requested_partitions is not None and line.reason is Reason.FILTERED:
+            words = {"text": "partition not asked for", "knob": ""}
+        elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
+            words = {"text": f"not asked for, only {self.kind}", "knob": ""}
+        return line.document() | words
+
+
+def compute_settings_digest(table: ConfiguredTable) -> str:
+    """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
+    ref = table.ref
+    said = table.access, ref.sessions_refresh
+    writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
+    parts = (__version__, ref.location, ref.identity, writers, table.policy)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+
+def snapshot_partitions(snapshot: Snapshot) -> set[str]:
+    """The partitions that the table had."""
+    column = snapshot.slices["partition"].unify_dictionaries()
+    return set(column.unique().to_pylist())
+
+
+def _replaced_quarantined_files(state: TableState, snapshot: Snapshot) -> dict[str, int]:
+    """Quarantined files in whose place others are, each path with the size that was quarantined."""
+    known = state.quarantined_bytes
+    if not known:
+        return {}
+    slices = snapshot.slices
+    there = slices.filter(pc.is_in(slices["path"], value_set=pa.array(sorted(known), pa.string())))
+    found = zip(there["path"].to_pylist(), there["bytes"].to_pylist(), strict=True)
+    return {path: known[path] for path, size in found if size != known[path]}

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JSON documents of plans, tables, settings and the service: the same for ``--json``, HTTP and page.
+
+Values are Python's; ``service.text.plain`` makes them what JSON can hold. Bytes are raw integers, times aware.
+"""
+
+from service.control.serializers.advice import advice
+from service.control.serializers.audit import audit_entry
+from service.control.serializers.cost import (
+    PREDICTED_FIELDS,
+    describe_cost,
+    describe_held_work,
+    held_reason,
+    plan_cost,
+    prediction_errors,
+    work_budget_document,
+)
+from service.control.serializers.notifications import notification, notifications_dropped, notifications_retried
+from service.control.serializers.objectives import (
+    budget_problems,
+    describe_error_budget,
+    describe_objective,
+    objective_document,
+)
+from service.control.serializers.partitions import filter_partitions, worst_partitions
+from service.control.serializers.plans import (
+    PROGRESS_FIELDS,
+    TERMINAL_STATES,
+    end_reason,
+    plan_cancelled,
+    plan_decided,
+    plan_details,
+    plan_progress,
+    plan_retried,
+    plan_summary,
+    progress_rate,
+)
+from service.control.serializers.processes import has_scheduler, no_executor_reason, process_list
+from service.control.serializers.replay import replay
+from service.control.serializers.settings import service_settings, setting_document, table_settings
+from service.control.serializers.simulation import describe_sizes, simulation
+from service.control.serializers.status import backlog_seconds, describe_reducible, status, summary_line
+from service.control.serializers.tables import (
+    commands_before_partition_resume,
+    commands_before_resume,
+    describe_contention,
+    describe_foreign_files,
+    describe_overlaps,
+    displayed_state,
+    halted_partitions,
+    halting_plan_id,
+    pause_result,
+    table_details,
+    table_summary,
+)
+from service.control.serializers.trend import (
+    TREND_DAYS,
+    describe_trends,
+    lake_points,
+    points_within,
+    table_points,
+    trend_point,
+    trends,
+)
+
+__all__ = [
+    "PREDICTED_FIELDS",
+    "PROGRESS_FIELDS",
+    "TERMINAL_STATES",
+    "TREND_DAYS",
+    "advice",
+    "audit_entry",
+    "backlog_seconds",
+    "budget_problems",
+    "commands_before_partition_resume",
+    "commands_before_resume",
+    "describe_contention",
+    "describe_cost",
+    "describe_error_budget",
+    "describe_foreign_files",
+    "describe_held_work",
+    "describe_objective",
+    "describe_overlaps",
+    "describe_reducible",
+    "describe_sizes",
+    "describe_trends",
+    "displayed_state",
+    "end_reason",
+    "filter_partitions",
+    "halted_partitions",
+    "halting_plan_id",
+    "has_scheduler",
+    "held_reason",
+    "lake_points",
+    "no_executor_reason",
+    "notification",
+    "notifications_dropped",
+    "notifications_retried",
+    "objective_document",
+    "pause_result",
+    "plan_cancelled",
+    "plan_cost",
+    "plan_decided",
+    "plan_details",
+    "plan_progress",
+    "plan_retried",
+    "plan_summary",
+    "points_within",
+    "prediction_errors",
+    "process_list",
+    "progress_rate",
+    "replay",
+    "service_settings",
+    "setting_document",
+    "simulation",
+    "status",
+    "summary_line",
+    "table_details",
+    "table_points",
+    "table_settings",
+    "table_summary",
+    "trend_point",
+    "trends",
+    "work_budget_document",
+    "worst_partitions",
+]

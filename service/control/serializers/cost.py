@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan was predicted to cost and to save, beside what happened: as a document, and in words."""
+
+import math
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from service.text import format_percent, format_size, plural
+
+if TYPE_CHECKING:
+    from service.control.store import BlockedPlan, PlanView, Store, WorkBudget
+
+#: what is predicted of a plan and is known of it once it is completed
+PREDICTED_FIELDS = ("cpu_seconds", "bytes", "files_saved")
+
+
+def plan_cost(plan: "PlanView") -> dict[str, Any]:
+    """``predicted`` is None of a plan from before predictions were made, ``happened`` until it is completed.
+
+    ``errors`` are how far the prediction was off, as shares of what happened; empty until both are known.
+    """
+    predicted = plan.estimate.get("worth")
+    happened = None
+    if plan.used_cpu_seconds is not None:
+        happened = {
+            "cpu_seconds": plan.used_cpu_seconds,
+            "cpu_measured": plan.cpu_measured,
+            "bytes": plan.bytes_after,
+            "files_saved": plan.files_before - plan.files_after,
+        }
+        if predicted is not None and predicted["cost"] is not None:
+            more = (plan.used_cpu_seconds - predicted["cpu_seconds"]) / 3600 * predicted["cpu_hour"]
+            happened["cost"] = predicted["cost"] + more
+    errors = {}
+    if predicted is not None and happened is not None:
+        errors = {name: prediction_error(predicted[name], happened[name]) for name in PREDICTED_FIELDS}
+    return {"predicted": predicted, "happened": happened, "errors": errors}
+
+
+def describe_hold(held: "BlockedPlan") -> str:
+    """What a plan waits for besides an executor."""
+    whose = (
+        f"of {held.table} (budget_bytes_per_…, budget_cpu_hours_per_…)"
+        if held.is_table_budget
+        else "of all tables ([work])"
+    )
+    if held.kind == "never":
+        return f"never starts, being larger than the whole budget {whose}: raise the budget or cancel the plan"
+    if held.kind == "window":
+        until = "" if held.until is None else f", the next at {held.until.isoformat(timespec='minutes')}"
+        return f"waits for the hours of {held.table} (run_windows){until}"
+    until = "" if held.until is None else f"; some of it is free again at {held.until.isoformat(timespec='seconds')}"
+    if held.blocker is None:
+        return f"waits for the budget {whose}{until}"
+    plan_id, table = held.blocker
+    return (
+        f"waits for the budget {whose} behind plan {plan_id}, which waits for that of {table} (budget_bytes_per_…, "
+        f"budget_cpu_hours_per_…): raise the latter or cancel that plan{until}"
+    )
+
+
+def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
+    """The median error of what was predicted of completed ``plans``; nothing of what no plan tells."""
+    found = [plan_cost(plan)["errors"] for plan in plans]
+    told = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED_FIELDS}
+    return {name: median(errors) for name, errors in told.items() if errors}
+
+
+def prediction_error(predicted: float, happened: float) -> float | None:
+    """How far a prediction was off as a share of what happened; None where nothing did."""
+    return abs(predicted - happened) / happened if happened > 0 else None
+
+
+def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What is known of a plan's worth, a label and a line each."""
+    from lake.units import format_duration, format_elapsed
+
+    predicted, happened = worth["predicted"], worth["happened"]
+    lines = []
+    if predicted is not None:
+        source = f"by {plural(predicted['history'], 'plan')} before it" if predicted["history"] else "by the constants"
+        lines.append(
+            (
+                "predicted",
+                f"{format_elapsed(predicted['cpu_seconds'])} of CPU, {format_size(predicted['bytes'])} rewritten, "
+                f"{plural(predicted['files_saved'], 'file')} fewer{_format_cost(predicted, 'cost', '; ')} ({source})",
+            )
+        )
+        days = predicted["payback_days"]
+        back = "never" if days is None else f"after {format_duration(days * 86_400)}"
+        lines.append(
+            (
+                "saves",
+                f"{predicted['opens_saved_a_day']:,.0f} opens, {format_size(round(predicted['bytes_saved_a_day']))} and "
+                f"{format_elapsed(predicted['cpu_seconds_saved_a_day'])} of CPU a day"
+                f"{_format_cost(predicted, 'saved_a_day', ', ')}; pays back {back}",
+            )
+        )
+    if happened is not None:
+        errors = worth["errors"]
+        told = [] if happened["cpu_measured"] else ["by the time of its steps"]
+        if errors.get("cpu_seconds") is not None:
+            told.append(f"off by {format_percent(errors['cpu_seconds'])}")
+        off = f" ({', '.join(told)})" if told else ""
+        lines.append(
+            (
+                "happened",
+                f"{format_elapsed(happened['cpu_seconds'])} of CPU{off}, {format_size(happened['bytes'])} written, "
+                f"{plural(happened['files_saved'], 'file')} fewer{_format_cost(happened, 'cost', '; ', predicted)}",
+            )
+        )
+    return lines
+
+
+def _format_cost(worth: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:
+    """An amount with its currency; '' where there are no prices."""
+    amount = worth.get(name)
+    return "" if amount is None else f"{before}{amount:.3g} {(named or worth)['currency']}".rstrip()
+
+
+def held_reason(store: "Store", plan: "PlanView") -> str | None:
+    """What a requested plan waits for besides an executor; None where it is for nothing else."""
+    if plan.state != "requested":
+        return None
+    held = next((held for held in store.work_budget().blocked_plans if held.plan_id == plan.plan_id), None)
+    return None if held is None else describe_hold(held)
+
+
+def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
+    """The budget of all tables, what is used and left of it in 60 minutes and in 24 hours, and the plans held back.
+
+    What has no budget is None.
+    """
+    spans = (("hour", work.budget.hour, work.usage.hour), ("day", work.budget.day, work.usage.day))
+    return {
+        "budget": {
+            f"{name}_per_{span}": {
+                "budget": _finite(getattr(most, field) / unit),
+                "used": getattr(used, field) / unit,
+                "left": _finite(max(0, getattr(most, field) - getattr(used, field)) / unit),
+            }
+            for span, most, used in spans
+            for name, field, unit in (("bytes", "bytes", 1), ("cpu_seconds", "cpu_ms", 1000))
+            if work.budget.is_set
+        },
+        "held": [
+            {"plan_id": held.plan_id, "table": held.table, "kind": held.kind, "until": held.until}
+            | {"behind": held.blocker[0] if held.blocker else None, "why": describe_hold(held)}
+            for held in work.blocked_plans
+        ],
+    }
+
+
+def describe_held_work(work: Mapping[str, Any]) -> list[str]:
+    """A line for each thing that plans are held back by: how many, and the first of them."""
+    lines = []
+    for kind, behind in (("never", False), ("window", False), ("budget", True), ("budget", False)):
+        held = [plan for plan in work["held"] if plan["kind"] == kind and (plan["behind"] is not None) is behind]
+        if held:
+            first = f"{plural(len(held), 'plan')} held back; plan {held[0]['plan_id']}"
+            lines.append(f"{first} {held[0]['why']}.")
+    return lines
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of what tables are held to, and their words."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from service.modes import PLANNED_MODES
+from service.text import format_percent, parse_timestamp
+
+if TYPE_CHECKING:
+    from service.control.store import TableObjective
+
+
+def objective_document(objective: "TableObjective") -> dict[str, Any]:
+    """An objective of a table with everything that is known of it."""
+    return {
+        "objective": str(objective.objective),
+        "met": objective.met,
+        "value": objective.value,
+        "bound": objective.bound,
+        "text": objective.text,
+        "since": objective.since,
+        "judged_at": objective.judged_at,
+        "goal": objective.goal,
+        "window_seconds": objective.window.total_seconds(),
+        "share_met": objective.share_met,
+        "budget_left": objective.budget_left,
+        "burn": dict(objective.burn),
+        "pace": objective.pace,
+        "met_seconds": objective.met_seconds,
+        "missed_seconds": objective.missed_seconds,
+    }
+
+
+def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: datetime) -> str | None:
+    """In words which error budgets of a table in this ``mode`` burn or are used up; None where all last.
+
+    A table that is only observed, or that nobody scans any more, needs nobody for that.
+    """
+    words = [
+        f"{found.text}, {describe_error_budget(found.budget_left, found.pace)}"
+        for found in (objectives if mode in PLANNED_MODES else ())
+        if found.is_valid(now) and (found.pace is not None or (found.exhausted and not found.met))
+    ]
+    return "; ".join(words) or None
+
+
+def describe_error_budget(left: float, pace: str | None) -> str:
+    """What is left of an error budget, and how it burns."""
+    spent = "its error budget is used up" if left <= 0 else f"{format_percent(left)} of its error budget is left"
+    return spent + {"fast": " and burns fast", "slow": " and burns slowly", None: ""}[pace if left > 0 else None]
+
+
+def describe_objective(objective: Mapping[str, Any], now: datetime) -> str:
+    """One line of an objective's document: is it met, since when, and what is left of its budget."""
+    from lake.units import format_duration
+
+    lasted = format_duration(max(now - parse_timestamp(objective["since"]), timedelta(0)))
+    window = format_duration(objective["window_seconds"])
+    return (
+        f"{objective['text']}: {'met' if objective['met'] else 'missed'} for {lasted}, "
+        f"{format_percent(objective['share_met'])} of the last {window} (goal {100 * objective['goal']:.6g} %); "
+        f"{describe_error_budget(objective['budget_left'], objective['pace'])}"
+    )

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of processes: who works, on what, and how it is with Spark; and what waits since nobody does."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from service.control.leadership import SCAN_ROLE
+
+if TYPE_CHECKING:
+    from service.control.store import Leader, PlanView, ProcessView
+
+
+def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterable[PlanView]") -> dict[str, Any]:
+    """A process, the roles that it leads and the plans that it runs."""
+    return {
+        "name": process.name,
+        "role": process.role,
+        "host": process.host,
+        "version": process.version,
+        "live": process.live,
+        "started_at": process.started_at,
+        "seen_at": process.seen_at,
+        "slots": process.slots,
+        "spark": process.spark,
+        "spark_ui": process.spark_ui,
+        "problem": process.problem,
+        "leads": leads,
+        "runs": [{"plan_id": plan.plan_id, "table": plan.table, "step": plan.step} for plan in runs],
+    }
+
+
+def process_list(
+    processes: "Iterable[ProcessView]", leaders: "Iterable[Leader]", running: "Iterable[PlanView]"
+) -> list[dict[str, Any]]:
+    """Every process that lives or fell silent lately, the living ones first."""
+    leads: dict[str, list[str]] = {}
+    runs: dict[str, list[PlanView]] = {}
+    for leader in leaders:
+        if leader.live:
+            leads.setdefault(leader.holder, []).append(leader.role)
+    for plan in running:
+        runs.setdefault(plan.executor or "", []).append(plan)
+    return [
+        process_summary(process, leads.get(process.name, ()), runs.get(process.name, ()))
+        for process in sorted(processes, key=lambda process: (not process.live, process.name))
+    ]
+
+
+def has_scheduler(leaders: "Iterable[Leader]") -> bool:
+    """Whether somebody leads scans; without that no table is scanned and no request is answered."""
+    return any(leader.role == SCAN_ROLE and leader.live for leader in leaders)
+
+
+def no_executor_reason(processes: "Iterable[ProcessView]") -> str | None:
+    """Why no plan is taken up where no process could; None where one can."""
+    executors = [process for process in processes if process.can_execute]
+    if not executors:
+        return "no executor is running; lakefold worker starts one"
+    broken = [process for process in executors if process.problem is not None]
+    if len(broken) == len(executors):
+        return f"no executor can run plans, since Spark is missing: {broken[0].problem}"
+    return None

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Documents read from database and tables as they are now, for whoever asks: a command, HTTP, the page."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lake import capabilities
+from lake.errors import LakefoldError, one_line
+from lake.formats import load_format
+from service.control import serializers
+from service.problems import DATABASE, classify
+
+if TYPE_CHECKING:
+    from service.control.config.tables import ConfiguredTable
+    from service.control.store import DeletionDay, Store, TableState, TrendPoint
+
+
+def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
+    """Everything about one table; reads its timeline. Where that can't be read the reason is the only fact."""
+    state = next(iter(store.table_states([found.name])), None)
+    scan = store.last_scan(found.name)
+    good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
+    try:
+        facts = _table_facts(store, found)
+    except (LakefoldError, OSError) as error:
+        if classify(error) is DATABASE:
+            raise
+        facts = {"unreadable": one_line(error)}
+    trends = serializers.trends(serializers.table_points(store, found.name, good))
+    objectives = store.objectives([found.name]).get(found.name, ())
+    return serializers.table_details(found, state, scan, good, facts, trends, objectives)
+
+
+def trend_document(points: "Sequence[TrendPoint]") -> dict[str, Any]:
+    """The points of a table, or of the lake, and what they say of 7 and 30 days."""
+    return {"points": [serializers.trend_point(point) for point in points], "trends": serializers.trends(points)}
+
+
+def load_plan(store: "Store", plan_id: str) -> dict[str, Any]:
+    """Everything about the plan with this id, or a unique part of it, as it is now. Raises what the store raises."""
+    view = store.plan(plan_id)
+    nobody, held = serializers.no_executor_reason(store.processes()), serializers.held_reason(store, view)
+    return serializers.plan_details(view, store.plan_events(view.plan_id), nobody, held)
+
+
+def load_deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":
+    """What waits for its deletion by table and day, earliest day first, under the retention now in force."""
+    tables: dict[timedelta, list[str]] = {}
+    for state in store.table_states():
+        tables.setdefault(configured(state).policy.retention, []).append(state.name)
+    return store.deletion_days(tables)
+
+
+def _table_facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
+    adapter = load_format(found.ref.format)
+    facts = dict(adapter.describe(found.ref))
+    pending = capabilities.pending_actions(adapter, found.ref)
+    adopted = store.adopted_plans(found.name, [entry.instant for entry in pending])
+    unknown = [entry for entry in pending if entry.plan_id and not store.plan_state(entry.plan_id)]
+    if unknown:
+        of_plans = ", ".join(f"{entry.action} {entry.instant} of plan {entry.plan_id}" for entry in unknown)
+        remedy = f"if no other lakefold runs it: lakefold tables rollback {found.name} {unknown[0].instant}"
+        facts["not ours"] = f"{of_plans}, which this database does not know; {remedy}"
+    if adopted:
+        facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
+    return facts

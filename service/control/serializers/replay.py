@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document of a replay: what each policy would have left of a table's history, and which one to take."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lake.history import ChangeKind
+
+if TYPE_CHECKING:
+    from lake.history import TableHistory
+    from planner.cost import Rates
+    from planner.replay.comparison import PolicyComparison, PolicyOutcome
+    from planner.replay.policy_replay import DailyTotals
+    from service.control.config.tables import ConfiguredTable
+
+
+def replay(
+    table: "ConfiguredTable", history: "TableHistory", comparison: "PolicyComparison", rates: "Rates"
+) -> dict[str, Any]:
+    """Everything about a replay of ``table``; ``toml`` is what to paste, empty where nothing is to be changed."""
+    recommended = next(one for one in comparison.outcomes if one.variant.name == comparison.recommended)
+    return {
+        "table": table.name,
+        "mode": table.mode,
+        "since": history.since,
+        "until": history.until,
+        "days": comparison.days,
+        "commits": sum(commit.change is ChangeKind.WRITE for commit in history.commits),
+        "rewrites": sum(commit.change is ChangeKind.REWRITE for commit in history.commits),
+        "notes": list(history.notes),
+        "small_file_limit_bytes": table.policy.small_file_limit_bytes,
+        "rates": rates,
+        "policies": [_policy_document(one) for one in comparison.outcomes],
+        "recommended": {
+            "name": comparison.recommended,
+            "reason": comparison.reason,
+            "toml": _recommended_toml(table.name, recommended),
+        },
+    }
+
+
+def _policy_document(one: "PolicyOutcome") -> dict[str, Any]:
+    work, end = one.result.work, one.result.final_totals
+    return {
+        "name": one.variant.name,
+        "settings": dict(one.variant.settings),
+        "best": one.is_pareto_optimal,
+        "files": one.files,
+        "small_files": one.small_files,
+        "small_share": one.small_share,
+        "end": {"files": end.files, "small_files": end.small_files, "bytes": end.bytes},
+        "plans": work.plans,
+        "input_files": work.input_files,
+        "output_files": work.output_files,
+        "rewritten_bytes": work.rewritten_bytes,
+        "rewritten_bytes_a_day": one.rewritten_bytes_a_day,
+        "writer_bytes": work.writer_bytes,
+        "write_amplification": one.write_amplification,
+        "cpu_seconds_a_day": one.cpu_seconds_a_day,
+        "by_day": [_day_document(day) for day in one.result.daily_totals],
+    }
+
+
+def _day_document(day: "DailyTotals") -> Mapping[str, Any]:
+    from planner.replay.events import from_microseconds
+
+    return {
+        "at": from_microseconds(day.at_us),
+        "files": day.files,
+        "small_files": day.small_files,
+        "bytes": day.bytes,
+        "plans": day.plans,
+        "rewritten_bytes": day.rewritten_bytes,
+    }
+
+
+def _recommended_toml(table: str, one: "PolicyOutcome") -> str:
+    """What to put into lakefold.toml for a policy that is not as configured."""
+    if not one.variant.settings:
+        return ""
+    lines = ["[[tables]]", f"match = {_toml_value(table)}"]
+    return "\n".join([*lines, *(f"{key} = {_toml_value(value)}" for key, value in one.variant.settings.items())])
+
+
+def _toml_value(value: str) -> str:
+    """A string of TOML; a number stays one."""
+    if value.isdecimal() or value in ("true", "false"):
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of settings: of the service and of one table, each with the place it came from, without secrets."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from lake.redaction import redact_database_url, redact_setting
+
+if TYPE_CHECKING:
+    from service.control.config.loader import Config
+    from service.control.config.tables import ConfiguredTable, Origin
+
+#: settings whose numbers are bytes
+_BYTE_SETTINGS = (
+    "small_file_limit",
+    "target_file_max",
+    "max_bytes_per_group",
+    "max_bytes_per_plan",
+    "budget_bytes_per_hour",
+    "budget_bytes_per_day",
+    "work.bytes_per_hour",
+    "work.bytes_per_day",
+    "missing_base",
+    "compact_log_bytes",
+    "http.max_body",
+)
+
+
+def setting_document(key: str, value: Any, origin: str) -> dict[str, Any]:
+    """A setting in force without its secrets, and the place it came from; ``text`` is the value for people."""
+    value = redact_setting(key, value)
+    return {"setting": key, "value": value, "text": _format_value(key, value), "origin": origin}
+
+
+def _format_value(key: str, value: Any) -> str:
+    """Bytes with a unit, durations as written, yes and no as TOML has them, lists with commas."""
+    from lake.units import format_bytes, format_duration
+
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and key in _BYTE_SETTINGS:
+        return format_bytes(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_format_value(name, item)}" for name, item in value.items())
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return ", ".join(str(item) for item in value)
+    return "" if value is None else str(value)
+
+
+def service_settings(config: "Config") -> list[dict[str, Any]]:
+    """Every setting of the service, passwords left out."""
+    origins = config.origins
+
+    def rows(section: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        return [
+            setting_document(f"{section}.{key}", value, origins.get(f"{section}.{key}", "default"))
+            for key, value in values.items()
+        ]
+
+    spark = [
+        setting_document(
+            key,
+            redact_setting(key, value),
+            origins.get(f"spark.{key}") or origins.get(f"spark.{key.removeprefix('spark.')}", "default"),
+        )
+        for key, value in config.spark.items()
+    ]
+    sources = [
+        setting_document(
+            "sources", source.model_dump(exclude_defaults=True), f"{config.file_name} [[sources]] #{number}"
+        )
+        for number, source in enumerate(config.sources, 1)
+    ]
+    shown_url = redact_database_url(config.database.url.get_secret_value())
+    database = rows("database", {**config.database.model_dump(), "url": shown_url})
+    return [
+        *database,
+        *spark,
+        *sources,
+        *rows("daemon", config.daemon.model_dump()),
+        *rows("cost", config.cost.model_dump()),
+        *rows("work", config.work.model_dump()),
+        *rows("http", config.http.model_dump()),
+        *rows("notify", config.notify.model_dump()),
+        *rows("oidc", config.oidc.model_dump()),
+        *rows("openlineage", config.openlineage.model_dump()),
+        *rows("opentelemetry", config.opentelemetry.model_dump()),
+    ]
+
+
+def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
+    """Every policy knob, mode and lock setting of one table."""
+    from planner.policy.policy import FIELD_PARSERS, setting_name
+
+    rows = [
+        setting_document("mode", table.mode, _format_origin(table.origins["mode"])),
+        setting_document("owner", table.owner, table.origins["owner"].source),
+        setting_document("concurrency", _format_concurrency(table), table.origins["concurrency"].source),
+        setting_document("access", table.access, table.origins["access"].source),
+        setting_document("sessions_refresh", table.ref.sessions_refresh, table.origins["sessions_refresh"].source),
+        setting_document(
+            "on_conflict", table.ref.on_conflict or "as write_options say", table.origins["on_conflict"].source
+        ),
+    ]
+    rows += [
+        setting_document(setting_name(knob), getattr(table.policy, knob), _format_origin(table.origins[knob]))
+        for knob in FIELD_PARSERS
+    ]
+    place = table.origins["write_options"].source
+    rows += [
+        setting_document(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())
+    ]
+    return rows
+
+
+def _format_origin(origin: "Origin") -> str:
+    return f"{origin.source} ({origin.key} = {origin.value!r})" if origin.key else origin.source
+
+
+def _format_concurrency(table: "ConfiguredTable") -> str:
+    from lake.formats import load_format
+    from lake.ports import Capability
+    from service.control.config.tables import DEFAULT_ORIGIN
+
+    if Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities:
+        return f"not needed: {table.ref.format} tables keep writers apart"
+    said = table.origins["concurrency"].source != DEFAULT_ORIGIN
+    return table.ref.concurrency.value if said else "not stated (docs/writers.md)"

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The document behind "how is the lake?", and the one line that sums it up."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from service.control.serializers.cost import work_budget_document
+from service.control.serializers.objectives import budget_problems
+from service.control.serializers.processes import has_scheduler, no_executor_reason, process_list
+from service.control.serializers.tables import describe_contention, halted_partitions, pause_fields
+from service.control.serializers.trend import lake_points, trends
+from service.modes import PLANNED_MODES
+from service.text import format_percent, format_size, plural, share_of
+
+if TYPE_CHECKING:
+    from service.control.lake_cache import LakeState
+    from service.control.store import ScanRecord, TableState
+
+
+def status(lake: "LakeState") -> dict[str, Any]:
+    """Everything about "how is the lake?", as it was when the database was read, ``taken_at``.
+
+    ``backlog_seconds`` goes by the speed of the last completed plans and is None without any, and where nobody runs
+    plans. ``scheduler`` says whether a process leads scans; without one no table is scanned and no request answered.
+    ``attention`` has the tables that are halted, or partitions of them, or paused, that are damaged or could not be
+    scanned, of which files can't be read, those whose newest plan failed, those that others write although they are to
+    have a single writer, those whose writers let few plans through, those whose error budgets burn or are used up,
+    those in mode propose or compact of which nobody said how their writers work, and those of which plans wait for
+    approval (``proposed``).
+    ``layout`` has the files of the tables in modes propose and compact, and of those in mode observe as they are until
+    somebody says so; those that are off are not looked at. ``trends`` say how the tables in modes propose and compact
+    changed over 7 and 30 days.
+    ``source_problems`` are the parts of sources that the last search for tables could not read, so that tables there
+    are not known; empty for a caller who may see some tables only.
+    ``work`` has the budget of all tables and the plans that are held back.
+    """
+    from lake.plan import PlanState
+
+    figures = lake.figures
+    proposed = Counter[str]()
+    for waiting in figures.proposals:
+        proposed[waiting.table] += waiting.plans
+    return {
+        "taken_at": figures.taken_at,
+        "files_removed": figures.files_removed,
+        "bytes_rewritten": figures.bytes_rewritten,
+        "tables": len(figures.tables),
+        "layout": {"compact": _layout_document(lake, PLANNED_MODES), "observe": _layout_document(lake, ("observe",))},
+        **{state.value: figures.count(state) for state in PlanState},
+        "proposed": figures.proposal_count,
+        "oldest_proposed_at": figures.oldest_proposed_at,
+        "backlog_bytes": figures.backlog_bytes,
+        "backlog_seconds": backlog_seconds(lake),
+        "bytes_per_second": _bytes_per_second(lake),
+        "oldest_requested_at": figures.oldest_requested_at,
+        "work": work_budget_document(lake.work),
+        "trends": trends(lake_points(lake)),
+        "superseded_files": sum(entry.files for entry in figures.superseded),
+        "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
+        "halted": list(figures.halted_tables),
+        "halted_partitions": sum(len(table.halted_partitions) for table in figures.tables),
+        **pause_fields(figures.pause),
+        "paused_tables": [table.name for table in figures.tables if table.paused],
+        "attention": [
+            entry
+            for table in figures.tables
+            if (entry := _attention_entry(lake, table, proposed[table.name])) is not None
+        ],
+        "source_problems": [{"problem": one.problem, "since": one.since} for one in lake.source_problems],
+        "notifications_waiting": figures.notifications_waiting,
+        "notifications_dead": figures.notifications_dead,
+        "leaders": lake.leaders,
+        "processes": process_list(lake.processes, lake.leaders, lake.running_plans),
+        "scheduler": has_scheduler(lake.leaders),
+        "nobody_runs_plans": no_executor_reason(lake.processes),
+    }
+
+
+def backlog_seconds(lake: "LakeState") -> float | None:
+    """How long the backlog takes at the speed of the last completed plans; None where that is anybody's guess."""
+    speed = _bytes_per_second(lake)
+    lasting = no_executor_reason(lake.processes) is None and not lake.figures.paused
+    return lake.figures.backlog_bytes / speed if speed and lasting else None
+
+
+def _bytes_per_second(lake: "LakeState") -> float | None:
+    """Bytes a second of the last completed plans. That Spark had to be started before one says nothing of the next."""
+    from lake.plan import Step
+
+    seconds = sum(sum(p.milliseconds.values()) - p.milliseconds.get(Step.START, 0) for p in lake.recent_plans) / 1000
+    return sum(plan.input_bytes for plan in lake.recent_plans) / seconds if seconds > 0 else None
+
+
+def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any]:
+    """The files of the tables in ``modes``, as the last good scan of each saw them.
+
+    Of small files the reducible ones are worth a plan, now or once what they wait for is over; no plan is worth the
+    residual ones. The share before is None unless the first scans of all of these tables told the two apart.
+    """
+    names = [table.name for table in lake.figures.tables if table.mode in modes]
+    # After an upgrade a table is not counted before its next scan, which tells reducible files from residual ones.
+    scans = [
+        lake.last_good_scans[name]
+        for name in names
+        if name in lake.last_good_scans and lake.last_good_scans[name].reducible_files is not None
+    ]
+    first = [lake.first_scans[scan.table] for scan in scans]
+    told = bool(first) and all(scan.reducible_files is not None for scan in first)
+    files, reducible = _sum(scans, "files"), _sum(scans, "reducible_files")
+    files_before, reducible_before = _sum(first, "files"), _sum(first, "reducible_files")
+    return {
+        "tables": len(names),
+        "scanned": len(scans),
+        "files": files,
+        "small_files": _sum(scans, "small_files"),
+        "reducible_files": reducible,
+        "residual_files": _sum(scans, "residual_files"),
+        "reducible_bytes": _sum(scans, "reducible_bytes"),
+        "reducible_share": share_of(reducible, files),
+        "reducible_share_before": share_of(reducible_before, files_before) if told else None,
+        "files_before": files_before if told else None,
+        "reducible_files_before": reducible_before if told else None,
+    }
+
+
+def _sum(scans: "Iterable[ScanRecord]", name: str) -> int:
+    return sum(getattr(scan, name) or 0 for scan in scans)
+
+
+def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> dict[str, Any] | None:
+    """What of a table needs a person, as ``proposed`` plans of it do; None where nothing does."""
+    good, last, failed = (
+        lake.last_good_scans.get(table.name),
+        lake.last_scans.get(table.name),
+        lake.failed_plans.get(table.name),
+    )
+    damaged = good.damaged if good is not None else 0
+    error = last.error if last is not None and last.outcome != "ok" else None
+    overlaps = good.overlaps if good is not None else 0
+    foreign = good.foreign_files if good is not None else 0
+    not_planned = good.not_planned if good is not None else None
+    contest = lake.contested.get(table.name)
+    budgets = budget_problems(lake.objectives.get(table.name, ()), table.mode, lake.figures.taken_at)
+    states = (table.halted, table.halted_partitions, table.quarantined, table.paused)
+    if not any((*states, damaged, error, failed, overlaps, foreign, not_planned, contest, proposed, budgets)):
+        return None
+    return {
+        "table": table.name,
+        "halted_at": table.halted_at,
+        "halted_reason": table.halted_reason,
+        "halted_partitions": halted_partitions(table),
+        "damaged_slices": damaged,
+        "quarantined_files": len(table.quarantined),
+        "scan_error": error,
+        "failed_plan": failed and failed.plan_id,
+        "failed_reason": failed and failed.error,
+        "overlaps": overlaps,
+        "contested": contest and describe_contention(contest),
+        "overlap": good and good.overlap,
+        "foreign_files": foreign,
+        "foreign_file": good and good.foreign_file,
+        "not_planned": not_planned,
+        "proposed": proposed,
+        "error_budgets": budgets,
+        **pause_fields(table.pause),
+    }
+
+
+def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -> str:
+    """How much of the files is reducible, with what it was at first: ``61 % → 3 %, 1.2 GiB to rewrite``."""
+    now, before = layout["reducible_share"], layout["reducible_share_before"] if since_first else None
+    if now is None:
+        return "unknown"
+    moved = format_percent(now) if before is None else f"{format_percent(before)} → {format_percent(now)}"
+    return f"{moved}, {format_size(layout['reducible_bytes'])} to rewrite" if layout["reducible_bytes"] else moved
+
+
+def summary_line(status: Mapping[str, Any]) -> str:
+    """The one line that says how the lake is."""
+    from lake.units import format_duration
+
+    compact, observed = status["layout"]["compact"], status["layout"]["observe"]
+    left = "" if status["backlog_seconds"] is None else f" ≈ {format_duration(status['backlog_seconds'])}"
+    parts = [
+        f"{plural(status['files_removed'], 'file')} removed",
+        f"{format_size(status['bytes_rewritten'])} rewritten",
+    ]
+    if compact["tables"] or not observed["tables"]:
+        parts.append(f"reducible files {describe_reducible(compact)}")
+    if observed["tables"]:
+        words = describe_reducible(observed, since_first=False)
+        parts.append(f"{plural(observed['tables'], 'observed table')}: reducible files {words}")
+    parts += [
+        f"{status['inflight']} running, {status['requested'] - status['proposed']} waiting",
+        *([f"{status['proposed']} to approve"] if status["proposed"] else []),
+        f"backlog {format_size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
+        f"{len(status['halted'])} halted",
+        *([f"{plural(status['halted_partitions'], 'partition')} halted"] if status["halted_partitions"] else []),
+    ]
+    return " · ".join([*parts, "paused"] if status["paused"] else parts)

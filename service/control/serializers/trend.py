@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of how a table, or the lake, changed over 7 and 30 days."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from service.modes import PLANNED_MODES
+from service.text import format_percent, format_size, parse_timestamp, share_of
+
+if TYPE_CHECKING:
+    from service.control.lake_cache import LakeState
+    from service.control.store import ScanRecord, Store, TrendPoint
+
+#: of the stretches of time that are told
+TREND_DAYS = (7, 30)
+
+
+def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[TrendPoint]":
+    """The points of a table, oldest first, the last of them as its last ``good`` scan found it."""
+    from service.control.store import TrendPoint
+
+    if good is None or good.reducible_files is None:
+        return []
+    rewritten, freed = store.byte_totals(name)
+    last = TrendPoint(
+        at=good.taken_at,
+        files=good.files,
+        bytes=good.bytes,
+        small_files=good.small_files,
+        reducible_files=good.reducible_files,
+        rewritten_bytes=rewritten,
+        freed_bytes=freed,
+    )
+    return [*(point for point in store.trend(name) if point.at < last.at), last]
+
+
+def lake_points(lake: "LakeState") -> "list[TrendPoint]":
+    """The points of the tables in modes propose and compact together, oldest first, the last of them as they are."""
+    from lake.plan import PlanState
+    from service.control.store import TrendPoint
+
+    names = {table.name for table in lake.figures.tables if table.mode in PLANNED_MODES}
+    scans = [scan for name, scan in lake.last_good_scans.items() if name in names and scan.reducible_files is not None]
+    if not scans:
+        return []
+    last = TrendPoint(
+        at=lake.figures.taken_at,
+        files=sum(scan.files for scan in scans),
+        bytes=sum(scan.bytes for scan in scans),
+        small_files=sum(scan.small_files for scan in scans),
+        reducible_files=sum(scan.reducible_files or 0 for scan in scans),
+        rewritten_bytes=sum(
+            row.bytes_after for row in lake.figures.plans if row.table in names and row.state is PlanState.COMPLETED
+        ),
+        freed_bytes=sum(table.freed_bytes for table in lake.figures.tables if table.name in names),
+    )
+    return [*(point for point in lake.trend_points if point.at < last.at), last]
+
+
+def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
+    """The points of the last ``days``, from the one that was newest when they began."""
+    if not points:
+        return ()
+    begin = points[-1].at - timedelta(days=days)
+    before = sum(point.at <= begin for point in points)
+    return points[max(0, before - 1) :]
+
+
+def trends(points: "Sequence[TrendPoint]") -> list[dict[str, Any]]:
+    """How it changed in each of ``DAYS``; of a younger lakefold since its first point, ``since``. Empty without two."""
+    return [
+        _trend(days, chosen[0], chosen[-1]) for days in TREND_DAYS if len(chosen := points_within(points, days)) > 1
+    ]
+
+
+def _trend(days: int, first: "TrendPoint", last: "TrendPoint") -> dict[str, Any]:
+    return {
+        "days": days,
+        "since": first.at,
+        "files_before": first.files,
+        "files": last.files,
+        "small_share_before": share_of(first.small_files, first.files),
+        "small_share": share_of(last.small_files, last.files),
+        "reducible_share_before": share_of(first.reducible_files, first.files),
+        "reducible_share": share_of(last.reducible_files, last.files),
+        # A table that is no longer compacted takes its totals along.
+        "rewritten_bytes": max(0, last.rewritten_bytes - first.rewritten_bytes),
+        "freed_bytes": max(0, last.freed_bytes - first.freed_bytes),
+    }
+
+
+def trend_point(point: "TrendPoint") -> dict[str, Any]:
+    """One point; bytes rewritten and freed are totals."""
+    return {
+        "at": point.at,
+        "files": point.files,
+        "bytes": point.bytes,
+        "small_files": point.small_files,
+        "small_share": share_of(point.small_files, point.files),
+        "reducible_files": point.reducible_files,
+        "reducible_share": share_of(point.reducible_files, point.files),
+        "rewritten_bytes": point.rewritten_bytes,
+        "freed_bytes": point.freed_bytes,
+    }
+
+
+def describe_trends(trends: "Sequence[Mapping[str, Any]]") -> list[tuple[str, str]]:
+    """Each stretch and what changed in it, in words; of documents as JSON. What is younger is told once."""
+    if trends and trends[0]["since"] == trends[-1]["since"]:
+        return [(f"since {parse_timestamp(trends[0]['since']):%Y-%m-%d %H:%M} UTC", _describe_trend(trends[0]))]
+    return [(f"{trend['days']} days", _describe_trend(trend)) for trend in trends]
+
+
+def _describe_trend(trend: Mapping[str, Any]) -> str:
+    return (
+        f"reducible {format_percent(trend['reducible_share_before'])} → {format_percent(trend['reducible_share'])}, "
+        f"small {format_percent(trend['small_share_before'])} → {format_percent(trend['small_share'])}, "
+        f"files {trend['files_before']:,} → {trend['files']:,}; "
+        f"{format_size(trend['rewritten_bytes'])} rewritten, {format_size(trend['freed_bytes'])} freed"
+    )

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The database of plans: SQLite or PostgreSQL, one ``Store`` for executors, scheduler and command line."""
+
+import copy
+
+from service.control.store import schema
+from service.control.store.audit import AuditTrail
+from service.control.store.base import RowCache
+from service.control.store.budget_ledger import BudgetLedger, CpuHistory
+from service.control.store.bulk_actions import BulkActions
+from service.control.store.claims import Claims
+from service.control.store.database import Database, DatabaseObserver
+from service.control.store.errors import (
+    AmbiguousId,
+    ConstraintViolated,
+    DatabaseUnreachable,
+    IdempotencyMismatch,
+    NotFound,
+    PartitionsLocked,
+    SchemaMismatch,
+    StoreError,
+    WrongState,
+)
+from service.control.store.lifecycle import Lifecycle
+from service.control.store.notifications import Notifications
+from service.control.store.objectives import Objectives
+from service.control.store.partition_locks import PartitionLocks
+from service.control.store.plan_queries import PlanQueries
+from service.control.store.processes import Leaders, Processes
+from service.control.store.proposals import Proposals
+from service.control.store.pruning import Pruning
+from service.control.store.relocation.discovered import DiscoveredRelocations
+from service.control.store.relocation.journal import RelocationJournal
+from service.control.store.relocation.previous_locations import PreviousLocations
+from service.control.store.requests import Requests
+from service.control.store.scheduling import Scheduling
+from service.control.store.staged import StagedJournal
+from service.control.store.superseded import SupersededVersions
+from service.control.store.table_list import SourceProblems, TableQueries
+from service.control.store.table_scope import UNRESTRICTED, TableScope
+from service.control.store.tables import PARTITION_SCHEMA, Halts, PartitionLayouts, Tables
+from service.control.store.tokens import Tokens
+from service.control.store.trends import TrendPoint, Trends
+from service.control.store.views import (
+    AccessChannel,
+    AuditEntry,
+    Bearer,
+    BlockedPlan,
+    BulkAction,
+    ConflictCount,
+    DatabaseSum,
+    DeletionDay,
+    ErrorClass,
+    Figures,
+    GroupView,
+    Leader,
+    NewestPlan,
+    Notification,
+    NotificationState,
+    PartitionLayout,
+    Pause,
+    PlanEvent,
+    PlanFigures,
+    PlanFilter,
+    PlanView,
+    ProcessFacts,
+    ProcessView,
+    Proposal,
+    ProposalFigures,
+    ReferenceScans,
+    Request,
+    ScanRecord,
+    SourceProblem,
+    StoreSettings,
+    SupersededFigures,
+    TableFilter,
+    TableNamesPage,
+    TableObjective,
+    TableOrder,
+    TableState,
+    Token,
+    WorkBudget,
+    WriteReport,
+)
+from service.control.store.write_reports import WriteReports
+
+__all__ = [
+    "PARTITION_SCHEMA",
+    "UNRESTRICTED",
+    "AccessChannel",
+    "AmbiguousId",
+    "AuditEntry",
+    "Bearer",
+    "BlockedPlan",
+    "BulkAction",
+    "ConflictCount",
+    "ConstraintViolated",
+    "DatabaseObserver",
+    "DatabaseSum",
+    "DatabaseUnreachable",
+    "DeletionDay",
+    "ErrorClass",
+    "Figures",
+    "GroupView",
+    "IdempotencyMismatch",
+    "Leader",
+    "NewestPlan",
+    "NotFound",
+    "Notification",
+    "NotificationState",
+    "PartitionLayout",
+    "PartitionsLocked",
+    "Pause",
+    "PlanEvent",
+    "PlanFigures",
+    "PlanFilter",
+    "PlanView",
+    "ProcessFacts",
+    "ProcessView",
+    "Proposal",
+    "ProposalFigures",
+    "ReferenceScans",
+    "Request",
+    "RowCache",
+    "ScanRecord",
+    "SchemaMismatch",
+    "SourceProblem",
+    "Store",
+    "StoreError",
+    "StoreSettings",
+    "SupersededFigures",
+    "TableFilter",
+    "TableNamesPage",
+    "TableObjective",
+    "TableOrder",
+    "TableScope",
+    "TableState",
+    "Token",
+    "TrendPoint",
+    "WorkBudget",
+    "WriteReport",
+    "WrongState",
+]
+
+
+class Store(
+    Claims,
+    BudgetLedger,
+    Lifecycle,
+    StagedJournal,
+    SupersededVersions,
+    RelocationJournal,
+    PreviousLocations,
+    DiscoveredRelocations,
+    Scheduling,
+    Proposals,
+    PartitionLocks,
+    Halts,
+    PlanQueries,
+    Requests,
+    BulkActions,
+    WriteReports,
+    Tables,
+    TableQueries,
+    PartitionLayouts,
+    Objectives,
+    Leaders,
+    Processes,
+    SourceProblems,
+    Tokens,
+    AuditTrail,
+    Notifications,
+    Pruning,
+    Trends,
+    CpuHistory,
+):
+    """Implements ``lake.relocation_store.RelocationStore`` and everything the scheduler and the command line need. Thread-safe.
+
+    Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't
+    be used. Leases, backoff, retention and leaders go by the database's clock.
+    """
+
+    def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
+        """``url`` is SQLAlchemy's, the setting ``database.url``. Raises StoreError where it is none of ours."""
+        super().__init__(Database(url), settings or StoreSettings())
+
+    @property
+    def url(self) -> str:
+        """The database's URL without anything secret."""
+        return self._database.display_url
+
+    def limited_to(self, table_scope: TableScope) -> "Store":
+        """The same store for whoever sees only the tables within ``reach``: all others are unknown."""
+        limited = copy.copy(self)
+        limited._table_scope = table_scope
+        return limited
+
+    def set_observer(self, observer: DatabaseObserver) -> None:
+        """Tell ``watcher`` from now on how every call to the database ends."""
+        self._database.observer = observer
+
+    def check(self) -> None:
+        """Raise SchemaBehind unless the schema is this lakefold's, DatabaseUnreachable where nothing answers."""
+        schema.check(self._database)
+
+    def upgrade(self) -> None:
+        """Create the schema or bring it up to this lakefold's; nothing happens where it is."""
+        schema.upgrade(self._database)
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        self._database.close()

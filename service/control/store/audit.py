@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The audit: who asked for what, written in the transaction in which it was done."""
+
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from service.control.store.base import StorePart, storable_text
+from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.models import AuditRow
+from service.control.store.views import AccessChannel, AuditEntry
+
+#: through which what is done now came in: a command of this machine unless somebody says otherwise
+current_channel: ContextVar[AccessChannel] = ContextVar("door", default=AccessChannel.CLI)
+#: entries kept at most, whatever their age
+MAX_ENTRIES = 100_000
+
+
+def record_audit(
+    connection: Connection, actor: str, action: str, *, table: str | None = None, subject: str = "", detail: str = ""
+) -> None:
+    """Note that ``actor`` did ``action`` to ``subject`` (a plan, a request, a token) of ``table``."""
+    connection.execute(
+        insert(AuditRow).values(
+            at_ms=db_now(),
+            actor=storable_text(actor),
+            door=current_channel.get(),
+            action=action,
+            table_name=table,
+            subject=storable_text(subject),
+            detail=storable_text(detail),
+        )
+    )
+
+
+class AuditTrail(StorePart):
+    """Who asked for what."""
+
+    def audit_entries(
+        self,
+        *,
+        table: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        limit: int = 50,
+        after: int | None = None,
+    ) -> list[AuditEntry]:
+        """Entries newest first, at most ``limit``; those behind the one with the number ``after``."""
+        query = select(AuditRow.__table__).where(self._is_in_scope(AuditRow.table_name))
+        for value, column in ((table, AuditRow.table_name), (actor, AuditRow.actor), (action, AuditRow.action)):
+            if value is not None:
+                query = query.where(column == value)
+        if after is not None:
+            query = query.where(AuditRow.id < after)
+        with self._database.read() as connection:
+            return [_entry(row) for row in connection.execute(query.order_by(AuditRow.id.desc()).limit(limit))]
+
+    def prune_audit(self, retention: timedelta) -> int:
+        """Forget entries older than ``keep``, 0 for none, and all but the newest ``MAX_ENTRIES``; how many."""
+        newest = select(func.coalesce(func.max(AuditRow.id), 0)).scalar_subquery()
+        gone = AuditRow.id <= newest - MAX_ENTRIES
+        if retention:
+            gone |= AuditRow.at_ms < db_now() - timedelta_to_ms(retention)
+        with self._database.write() as connection:
+            return int(connection.execute(delete(AuditRow).where(gone)).rowcount)
+
+
+def _entry(row: Any) -> AuditEntry:
+    return AuditEntry(
+        number=row.id,
+        at=datetime_from_ms(row.at_ms),
+        actor=row.actor,
+        door=AccessChannel(row.door),
+        action=row.action,
+        table=row.table_name,
+        subject=row.subject,
+        detail=row.detail,
+    )

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every part of the store stands on."""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import DeclarativeBase
+
+from lake.errors import LeaseLost
+from lake.plan import Claim, PlanState
+from lake.redaction import redact
+from service.control.store.database import Database, db_now
+from service.control.store.models import EventRow, PlanRow
+from service.control.store.table_scope import UNRESTRICTED
+from service.control.store.views import StoreSettings
+
+#: named in one statement, and brought over in one value; SQLite takes 32,766 of what is named at most
+_BATCH_SIZE = 1000
+#: an error of a JVM can be a page; the head of it names the cause
+_MAX_TEXT_LENGTH = 4000
+_DECODER = json.JSONDecoder()
+
+
+Made = TypeVar("Made")
+Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
+
+
+class RowCache:
+    """Objects made of rows at earlier readings: a row that comes again unchanged is not converted again.
+
+    For one thread at a time.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, dict[tuple[Any, ...], Any]] = {}
+
+    def uncached_rows(self, noun: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+        """Those of ``rows`` that the last reading did not have."""
+        before = self._made.get(noun, {})
+        return [row for row in rows if tuple(row) not in before]
+
+    def objects_of(self, noun: str, rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Made]) -> list[Made]:
+        """The object of each of ``rows``, which are distinct. Objects of other rows are forgotten."""
+        before, made = self._made.get(noun, {}), {}
+        for row in map(tuple, rows):
+            there = before.get(row)
+            made[row] = make(row) if there is None else there
+        self._made[noun] = made
+        return list(made.values())
+
+
+class StorePart:
+    """A part of ``Store``: methods around one noun, on one database.
+
+    ``_table_scope`` are the tables of which it tells and changes anything; the others are not there.
+    """
+
+    def __init__(self, database: Database, settings: StoreSettings) -> None:
+        self._database = database
+        self._settings = settings
+        self._table_scope = UNRESTRICTED
+
+    def _is_in_scope(self, table_name: Any) -> ColumnElement[bool]:
+        """That the table whose name is in this column is within reach."""
+        return self._table_scope.sql_condition(table_name, self._database.dialect)
+
+    def _rows_of_tables(
+        self, connection: Connection, query: "TablesQuery", names: Collection[str] | None
+    ) -> list[list[Any]]:
+        """The rows of ``query`` of all tables within reach, or of those of ``names`` that are."""
+        if names is None:
+            return fetch_packed(connection, query.all_tables.where(self._is_in_scope(query.name_column)))
+        return query.named_tables.rows(connection, names=[name for name in names if self._table_scope.has_table(name)])
+
+
+def storable_text(text: str) -> str:
+    """``text`` without secrets, cut to a sane length and without what PostgreSQL can't hold."""
+    return redact(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_MAX_TEXT_LENGTH]
+
+
+def actor_idempotency_key(actor: str, key: str | None) -> str | None:
+    """An idempotency key as it is kept, unique among those of its actor, in whose name there is no line break."""
+    return None if key is None else f"{actor}\n{key}"
+
+
+def insert_if_absent(connection: Connection, row: type[DeclarativeBase], **values: Any) -> bool:
+    """Insert a row unless its key is taken; whether it was inserted."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    statement = dialect.insert(row).values(**values).on_conflict_do_nothing()
+    # What comes back and not a count of rows: drivers need not know how many an INSERT made.
+    return connection.execute(statement.returning(literal(1))).one_or_none() is not None
+
+
+def record_event(
+    connection: Connection,
+    plan_id: str,
+    before: PlanState | None,
+    after: PlanState,
+    *,
+    epoch: int,
+    actor: str,
+    reason: str,
+) -> None:
+    """Add to a plan's history, in the transaction of what happened."""
+    connection.execute(
+        insert(EventRow).values(
+            plan_id=plan_id,
+            at_ms=db_now(),
+            from_state=before,
+            to_state=after,
+            epoch=epoch,
+            actor=actor,
+            reason=storable_text(reason),
+        )
+    )
+
+
+class PackedQuery:
+    """A query whose rows come in one value: numbers, texts and None, JSON as text.
+
+    SQLite's driver lets other threads go first at each row. Where one of them computes, ten thousand rows would wait
+    for it ten thousand times. Kept, with names for its parameters, it is put together once and not at each call.
+    """
+
+    def __init__(self, query: Select[*tuple[Any, ...]]) -> None:
+        self._query = query
+        self._queries_by_dialect: dict[str, Select[Any]] = {}
+
+    def rows(self, connection: Connection, **parameters: Any) -> list[list[Any]]:
+        """Its rows, in no order that anybody promises."""
+        dialect = connection.dialect.name
+        if dialect not in self._queries_by_dialect:
+            self._queries_by_dialect[dialect] = _packed_query(self._query, dialect)
+        return _parse_rows(connection.execute(self._queries_by_dialect[dialect], parameters).scalar_one() or "[]")
+
+
+class TablesQuery:
+    """A query about tables whose rows come at once: of ``every`` table, or of those ``named``.
+
+    ``name`` is the column that the table's name is in; the parameter of ``named`` is ``names``.
+    """
+
+    def __init__(self, all_tables: Select[*tuple[Any, ...]], name_column: Any) -> None:
+        self.all_tables, self.name_column = all_tables, name_column
+        self.named_tables = PackedQuery(all_tables.where(name_column.in_(bindparam("names", expanding=True))))
+
+
+def fetch_packed(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
+    """The rows of a query that is made for this call, as ``PackedQuery`` brings them over."""
+    return PackedQuery(query).rows(connection)
+
+
+def _packed_query(query: Select[*tuple[Any, ...]], dialect: str) -> Select[Any]:
+    rows = query.subquery()
+    if dialect == "postgresql":
+        return select(cast(func.json_agg(func.json_build_array(*rows.c)), Text))
+    return select(func.json_group_array(func.json_array(*rows.c)))
+
+
+def _parse_rows(text: str) -> list[list[Any]]:
+    """An array of arrays, parsed one by one: whoever waits for this thread does not wait for ten thousand of them."""
+    rows, at = [], text.find("[", 1)
+    while at > 0:
+        row, at = _DECODER.raw_decode(text, at)
+        rows.append(row)
+        at = text.find("[", at)
+    return rows
+
+
+def in_batches(items: Sequence[Made]) -> Iterator[Sequence[Made]]:
+    """``named`` in pieces that a statement can have; none of nothing."""
+    for begin in range(0, len(items), _BATCH_SIZE):
+        yield items[begin : begin + _BATCH_SIZE]
+
+
+def with_row_locks(query: Query) -> Query:
+    """``query`` holding its rows until the transaction ends, where the database has row locks (SQLite needs none)."""
+    return query.with_for_update(key_share=True)
+
+
+def claim_conditions(claim: Claim) -> tuple[Any, ...]:
+    """What holds of a plan's row for as long as it is the claim's."""
+    return (
+        PlanRow.id == claim.plan.plan_id,
+        PlanRow.epoch == claim.epoch,
+        PlanRow.executor == claim.executor,
+        PlanRow.state == PlanState.INFLIGHT,
+    )
+
+
+def lease_lost_error(claim: Claim) -> LeaseLost:
+    """What a write that touched no row raises."""
+    return LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch} has passed)")
+
+
+def lock_claimed_row(connection: Connection, claim: Claim) -> Row[Any]:
+    """The plan's row, locked and still the claim's. Raises LeaseLost."""
+    row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*claim_conditions(claim)))).one_or_none()
+    if row is None:
+        raise lease_lost_error(claim)
+    return row
+
+
+def fenced_update(connection: Connection, claim: Claim, values: Mapping[str, Any]) -> None:
+    """Change the plan's row while it is the claim's. Raises LeaseLost."""
+    if connection.execute(update(PlanRow).where(*claim_conditions(claim)).values(**values)).rowcount != 1:
+        raise lease_lost_error(claim)

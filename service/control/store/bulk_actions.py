@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What was done to many plans at once, and once only for each idempotency key."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, select, update
+from uuid_utils import uuid7
+
+from service.control.store.base import StorePart, actor_idempotency_key, insert_if_absent, storable_text
+from service.control.store.database import datetime_from_ms, datetime_to_ms, db_now
+from service.control.store.errors import IdempotencyMismatch
+from service.control.store.models import AuditRow, BulkActionRow
+from service.control.store.plan_queries import resolve_id
+from service.control.store.views import BulkAction
+
+#: what the audit calls each when it is done to one plan
+_AUDIT_ACTIONS = {
+    "cancel": "plan cancelled",
+    "retry": "plan retried",
+    "approve": "plan approved",
+    "decline": "plan declined",
+}
+
+
+class BulkActions(StorePart):
+    """Bulk actions: to which plans, by whom, why, and how that ended."""
+
+    def begin_bulk_action(
+        self,
+        action: str,
+        plan_filter: Mapping[str, Any],
+        plan_ids: Sequence[str],
+        *,
+        actor: str,
+        reason: str,
+        idempotency_key: str | None = None,
+    ) -> BulkAction:
+        """Remember that ``action`` is done to ``plan_ids``, which are those that ``terms`` meant.
+
+        Under the same ``idempotency_key`` of the same actor it is the first one, with its plans and its answer; for
+        another action or other terms that raises IdempotencyMismatch.
+        """
+        action_id, key, kept = (
+            str(uuid7()),
+            actor_idempotency_key(actor, idempotency_key),
+            json.loads(json.dumps(dict(plan_filter))),
+        )
+        with self._database.write() as connection:
+            insert_if_absent(
+                connection,
+                BulkActionRow,
+                id=action_id,
+                action=action,
+                terms=kept,
+                plan_ids=list(plan_ids),
+                idempotency_key=key,
+                actor=actor,
+                reason=storable_text(reason),
+                created_at_ms=db_now(),
+            )
+            this = BulkActionRow.id == action_id if key is None else BulkActionRow.idempotency_key == key
+            row = connection.execute(select(BulkActionRow.__table__).where(this)).one()
+        if (row.action, row.terms) != (action, kept):
+            raise IdempotencyMismatch(
+                f"idempotency key {idempotency_key!r} belongs to action {row.id}, which asked for something else;"
+                " use a new key"
+            )
+        return _bulk_action(row)
+
+    def plans_already_changed(self, bulk_action: BulkAction) -> Collection[str]:
+        """Those of its plans that its actor has done it to since it was begun: before a crash, or at the same time."""
+        done = select(AuditRow.subject).where(
+            AuditRow.at_ms >= datetime_to_ms(bulk_action.created_at),
+            AuditRow.actor == storable_text(bulk_action.actor),
+            AuditRow.action == _AUDIT_ACTIONS[bulk_action.action],
+        )
+        with self._database.read() as connection:
+            return frozenset(bulk_action.plan_ids) & set(connection.execute(done).scalars())
+
+    def finish_bulk_action(self, action_id: str, actor: str, answer: Mapping[str, Any]) -> BulkAction:
+        """Remember how it ended; of two that did the same at once the first one's answer is kept."""
+        this = BulkActionRow.id == action_id
+        with self._database.write() as connection:
+            connection.execute(
+                update(BulkActionRow).where(this, BulkActionRow.answer.is_(None)).values(answer=dict(answer))
+            )
+        return self.bulk_action(action_id, actor)
+
+    def bulk_action(self, action_id: str, actor: str) -> BulkAction:
+        """One action of ``actor``; the unique part of an id will do. Raises NotFound, Ambiguous."""
+        with self._database.read() as connection:
+            action_id = resolve_id(connection, BulkActionRow.id, action_id, "action", BulkActionRow.actor == actor)
+            return _bulk_action(
+                connection.execute(select(BulkActionRow.__table__).where(BulkActionRow.id == action_id)).one()
+            )
+
+
+def _bulk_action(row: Row[Any]) -> BulkAction:
+    return BulkAction(
+        action_id=row.id,
+        action=row.action,
+        terms=row.terms,
+        plan_ids=tuple(row.plan_ids),
+        actor=row.actor,
+        reason=row.reason,
+        created_at=datetime_from_ms(row.created_at_ms),
+        answer=row.answer,
+    )

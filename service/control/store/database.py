@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One door to SQLite and PostgreSQL: connections, transactions, and database errors in one clear line."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, BigInteger, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from service.control.store.errors import ConstraintViolated, DatabaseUnreachable, SchemaMismatch, StoreError
+
+logger = logging.getLogger(__name__)
+
+URL_SETTING = "database.url"
+UPGRADE_HINT = "run: lakefold db upgrade"
+#: how long a writer waits for another's transaction, and any caller for a connection; all of ours are short
+LOCK_WAIT_SECONDS = 15
+#: what a stopped process loses its transaction after, before those who wait for its locks give up
+_IDLE_TRANSACTION_SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionTimeouts:
+    """How long PostgreSQL may take, each on its own: to connect, to run a statement, and to say anything at all.
+
+    The last one is this side's: a server that is stopped, or a proxy before it, still acknowledges what it is sent.
+    """
+
+    connect_seconds: int = 10
+    statement_seconds: int = 30
+    response_seconds: float = 35.0
+
+
+DEFAULT_TIMEOUTS = ConnectionTimeouts()
+#: what says that this process is alive: two tries of it pass before a lease of the default length has run out
+HEARTBEAT_TIMEOUTS = ConnectionTimeouts(connect_seconds=5, statement_seconds=10, response_seconds=12.0)
+#: the kernel gives up a connection whose other end is silent after so long
+_TCP_TIMEOUT_SECONDS = 10
+_SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword", "sslkey"})
+#: SQLSTATEs of a table and of a column that does not exist
+_MISSING_STATES = frozenset({"42P01", "42703"})
+_MISSING_TEXTS = ("no such table", "no such column", "has no column named")
+
+
+def parse_url(text: str) -> URL:
+    """``text`` as a URL of a database that lakefold works with. Raises StoreError in one line."""
+    try:
+        url = make_url(text)
+    except ArgumentError as error:
+        raise StoreError(
+            f"{URL_SETTING} is not a database URL; write sqlite:////path/to/file or postgresql+psycopg://user@host/name"
+        ) from error
+    if url.get_backend_name() == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() != "sqlite":
+        raise StoreError(f"{URL_SETTING}: lakefold works with sqlite and postgresql, not with {url.get_backend_name()}")
+    if not url.database or url.database == ":memory:":
+        raise StoreError(
+            f"{URL_SETTING}: SQLite needs a file that all threads and processes share: sqlite:////path/to/file"
+        )
+    return url
+
+
+def redacted_url(url: URL) -> str:
+    """``url`` without anything secret."""
+    return url.difference_update_query(sorted(_SECRET_PARAMETERS)).render_as_string()
+
+
+class DatabaseObserver:
+    """Base of whoever is told how calls to a database end; by itself it ignores everything. Thread-safe, and quick."""
+
+    def call_succeeded(self, began: float) -> None:
+        """A transaction that began at ``began`` (seconds, monotonic) ended without an error of the database."""
+
+    def call_failed(self, error: StoreError) -> None:
+        """A transaction ended in an error of the database."""
+
+
+class Database:
+    """Connections to one database. Thread-safe; connects at the first use."""
+
+    def __init__(self, url: str) -> None:
+        self.observer = DatabaseObserver()
+        self.url = parse_url(url)
+        self.display_url = redacted_url(self.url)
+        self.dialect = self.url.get_backend_name()
+        self._engine = self._create_engine(DEFAULT_TIMEOUTS)
+        self._writer = self._engine.execution_options(lakefold_write=True)
+        # Connections of their own, as many as ask for one: calls that hang must not keep a lease from being renewed.
+        self._urgent_writer = self._create_engine(HEARTBEAT_TIMEOUTS, pool_size=1, max_overflow=-1).execution_options(
+            lakefold_write=True
+        )
+        self._sqlite_lock = threading.Lock()
+        self._reader = self._engine
+        if self.dialect == "postgresql":
+            self._reader = self._engine.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )  # several queries of one view see one moment, as they do on SQLite
+
+    def _create_engine(self, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
+        make = _sqlite_engine if self.dialect == "sqlite" else _postgresql_engine
+        return make(self.url, timeouts, pool_timeout=LOCK_WAIT_SECONDS, **pool)
+
+    @property
+    def sqlite_file(self) -> Path | None:
+        """The database's file where it is SQLite."""
+        return Path(self.url.database) if self.dialect == "sqlite" and self.url.database else None
+
+    @contextmanager
+    def write(self, *, urgent: bool = False) -> Iterator[Connection]:
+        """A transaction that may write: committed at the end of the block, rolled back by any exception.
+
+        With ``urgent`` it waits for no other thread's connection, and not as long for the server. On SQLite it holds
+        the database's one write lock from its first line (BEGIN IMMEDIATE), so that what it reads cannot change before
+        it writes. Raises DatabaseUnreachable, SchemaBehind, ConstraintViolated, StoreError.
+        """
+        engine = self._urgent_writer if urgent else self._writer
+        with self.translated_errors(), self._sqlite_write_turn(), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def write_without_timeout(self) -> Iterator[Connection]:
+        """``write`` for what may take as long as it likes: nothing but a silent network ends it."""
+        engine = self._create_engine(None)
+        try:
+            with (
+                self.translated_errors(),
+                self._sqlite_write_turn(),
+                engine.execution_options(lakefold_write=True).begin() as connection,
+            ):
+                yield connection
+        finally:
+            engine.dispose()
+
+    @contextmanager
+    def _sqlite_write_turn(self) -> Iterator[None]:
+        """On SQLite one thread of this process at a time asks for the write lock.
+
+        SQLite gives it to whoever happens to ask while it is free, and who found it taken sleeps before he asks again:
+        among a daemon's many threads on a busy machine one could wait for seconds, a renewal of its leadership too.
+        """
+        if self.dialect != "sqlite":
+            yield
+            return
+        if not self._sqlite_lock.acquire(timeout=LOCK_WAIT_SECONDS):
+            raise DatabaseUnreachable(self._unreachable_text("database is locked"))
+        try:
+            yield
+        finally:
+            self._sqlite_lock.release()
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A transaction that sees one moment of the database. Raises DatabaseUnreachable, SchemaBehind, StoreError."""
+        with self.translated_errors(), self._reader.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def outside_transaction(self) -> Iterator[Connection]:
+        """A connection that commits each statement by itself."""
+        with (
+            self.translated_errors(),
+            self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection,
+        ):
+            yield connection
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        self._engine.dispose()
+        self._urgent_writer.dispose()
+
+    @contextmanager
+    def translated_errors(self) -> Iterator[None]:
+        """Turn the library's errors into the store's, and tell the watcher how it ended."""
+        began = time.monotonic()
+        try:
+            with self._translating():
+                yield
+        except StoreError as error:
+            self.observer.call_failed(error)
+            raise
+        self.observer.call_succeeded(began)
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError as error:
+            raise ConstraintViolated(f"the database refused a write: {_first_line(error)}") from error
+        except DBAPIError as error:
+            translated = self._translate(error)
+            if self.dialect == "sqlite" and isinstance(translated, (DatabaseUnreachable, SchemaMismatch)):
+                # A connection stays with the file that it has opened, even where that file has been replaced since.
+                self.close()
+            raise translated from error
+        except PoolTimeout as error:
+            raise DatabaseUnreachable(self._unreachable_text("no connection became free in time")) from error
+
+    def _translate(self, error: DBAPIError) -> StoreError:
+        text = _first_line(error)
+        if getattr(error.orig, "sqlstate", None) in _MISSING_STATES or any(part in text for part in _MISSING_TEXTS):
+            return SchemaMismatch(
+                f"the schema of database {self.display_url} is behind this lakefold ({text}); {UPGRADE_HINT}"
+            )
+        unusable = isinstance(error, (OperationalError, InterfaceError)) or error.connection_invalidated
+        if unusable or "file is not a database" in text:
+            return DatabaseUnreachable(self._unreachable_text(text))
+        return StoreError(f"database {self.display_url}: {text}")
+
+    def _unreachable_text(self, text: str) -> str:
+        return f"database {self.display_url} can't be used: {text}; the setting is {URL_SETTING}"
+
+
+def _first_line(error: DBAPIError) -> str:
+    lines = str(error.orig).strip().splitlines()
+    return lines[0].strip().rstrip(".;") if lines else type(error.orig).__name__
+
+
+def _sqlite_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
+    engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True, **pool)
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        # The driver would begin transactions by itself, at the first write and never before a read; _begin does.
+        connection.isolation_level = None
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_SECONDS * 1000}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if connection.get_execution_options().get("isolation_level") != "AUTOCOMMIT":
+            writes = connection.get_execution_options().get("lakefold_write", False)
+            connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
+    defaults = {
+        "connect_timeout": (timeouts or DEFAULT_TIMEOUTS).connect_seconds,
+        "application_name": "lakefold",
+        # A server that vanished without a word is noticed in seconds, not after the kernel's quarter of an hour.
+        "tcp_user_timeout": _TCP_TIMEOUT_SECONDS * 1000,
+        "keepalives_idle": _TCP_TIMEOUT_SECONDS // 2,
+        "keepalives_interval": _TCP_TIMEOUT_SECONDS // 2,
+        "keepalives_count": 2,
+    }
+    engine = create_engine(
+        url,
+        hide_parameters=True,  # options of a writer are among them
+        pool_pre_ping=True,
+        pool_recycle=1800,
+        connect_args={name: value for name, value in defaults.items() if name not in url.query},
+        **pool,
+    )
+
+    @event.listens_for(engine, "do_connect")
+    def _open(dialect: Any, record: Any, arguments: Any, options: Any) -> Any:
+        return _connection_class(timeouts).connect(*arguments, **options)
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: Any, record: Any) -> None:
+        # A process stopped in the middle of a transaction loses it before those who wait for its locks give up.
+        connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TRANSACTION_SECONDS}s'")
+        connection.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+        if timeouts is not None:
+            connection.execute(f"SET statement_timeout = '{timeouts.statement_seconds}s'")
+        connection.commit()
+
+    return engine
+
+
+def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
+    """The driver's connection; with ``limits`` it does not wait longer than that for the server to say anything."""
+    import psycopg
+
+    if timeouts is None:
+        return psycopg.Connection
+    longest = timeouts.response_seconds
+
+    class Bounded(psycopg.Connection[Any]):
+        def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+            began = time.monotonic()
+            try:
+                return super().wait(gen, interval, longest if timeout is None else timeout)
+            except psycopg.OperationalError:
+                waited = time.monotonic() - began
+                if timeout is None and waited >= longest:
+                    self.pgconn.finish()  # nobody knows what it would answer to the next question
+                    raise psycopg.OperationalError(f"no answer within {longest:g} s") from None
+                raise
+
+    return Bounded
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class db_now(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it stands for
+    """Milliseconds since 1970 in UTC as the database sees them when the statement runs."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "db_now"
+
+
+@compiles(db_now, "sqlite")
+def _sqlite_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
+    # 2440587.5 is 1970-01-01 as a Julian day; a double holds today's to 40 microseconds.
+    return "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
+
+
+@compiles(db_now, "postgresql")
+def _postgresql_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
+    # Not now(), which stands still from the transaction's start, however long it waited for a lock since. Inside a
+    # subquery it is worked out once a statement, so that an index can serve the comparison.
+    return "(SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT))"
+
+
+def timedelta_to_ms(span: timedelta) -> int:
+    """``span`` in whole milliseconds."""
+    return span // timedelta(milliseconds=1)
+
+
+def datetime_to_ms(moment: datetime) -> int:
+    """A timezone-aware moment as the database keeps it."""
+    return timedelta_to_ms(moment - _EPOCH)
+
+
+def datetime_from_ms(ms: int) -> datetime:
+    """What the database keeps as a moment in UTC."""
+    return _EPOCH + timedelta(milliseconds=ms)
+
+
+def optional_datetime_from_ms(ms: int | None) -> datetime | None:
+    """``moment`` where there is one."""
+    return None if ms is None else datetime_from_ms(ms)

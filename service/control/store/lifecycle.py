@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor's side of a plan's life once it is claimed: its steps, and the ways out of inflight.
+
+Every write names the claim's epoch and executor. One that meets a plan that moved on touches no row and raises
+``LeaseLost``, so an executor that was stopped and continued can do no harm here.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select, update
+
+from lake.model import TableRef
+from lake.plan import Claim, Commit, PartitionFigures, Plan, PlanState, SkippedGroup, Step, SupersededVersion
+from service.control.store.base import (
+    StorePart,
+    fenced_update,
+    lock_claimed_row,
+    record_event,
+    storable_text,
+    with_row_locks,
+)
+from service.control.store.budget_ledger import add_step_time, attempt_cpu_ms, charge_excess
+from service.control.store.database import datetime_to_ms, db_now, timedelta_to_ms
+from service.control.store.models import GroupRow, PlanRow, SupersededRow, TableRow
+from service.control.store.notifications import enqueue_notification
+from service.control.store.partition_locks import end_exclusive_commit, release_plan_partitions
+from service.control.store.relocation.journal import (
+    has_relocation_of,
+    record_relocations,
+    record_unrecorded_relocations,
+)
+from service.control.store.rows import load_plan
+from service.control.store.staged import clear_committed
+from service.control.store.tables import record_partition_halt, record_table_halt
+from service.control.store.views import ErrorClass, FailureKind, StoreSettings
+from service.control.store.write_reports import schedule_rescan
+
+_ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
+_FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
+
+
+class Lifecycle(StorePart):
+    """What the holder of a claim records of its plan, and the sweep of one that ended."""
+
+    def record_step(
+        self,
+        claim: Claim,
+        step: Step,
+        *,
+        milliseconds: int = 0,
+        cpu_milliseconds: int | None = None,
+        succeeded: bool = True,
+    ) -> None:
+        """Record that ``step`` ended or failed, and what it used where that was measured. Raises LeaseLost."""
+        with self._database.write() as connection:
+            row = lock_claimed_row(connection, claim)
+            values: dict[str, Any] = {
+                "milliseconds": add_step_time(row.milliseconds, step, milliseconds),
+                "step_at_ms": db_now(),
+            }
+            if succeeded:
+                values["step"] = step.value
+            if step is Step.REWRITE:
+                values["rewrite_cpu_ms"] = cpu_milliseconds
+            fenced_update(connection, claim, values)
+
+    def add_note(self, claim: Claim, text: str) -> None:
+        """Add a line to the plan's history. Raises LeaseLost."""
+        with self._database.write() as connection:
+            fenced_update(connection, claim, {"heartbeat_at_ms": db_now()})
+            inflight = PlanState.INFLIGHT
+            record_event(
+                connection, claim.plan.plan_id, inflight, inflight, epoch=claim.epoch, actor=claim.executor, reason=text
+            )
+
+    def record_inflight_error(self, claim: Claim, error: str) -> None:
+        """Record why a plan stays inflight; the first cause of an attempt is the one that is kept. Raises LeaseLost."""
+        with self._database.write() as connection:
+            first = func.coalesce(PlanRow.error, storable_text(error))
+            fenced_update(connection, claim, {"error": first, "error_class": ErrorClass.COMMIT_UNKNOWN})
+            inflight = PlanState.INFLIGHT
+            record_event(
+                connection,
+                claim.plan.plan_id,
+                inflight,
+                inflight,
+                epoch=claim.epoch,
+                actor=claim.executor,
+                reason=f"stays inflight: {error}",
+            )
+
+    def record_skipped_groups(self, claim: Claim, skipped: Sequence[SkippedGroup]) -> None:
+        """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
+        with self._database.write() as connection:
+            row = lock_claimed_row(connection, claim)
+            for group in skipped:
+                connection.execute(
+                    update(GroupRow)
+                    .where(GroupRow.plan_id == row.id, GroupRow.number == group.group)
+                    .values(left_out=storable_text(group.reason))
+                )
+            unreadable = {path: storable_text(group.reason) for group in skipped for path in group.quarantine}
+            if unreadable:
+                this_table = TableRow.name == row.table_name
+                slices = (one for group in claim.plan.groups for one in group.slices)
+                sizes = {one.path: one.bytes for one in slices if one.path in unreadable}
+                columns = select(TableRow.quarantined, TableRow.quarantined_bytes)
+                known = connection.execute(with_row_locks(columns.where(this_table))).one()
+                both = {"quarantined": {**known[0], **unreadable}, "quarantined_bytes": {**known[1], **sizes}}
+                connection.execute(update(TableRow).where(this_table).values(both))
+            fenced_update(connection, claim, {"heartbeat_at_ms": db_now()})
+
+    def complete(
+        self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
+    ) -> None:
+        """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
+
+        Idempotent: a second call of the same claim with the same commit, as after a lost answer, changes nothing.
+        """
+        plan_id = claim.plan.plan_id
+        with self._database.write() as connection:
+            ours = (PlanRow.epoch == claim.epoch, PlanRow.executor == claim.executor)
+            done = select(PlanRow.id).where(
+                PlanRow.id == plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant == commit.instant, *ours
+            )
+            if connection.execute(done).one_or_none() is not None:
+                return
+            row = lock_claimed_row(connection, claim)
+            spent = {**row.milliseconds, **milliseconds}
+            used = attempt_cpu_ms(spent, row.rewrite_cpu_ms, self._settings.cores_per_plan)
+            values = {**_completion_values(commit, figures), "milliseconds": spent, "used_cpu_ms": used}
+            by = "" if commit.epoch in (None, claim.epoch) else f" by epoch {commit.epoch}"
+            late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
+            reason = f"committed as {commit.instant}{by}{late}"
+            self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
+            self._record_superseded(connection, row, commit)
+            schedule_rescan(connection, claim.plan.table.name)
+
+    def ended_without_commit(self, table: TableRef) -> Collection[str]:
+        """Plans of the table that somebody claimed once and that ended cancelled or failed."""
+        ended = select(PlanRow.id).where(
+            PlanRow.table_name == table.name, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT), PlanRow.epoch > 0
+        )
+        with self._database.read() as connection:
+            return frozenset(connection.execute(ended).scalars())
+
+    def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
+        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other.
+
+        Its partitions are no longer its own and stay with whoever has them now.
+        """
+        this_plan = (PlanRow.id == commit.plan_id, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT))
+        with self._database.write() as connection:
+            row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*this_plan))).one_or_none()
+            if row is None:
+                return False
+            plan, reason = load_plan(connection, row), f"the table holds its commit {commit.instant}: put right"
+            values = _completion_values(commit, figures(plan))
+            connection.execute(
+                update(PlanRow).where(*this_plan).values(state=PlanState.COMPLETED, finalized_at_ms=db_now(), **values)
+            )
+            record_event(
+                connection,
+                row.id,
+                PlanState(row.state),
+                PlanState.COMPLETED,
+                epoch=row.epoch,
+                actor="sweep",
+                reason=reason,
+            )
+            self._record_superseded(connection, row, commit, is_late=True)
+            self._notify_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
+            schedule_rescan(connection, plan.table.name)
+            return True
+
+    def add_relocations(self, table: TableRef, commit: Commit) -> bool:
+        """Record the moves of a commit of a plan that completed as another one; False for any other, or a known one."""
+        other = select(PlanRow.__table__).where(
+            PlanRow.id == commit.plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant != commit.instant
+        )
+        with self._database.write() as connection:
+            row = connection.execute(with_row_locks(other)).one_or_none()
+            if row is None or has_relocation_of(connection, table.name, commit):
+                return False
+            self._record_superseded(connection, row, commit, is_late=True)
+            return True
+
+    def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
+        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
+
+        Where the attempt does not count (``counts``) the plan has as many left as before it.
+        A plan that somebody asked to cancel meanwhile is cancelled instead (False too). Raises LeaseLost.
+        """
+        with self._database.write() as connection:
+            row = lock_claimed_row(connection, claim)
+            if row.cancel_requested_at_ms is not None:
+                values = {"error": storable_text(error), "error_class": None}
+                reason = row.cancel_reason or "cancel requested"
+                self._leave_inflight(connection, claim, PlanState.CANCELLED, values, row.cancel_requested_by, reason)
+                return False
+            if counts_as_attempt and row.attempts >= self._settings.max_attempts:
+                reason = f"attempt {row.attempts} of {self._settings.max_attempts} (max_attempts): {error}"
+                self._leave_inflight(
+                    connection,
+                    claim,
+                    PlanState.FAILED,
+                    {
+                        "error": storable_text(error),
+                        "error_class": ErrorClass.TRANSIENT,
+                        "failure": FailureKind.ATTEMPTS,
+                    },
+                    claim.executor,
+                    reason,
+                )
+                return False
+            wait_ms = self._backoff_ms(row.attempts)
+            attempt = f"attempt {row.attempts}{'' if counts_as_attempt else ', not counted'}"
+            self._leave_inflight(
+                connection,
+                claim,
+                PlanState.REQUESTED,
+                {
+                    "error": storable_text(error),
+                    "error_class": ErrorClass.TRANSIENT,
+                    "not_before_ms": db_now() + wait_ms,
+                    "step": None,
+                    "attempts": row.attempts - (not counts_as_attempt),
+                },
+                claim.executor,
+                f"{attempt}, again in {wait_ms / 1000:g} s: {error}",
+            )
+            return True
+
+    def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
+        """Rejected or Integrity: failed, partitions freed. Raises LeaseLost.
+
+        With ``halt`` the table is halted, or only ``partitions`` where these are what is the matter.
+        """
+        with self._database.write() as connection:
+            row = lock_claimed_row(connection, claim)
+            kind = ErrorClass.INTEGRITY if halt else ErrorClass.REJECTED
+            values = {"error": storable_text(error), "error_class": kind, "failure": FailureKind.REJECTED}
+            self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
+            if halt:
+                self._halt(connection, row, error, partitions)
+
+    def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
+        """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
+        with self._database.write() as connection:
+            asked = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
+            values = {"error": storable_text(reason), "error_class": None if asked else ErrorClass.CONFLICT}
+            self._leave_inflight(connection, claim, PlanState.CANCELLED, values, actor, reason)
+
+    def _record_superseded(
+        self, connection: Connection, row: Row[Any], commit: Commit, *, is_late: bool = False
+    ) -> None:
+        """What the commit of the plan ``row`` replaced, and no longer leaves over. ``is_late``: others came since.
+
+        The table is halted where an attempt made it that this database has no memory of: then it was set back, which
+        the plan's record puts right, or somebody runs plans from a copy of it, and goes on doing so.
+        """
+        others = frozenset[str]()
+        if is_late:
+            others = record_unrecorded_relocations(connection, row.table_name, commit)
+        else:
+            record_relocations(connection, row.table_name, commit)
+        _insert_superseded(
+            connection, row.table_name, commit, [one for one in commit.superseded if one.partition not in others]
+        )
+        clear_committed(connection, commit, row.epoch)
+        if commit.epoch is not None and commit.epoch > row.epoch:
+            self._halt(
+                connection,
+                row,
+                f"attempt {commit.epoch} committed {commit.instant}, and this database knows of {row.epoch} only: it "
+                "was set back to an earlier state, or another lakefold runs on a copy of it; make sure that none does, "
+                f"then lakefold resume {row.table_name}",
+            )
+
+    def _halt(self, connection: Connection, row: Row[Any], error: str, partitions: Collection[str] = ()) -> None:
+        """Halt ``partitions`` of the plan ``row``, or its table where none are named."""
+        why, told = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
+        if not partitions:
+            record_table_halt(connection, self._settings, row.table_name, why, **told)
+        for partition in partitions:
+            record_partition_halt(connection, self._settings, row.table_name, partition, why, **told)
+
+    def _leave_inflight(
+        self,
+        connection: Connection,
+        claim: Claim,
+        new_state: PlanState,
+        values: Mapping[str, Any],
+        actor: str,
+        reason: str,
+    ) -> None:
+        """One of the four ways out of inflight, with its event; the partitions are freed unless the plan stays live."""
+        final, plan = new_state is not PlanState.REQUESTED, claim.plan
+        fenced_update(
+            connection,
+            claim,
+            {**values, "state": new_state, "lease_until_ms": None, "finalized_at_ms": db_now() if final else None},
+        )
+        if self._settings.limits.is_limited:
+            charge_excess(connection, plan.plan_id, self._settings.cores_per_plan)
+        record_event(
+            connection, plan.plan_id, PlanState.INFLIGHT, new_state, epoch=claim.epoch, actor=actor, reason=reason
+        )
+        if not final:
+            end_exclusive_commit(connection, plan.plan_id)
+        else:
+            release_plan_partitions(connection, plan.plan_id)
+            self._notify_end(connection, plan, new_state, claim.epoch, claim.attempt, values, reason)
+
+    def _notify_end(
+        self,
+        connection: Connection,
+        plan: Plan,
+        state: PlanState,
+        epoch: int,
+        attempts: int,
+        values: Mapping[str, Any],
+        reason: str,
+    ) -> None:
+        figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": attempts}
+        figures |= {key: values[key] for key in _FIGURES if key in values}
+        enqueue_notification(
+            connection,
+            self._settings,
+            f"plan.{state}",
+            table=plan.table.name,
+            plan=plan.plan_id,
+            epoch=epoch,
+            reason=reason,
+            figures=figures,
+        )
+
+    def _backoff_ms(self, attempts: int) -> int:
+        # The exponent is capped as well: 2 ** 10,000 would not fit the column before min() sees it.
+        doubled = timedelta_to_ms(self._settings.backoff) << min(max(attempts - 1, 0), 32)
+        return min(doubled, timedelta_to_ms(self._settings.backoff_max))
+
+
+def _completion_values(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
+    """What a plan's row says of its commit. Neither an earlier attempt's error nor a late cancel is left of it."""
+    return {
+        "instant": commit.instant,
+        "figures": [[f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures],
+        **{name: sum(getattr(f, name) for f in figures) for name in _FIGURES},
+        "step": Step.RECORD.value,
+        "error": None,
+        "error_class": None,
+        "cancel_requested_by": None,
+        "cancel_requested_at_ms": None,
+        "cancel_reason": None,
+    }
+
+
+def _insert_superseded(
+    connection: Connection, table: str, commit: Commit, superseded: Sequence[SupersededVersion]
+) -> None:
+    """What ``commit`` replaced waits for its deletion from now on."""
+    now = connection.execute(select(db_now())).scalar_one()
+    versions = [
+        {
+            "plan_id": commit.plan_id,
+            "table_name": table,
+            "partition_path": v.partition,
+            "path": v.path,
+            "bytes": v.bytes,
+            "instant": v.instant,
+            "superseded_at_ms": now,
+            "modified_at_ms": None if v.modified_at is None else datetime_to_ms(v.modified_at),
+        }
+        for v in superseded
+    ]
+    if not versions:
+        return
+    connection.execute(insert(SupersededRow), versions)
+    # A file that a restore made the table's again waits anew, not for what is left of its first retention.
+    again = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
+    connection.execute(
+        update(SupersededRow)
+        .where(
+            SupersededRow.table_name == table,
+            SupersededRow.deleted_at_ms.is_(None),
+            SupersededRow.plan_id != commit.plan_id,
+            SupersededRow.path.in_(again),
+        )
+        .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
+    )
+
+
+def cancel_requested_plan(
+    connection: Connection, settings: StoreSettings, row: Row[Any], *, actor: str, reason: str, **values: Any
+) -> None:
+    """Cancel the requested plan of a locked ``row``; ``values`` are what its row says of it besides."""
+    connection.execute(
+        update(PlanRow)
+        .where(PlanRow.id == row.id)
+        .values(
+            state=PlanState.CANCELLED,
+            finalized_at_ms=db_now(),
+            error=reason,
+            error_class=None,
+            cancel_requested_by=actor,
+            cancel_requested_at_ms=db_now(),
+            cancel_reason=reason,
+            **values,
+        )
+    )
+    release_plan_partitions(connection, row.id)
+    figures = {"input_files": row.input_files, "input_bytes": row.input_bytes, "attempts": row.attempts}
+    enqueue_notification(
+        connection,
+        settings,
+        "plan.cancelled",
+        table=row.table_name,
+        plan=row.id,
+        epoch=row.epoch,
+        reason=reason,
+        figures=figures,
+    )
+    record_event(
+        connection, row.id, PlanState.REQUESTED, PlanState.CANCELLED, epoch=row.epoch, actor=actor, reason=reason
+    )

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the database. What must never be false is a key or a CHECK here, or a trigger in ``triggers.py``.
+
+Times are integers, milliseconds since 1970 in UTC: the same arithmetic on SQLite and PostgreSQL, always taken
+from the database's own clock (``clock.db_now``).
+"""
+
+from service.control.store.models.columns import Base
+from service.control.store.models.operations import (
+    AuditRow,
+    BulkActionRow,
+    LeaderRow,
+    NotificationRow,
+    ProcessRow,
+    RequestRow,
+    SourceProblemRow,
+    TokenRow,
+)
+from service.control.store.models.plans import (
+    ChargeRow,
+    EventRow,
+    GroupRow,
+    LivePartitionRow,
+    PlanRow,
+    PlanTotalRow,
+    StagedRow,
+    SupersededRow,
+)
+from service.control.store.models.relocation import LateCopyRow, RelocationRow
+from service.control.store.models.tables import (
+    ALL_PARTITIONS,
+    ALL_TABLES,
+    ObjectiveRow,
+    PartitionLayoutRow,
+    ScanRow,
+    TableRow,
+    TrendRow,
+    WrittenPartitionRow,
+)
+
+__all__ = [
+    "ALL_PARTITIONS",
+    "ALL_TABLES",
+    "AuditRow",
+    "Base",
+    "BulkActionRow",
+    "ChargeRow",
+    "EventRow",
+    "GroupRow",
+    "LateCopyRow",
+    "LeaderRow",
+    "LivePartitionRow",
+    "NotificationRow",
+    "ObjectiveRow",
+    "PartitionLayoutRow",
+    "PlanRow",
+    "PlanTotalRow",
+    "ProcessRow",
+    "RelocationRow",
+    "RequestRow",
+    "ScanRow",
+    "SourceProblemRow",
+    "StagedRow",
+    "SupersededRow",
+    "TableRow",
+    "TokenRow",
+    "TrendRow",
+    "WrittenPartitionRow",
+]

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people and other programs ask for, who works on it, who may ask, and who is told."""
+
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, Index, String, Text, UniqueConstraint, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.control.store.models.columns import Base, Json, RowId, in_clause
+
+
+class RequestRow(Base):
+    """A wish for plans, and the scheduler's answer."""
+
+    __tablename__ = "plan_request"
+    __table_args__ = (
+        CheckConstraint("(answered_at_ms IS NULL) = (answer IS NULL)", name="answered_with_answer"),
+        UniqueConstraint("idempotency_key"),
+        Index(
+            "ix_plan_request_open",
+            "id",
+            sqlite_where=text("answered_at_ms IS NULL"),
+            postgresql_where=text("answered_at_ms IS NULL"),
+        ),
+    )
+
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    table_name: Mapped[str] = mapped_column(String)
+    partitions: Mapped[Any] = mapped_column(Json, nullable=True)
+    overrides: Mapped[Any] = mapped_column(Json)
+    dry_run: Mapped[bool] = mapped_column()
+    kind: Mapped[str | None] = mapped_column(String)
+    traceparent: Mapped[str | None] = mapped_column(String)
+    #: after its actor, so that nobody meets another one's
+    idempotency_key: Mapped[str | None] = mapped_column(String)
+    actor: Mapped[str] = mapped_column(String)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    answered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    plan_ids: Mapped[Any] = mapped_column(Json, server_default="[]")
+    answer: Mapped[Any] = mapped_column(Json, nullable=True)
+
+
+class BulkActionRow(Base):
+    """Something that somebody did to many plans at once: to which, why, and how that ended."""
+
+    __tablename__ = "bulk_action"
+    __table_args__ = (
+        CheckConstraint(in_clause("action", ("cancel", "retry", "approve", "decline")), name="action_known"),
+        UniqueConstraint("idempotency_key"),
+    )
+
+    id: Mapped[str] = mapped_column(String, primary_key=True)
+    action: Mapped[str] = mapped_column(String)
+    terms: Mapped[Any] = mapped_column(Json)
+    plan_ids: Mapped[Any] = mapped_column(Json)
+    #: after its actor, so that nobody meets another one's
+    idempotency_key: Mapped[str | None] = mapped_column(String)
+    actor: Mapped[str] = mapped_column(String)
+    reason: Mapped[str] = mapped_column(Text)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    answer: Mapped[Any] = mapped_column(Json, nullable=True)
+
+
+class LeaderRow(Base):
+    """Who runs a loop that must run once, until when."""
+
+    __tablename__ = "leader"
+
+    role: Mapped[str] = mapped_column(String, primary_key=True)
+    holder: Mapped[str] = mapped_column(String)
+    acquired_at_ms: Mapped[int] = mapped_column(BigInteger)
+    expires_at_ms: Mapped[int] = mapped_column(BigInteger)
+
+
+class ProcessRow(Base):
+    """A process of lakefold, for as long as it says that it lives and a day beyond."""
+
+    __tablename__ = "process"
+    __table_args__ = (
+        CheckConstraint(in_clause("role", ("all", "scheduler", "executor", "api")), name="role_known"),
+        CheckConstraint(in_clause("spark", ("none", "starting", "running", "broken")), name="spark_known"),
+        CheckConstraint("(spark = 'broken') = (problem IS NOT NULL)", name="broken_with_reason"),
+    )
+
+    #: as it calls itself where it holds plans and roles
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    role: Mapped[str] = mapped_column(String)
+    host: Mapped[str] = mapped_column(String)
+    version: Mapped[str] = mapped_column(String)
+    slots: Mapped[int] = mapped_column(BigInteger)
+    spark: Mapped[str] = mapped_column(String)
+    spark_ui: Mapped[str | None] = mapped_column(String)
+    problem: Mapped[str | None] = mapped_column(Text)
+    started_at_ms: Mapped[int] = mapped_column(BigInteger)
+    seen_at_ms: Mapped[int] = mapped_column(BigInteger)
+    expires_at_ms: Mapped[int] = mapped_column(BigInteger)
+
+
+class SourceProblemRow(Base):
+    """A part of a source that the last search for tables could not read."""
+
+    __tablename__ = "source_problem"
+
+    position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    problem: Mapped[str] = mapped_column(Text)
+    since_ms: Mapped[int] = mapped_column(BigInteger)
+
+
+class TokenRow(Base):
+    """A bearer token of the HTTP API; the token itself is never stored."""
+
+    __tablename__ = "api_token"
+    __table_args__ = (
+        CheckConstraint(in_clause("scope", ("read", "write")), name="scope_known"),
+        UniqueConstraint("digest"),
+    )
+
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    #: hexadecimal SHA-256; a token has 256 random bits, so that nothing slower is needed
+    digest: Mapped[str] = mapped_column(String)
+    scope: Mapped[str] = mapped_column(String)
+    #: patterns of the tables that it may see
+    tables: Mapped[Any] = mapped_column(Json, nullable=True)
+    #: who signed in, and got it for the browser
+    person: Mapped[str | None] = mapped_column(String)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    created_by: Mapped[str] = mapped_column(String)
+    expires_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    revoked_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    last_used_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class AuditRow(Base):
+    """Somebody who asked for something."""
+
+    __tablename__ = "audit"
+    __table_args__ = (
+        CheckConstraint(in_clause("door", ("cli", "http", "page")), name="door_known"),
+        Index(None, "at_ms"),
+        Index(None, "table_name", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    at_ms: Mapped[int] = mapped_column(BigInteger)
+    actor: Mapped[str] = mapped_column(String)
+    door: Mapped[str] = mapped_column(String)
+    action: Mapped[str] = mapped_column(String)
+    #: none of what is not about one table
+    table_name: Mapped[str | None] = mapped_column(String)
+    subject: Mapped[str] = mapped_column(Text)
+    detail: Mapped[str] = mapped_column(Text)
+
+
+class NotificationRow(Base):
+    """A message to the webhook, until it is delivered or given up (dead)."""
+
+    __tablename__ = "notification"
+    __table_args__ = (
+        CheckConstraint("delivered_at_ms IS NULL OR dead_at_ms IS NULL", name="one_end"),
+        Index(
+            "ix_notification_waiting",
+            "not_before_ms",
+            "id",
+            sqlite_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
+            postgresql_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
+        ),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    event: Mapped[str] = mapped_column(String)
+    body: Mapped[Any] = mapped_column(Json)
+    created_at_ms: Mapped[int] = mapped_column(BigInteger)
+    attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    not_before_ms: Mapped[int] = mapped_column(BigInteger)
+    delivered_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    dead_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    error: Mapped[str | None] = mapped_column(Text)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the tables of the lake: registered, scanned, written."""
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Float, ForeignKey, Index, LargeBinary, String, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from service.control.store.models.columns import Base, Json, RowId, in_clause
+from service.modes import MODES
+
+#: the row of ``table_state`` whose pause holds every table
+ALL_TABLES = "*"
+#: what stands for a whole table where partitions are reported
+ALL_PARTITIONS = "*"
+
+
+class TableRow(Base):
+    """A registered table, and what operators and integrity errors did to it."""
+
+    __tablename__ = "table_state"
+    __table_args__ = (
+        CheckConstraint(in_clause("mode", MODES), name="mode_known"),
+        CheckConstraint("(halted_at_ms IS NULL) = (halted_reason IS NULL)", name="halted_with_reason"),
+        CheckConstraint("(paused_at_ms IS NULL) = (paused_by IS NULL)", name="paused_by_somebody"),
+    )
+
+    name: Mapped[str] = mapped_column(String, primary_key=True)
+    format: Mapped[str] = mapped_column(String)
+    location: Mapped[str] = mapped_column(String)
+    #: the fields of a ``CatalogRef``
+    catalog: Mapped[Any] = mapped_column(Json, nullable=True)
+    #: of the table that the last scan found there
+    identity: Mapped[str | None] = mapped_column(String)
+    concurrency: Mapped[str] = mapped_column(String)
+    on_conflict: Mapped[str | None] = mapped_column(String)
+    write_options: Mapped[Any] = mapped_column(Json)
+    mode: Mapped[str] = mapped_column(String)
+    #: whom it belongs to, as the configuration says
+    owner: Mapped[str | None] = mapped_column(String)
+    paused_by: Mapped[str | None] = mapped_column(String)
+    paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    paused_reason: Mapped[str | None] = mapped_column(Text)
+    halted_reason: Mapped[str | None] = mapped_column(Text)
+    halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    #: partition → reason and moment (``at_ms``), of those that are halted by themselves
+    halted_partitions: Mapped[Any] = mapped_column(Json, server_default="{}")
+    quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
+    #: how large those of them were of which that is known: another file at the path is not quarantined
+    quarantined_bytes: Mapped[Any] = mapped_column(Json, server_default="{}")
+    registered_at_ms: Mapped[int] = mapped_column(BigInteger)
+    #: of superseded files that the cleaner deleted, those of forgotten plans too
+    freed_bytes: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    last_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    #: the oldest scan that succeeded: what the table was like before; it is never forgotten
+    first_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
+    #: what the last good scan found, written with the pointer to it: lists go by it, and need not open the scan for it
+    good_scanned_at_ms: Mapped[int | None] = mapped_column(BigInteger)
+    good_files: Mapped[int | None] = mapped_column(BigInteger)
+    good_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    good_small_files: Mapped[int | None] = mapped_column(BigInteger)
+    good_reducible_files: Mapped[int | None] = mapped_column(BigInteger)
+    good_reducible_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    good_median_bytes: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class ScanRow(Base):
+    """What a scan found; the newest ``scans_kept`` of each table."""
+
+    __tablename__ = "scan_history"
+    __table_args__ = (
+        CheckConstraint(in_clause("outcome", ("ok", "error")), name="outcome_known"),
+        CheckConstraint("(outcome = 'error') = (error IS NOT NULL)", name="error_told"),
+        Index(None, "table_name", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
+    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
+    outcome: Mapped[str] = mapped_column(String)
+    error: Mapped[str | None] = mapped_column(Text)
+    record: Mapped[Any] = mapped_column(Json)
+
+
+class TrendRow(Base):
+    """What a table's last scan had found at one moment; under ``ALL_TABLES`` the sum of those that are planned."""
+
+    __tablename__ = "trend"
+    __table_args__ = (CheckConstraint("files >= 0 AND bytes >= 0", name="figures_sane"),)
+
+    table_name: Mapped[str] = mapped_column(String, primary_key=True)
+    at_ms: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    files: Mapped[int] = mapped_column(BigInteger)
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    small_files: Mapped[int] = mapped_column(BigInteger)
+    reducible_files: Mapped[int] = mapped_column(BigInteger)
+    #: totals, which only grow: two of them tell what was done in between
+    rewritten_bytes: Mapped[int] = mapped_column(BigInteger)
+    freed_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class ObjectiveRow(Base):
+    """An objective of a table as its last good scan judged it, with its past: ``planner.slo.burn_rate.Compliance``."""
+
+    __tablename__ = "table_objective"
+    __table_args__ = (
+        CheckConstraint("goal > 0 AND goal < 1", name="goal_sane"),
+        CheckConstraint("met_ms >= 0 AND missed_ms >= 0", name="totals_sane"),
+        CheckConstraint("changed_at_ms <= judged_at_ms", name="changed_before_judged"),
+    )
+
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
+    objective: Mapped[str] = mapped_column(String, primary_key=True)
+    judged_at_ms: Mapped[int] = mapped_column(BigInteger)
+    met: Mapped[bool] = mapped_column(Boolean)
+    #: since when it is met, or missed
+    changed_at_ms: Mapped[int] = mapped_column(BigInteger)
+    #: how long the judgement stands when no scan follows; 0: the table is not held to it any more
+    holds_ms: Mapped[int] = mapped_column(BigInteger)
+    value: Mapped[float] = mapped_column(Float)
+    bound: Mapped[float] = mapped_column(Float)
+    goal: Mapped[float] = mapped_column(Float)
+    window_ms: Mapped[int] = mapped_column(BigInteger)
+    #: totals, which only grow
+    met_ms: Mapped[int] = mapped_column(BigInteger)
+    missed_ms: Mapped[int] = mapped_column(BigInteger)
+    #: shares within the window, and burn rates by their windows, at the judgement
+    share_met: Mapped[float] = mapped_column(Float)
+    budget_left: Mapped[float] = mapped_column(Float)
+    burn: Mapped[Any] = mapped_column(Json)
+    #: begin, step, met and missed of each bucket
+    past: Mapped[Any] = mapped_column(Json)
+
+
+class PartitionLayoutRow(Base):
+    """The partitions of a table as its last scan found them: one compressed columnar blob, replaced by the next."""
+
+    __tablename__ = "partition_layout"
+
+    table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"), primary_key=True)
+    taken_at_ms: Mapped[int] = mapped_column(BigInteger)
+    partitions: Mapped[bytes] = mapped_column(LargeBinary)
+
+
+class WrittenPartitionRow(Base):
+    """A partition that a writer says it has written and that waits for its scan; a burst of reports is one row."""
+
+    __tablename__ = "written_partition"
+    __table_args__ = (Index(None, "due_at_ms"),)
+
+    table_name: Mapped[str] = mapped_column(String, primary_key=True)
+    #: ``ALL_PARTITIONS`` where the writer named none
+    partition_path: Mapped[str] = mapped_column(String, primary_key=True)
+    reported_at_ms: Mapped[int] = mapped_column(BigInteger)
+    reported_by: Mapped[str] = mapped_column(String)
+    due_at_ms: Mapped[int] = mapped_column(BigInteger)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to the webhook: written in the transaction of what they tell, kept until delivered or given up (dead)."""
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from uuid_utils import uuid7
+
+from service.control.store.audit import record_audit
+from service.control.store.base import StorePart, storable_text
+from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
+from service.control.store.errors import NotFound, WrongState
+from service.control.store.models import NotificationRow
+from service.control.store.views import Notification, NotificationState, StoreSettings
+
+_IS_WAITING = (NotificationRow.delivered_at_ms.is_(None), NotificationRow.dead_at_ms.is_(None))
+_STATE_CONDITIONS: Mapping[NotificationState, Any] = {
+    NotificationState.WAITING: _IS_WAITING,
+    NotificationState.DELIVERED: (NotificationRow.delivered_at_ms.is_not(None),),
+    NotificationState.DEAD: (NotificationRow.dead_at_ms.is_not(None),),
+}
+
+
+def enqueue_notification(
+    connection: Connection,
+    settings: StoreSettings,
+    event: str,
+    *,
+    table: str | None,
+    partition: str | None = None,
+    reason: str = "",
+    plan: str | None = None,
+    epoch: int | None = None,
+    figures: Mapping[str, int] | None = None,
+) -> None:
+    """Write a message in the transaction of what happened; nothing where nobody wants to be told of ``event``.
+
+    ``table`` is None for the whole service, ``partition`` where it is no matter of one partition alone.
+    """
+    if event not in settings.notify_events:
+        return
+    now = connection.execute(select(db_now())).scalar_one()
+    body = {
+        "id": str(uuid7()),
+        "event": event,
+        "at": datetime_from_ms(now).isoformat(),
+        "table": table,
+        **({} if partition is None else {"partition": partition}),
+        "plan": plan,
+        "epoch": epoch,
+        "reason": storable_text(reason),
+        "figures": dict(figures or {}),
+    }
+    connection.execute(insert(NotificationRow).values(event=event, body=body, created_at_ms=now, not_before_ms=now))
+
+
+def notification_counts(connection: Connection) -> dict[str, int]:
+    """How many messages wait and how many were given up, as fields of ``Figures``."""
+    return {
+        f"notifications_{state}": connection.execute(
+            select(func.count()).select_from(NotificationRow).where(*_STATE_CONDITIONS[state])
+        ).scalar_one()
+        for state in (NotificationState.WAITING, NotificationState.DEAD)
+    }
+
+
+class Notifications(StorePart):
+    """The outbox of the webhook."""
+
+    def notify(self, event: str, *, table: str | None, reason: str) -> None:
+        """Write a message about something that is no row of the database."""
+        if event in self._settings.notify_events:
+            with self._database.write() as connection:
+                enqueue_notification(connection, self._settings, event, table=table, reason=reason)
+
+    def due_notifications(self, limit: int) -> list[Notification]:
+        """Waiting messages whose time has come, oldest first."""
+        due = select(NotificationRow.__table__).where(*_IS_WAITING, NotificationRow.not_before_ms <= db_now())
+        with self._database.read() as connection:
+            rows = connection.execute(due.order_by(NotificationRow.not_before_ms, NotificationRow.id).limit(limit))
+            return [_notification(row) for row in rows]
+
+    def mark_notification_delivered(self, number: int) -> None:
+        """The receiver has accepted a message."""
+        self._record_attempt(number, delivered_at_ms=db_now(), error=None)
+
+    def mark_notification_failed(self, number: int, error: str, retry_in: timedelta | None) -> None:
+        """An attempt failed: try again after that time, or with None never."""
+        end = {"dead_at_ms": db_now()} if retry_in is None else {"not_before_ms": db_now() + timedelta_to_ms(retry_in)}
+        self._record_attempt(number, error=storable_text(error), **end)
+
+    def notifications(
+        self, state: NotificationState | None = None, limit: int = 50, after: int | None = None
+    ) -> list[Notification]:
+        """Messages newest first, at most ``limit``; those behind the message with the number ``after``."""
+        query = select(NotificationRow.__table__).where(*(_STATE_CONDITIONS[state] if state else ()))
+        if after is not None:
+            query = query.where(NotificationRow.id < after)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(NotificationRow.id.desc()).limit(limit))
+            return [_notification(row) for row in rows]
+
+    def retry_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
+        """Let dead messages (all of them with None) begin anew; how many did. One that waits does so already.
+
+        All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that was delivered.
+        """
+        values = {"dead_at_ms": None, "attempts": 0, "not_before_ms": db_now()}
+        return self._change_dead(
+            update(NotificationRow).values(**values),
+            numbers,
+            "sent again",
+            actor=actor,
+            skipped_states=(NotificationState.WAITING,),
+        )
+
+    def drop_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
+        """Delete dead messages (all of them with None); how many.
+
+        All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that is not dead.
+        """
+        return self._change_dead(delete(NotificationRow), numbers, "dropped", actor=actor)
+
+    def prune_notifications(self, *, delivered: timedelta, dead: timedelta) -> int:
+        """Delete messages delivered or given up longer ago than that; how many."""
+        with self._database.write() as connection:
+            return sum(
+                connection.execute(delete(NotificationRow).where(ended < db_now() - timedelta_to_ms(kept))).rowcount
+                for ended, kept in ((NotificationRow.delivered_at_ms, delivered), (NotificationRow.dead_at_ms, dead))
+            )
+
+    def _record_attempt(self, number: int, **values: Any) -> None:
+        this = update(NotificationRow).where(NotificationRow.id == number, *_IS_WAITING)
+        with self._database.write() as connection:
+            connection.execute(this.values(attempts=NotificationRow.attempts + 1, **values))
+
+    def _change_dead(
+        self,
+        change: Any,
+        numbers: Collection[int] | None,
+        what: str,
+        *,
+        actor: str,
+        skipped_states: Collection[NotificationState] = (),
+    ) -> int:
+        dead = change.where(NotificationRow.dead_at_ms.is_not(None))
+        with self._database.write() as connection:
+            if numbers is None:
+                changed = int(connection.execute(dead).rowcount)
+            else:
+                changed = sum(
+                    self._change_one_dead(connection, dead, number, what, skipped_states)
+                    for number in sorted(set(numbers))
+                )
+            subject = "all" if numbers is None else ", ".join(map(str, sorted(set(numbers))))
+            record_audit(connection, actor, f"notifications {what}", subject=subject, detail=f"{changed} changed")
+        return changed
+
+    @staticmethod
+    def _change_one_dead(
+        connection: Connection, dead: Any, number: int, what: str, skipped_states: Collection[NotificationState]
+    ) -> bool:
+        if connection.execute(dead.where(NotificationRow.id == number)).rowcount:
+            return True
+        row = connection.execute(select(NotificationRow.__table__).where(NotificationRow.id == number)).one_or_none()
+        if row is None:
+            raise NotFound(f"no notification {number}")
+        if (state := _notification(row).state) not in skipped_states:
+            raise WrongState(f"notification {number} is {state}; only dead ones can be {what}")
+        return False
+
+
+def _notification(row: Row[Any]) -> Notification:
+    return Notification(
+        number=row.id,
+        event=row.event,
+        body=row.body,
+        created_at=datetime_from_ms(row.created_at_ms),
+        attempts=row.attempts,
+        not_before=datetime_from_ms(row.not_before_ms),
+        delivered_at=optional_datetime_from_ms(row.delivered_at_ms),
+        dead_at=optional_datetime_from_ms(row.dead_at_ms),
+        error=row.error,
+    )

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who holds a partition besides a plan, and who may change where it is beside the plan that holds it.
+
+A round of the sweep may bring late files in while a plan rewrites a partition: to the plan they are what a writer has
+added. Only at its commit the plan has to be alone, or what a round copies then would be left where the partition was.
+"""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from sqlalchemy import ColumnElement, Connection, delete, select, update
+
+from lake.model import TableRef
+from lake.plan import Claim, LockOwner, LockOwnerKind, PlanState
+from service.control.store.base import StorePart, insert_if_absent, lock_claimed_row
+from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.models import LivePartitionRow, PlanRow, TableRow
+from service.control.store.tables import table_values
+
+#: how long a keeper that gives no sign of life any more holds its partitions; a call to a catalog takes less
+_LOCK_TTL = {LockOwnerKind.CLEANER: timedelta(minutes=10), LockOwnerKind.SWEEP: timedelta(minutes=2)}
+
+
+class PartitionLocks(StorePart):
+    """Partitions held for a while."""
+
+    def lock_partitions(
+        self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
+    ) -> Collection[str]:
+        """Hold ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
+
+        With ``beside_plans`` also those of plans that are not at their commit, for the cleaner only where nobody runs
+        them: one that is claimed after that waits for it before its commit. A hold that had run out begins anew:
+        whoever has looked at anything under it goes on with ``renew``.
+        """
+        row = LivePartitionRow
+        mine = row.keeper == owner.name
+        these = row.table_name == table.name, row.partition_path.in_(partitions)
+        until = db_now() + timedelta_to_ms(_LOCK_TTL[owner.kind])
+        with self._database.write() as connection:
+            insert_if_absent(connection, TableRow, **table_values(table, "observe"))
+            delete_expired_locks(connection, table.name)
+            # Sorted, so that two that want the same partitions never wait for each other in a circle.
+            for partition in sorted(partitions):
+                key = {"table_name": table.name, "partition_path": partition}
+                insert_if_absent(connection, row, **key, holder_kind=owner.kind, keeper=owner.name, expires_at_ms=until)
+            connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
+            if alongside_plans:
+                beside = update(row).where(*these, row.plan_id.is_not(None), _is_open_to(owner.name))
+                if owner.kind is LockOwnerKind.CLEANER:
+                    waiting = select(PlanRow.id).where(PlanRow.state == PlanState.REQUESTED)
+                    beside = beside.where(row.plan_id.in_(waiting) | (row.guest == owner.name))
+                connection.execute(beside.values(guest=owner.name, guest_until_ms=until))
+            held = select(row.partition_path).where(*these, mine | (row.guest == owner.name))
+            return frozenset(connection.execute(held).scalars())
+
+    def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
+        """Go on holding ``partitions`` for some minutes; those that ``keeper`` has held without a break until now."""
+        with self._database.write() as connection:
+            return renew_locks(connection, table.name, partitions, owner)
+
+    def clock(self) -> float:
+        """The database's clock, in seconds since 1970."""
+        with self._database.outside_transaction() as connection:
+            return float(connection.execute(select(db_now())).scalar_one()) / 1000
+
+    def release_partitions(self, owner: LockOwner) -> None:
+        """Give up all that ``keeper`` holds."""
+        row = LivePartitionRow
+        with self._database.write() as connection:
+            connection.execute(delete(row).where(row.keeper == owner.name))
+            beside = update(row).where(row.guest == owner.name)
+            connection.execute(beside.values(guest=None, guest_until_ms=None))
+
+    def begin_commit(self, claim: Claim) -> Collection[str]:
+        """Have nobody but the plan change its partitions; those that a keeper is in, and then none is had.
+
+        Raises LeaseLost.
+        """
+        row, plan_id = LivePartitionRow, claim.plan.plan_id
+        with self._database.write() as connection:
+            lock_claimed_row(connection, claim)
+            own = update(row).where(row.plan_id == plan_id, _is_open_to(plan_id))
+            connection.execute(own.values(guest=plan_id, guest_until_ms=None))
+            others = select(row.partition_path).where(row.plan_id == plan_id, row.guest != plan_id)
+            taken = frozenset(connection.execute(others).scalars())
+            if taken:
+                end_exclusive_commit(connection, plan_id)
+            return taken
+
+
+def renew_locks(connection: Connection, table: str, partitions: Collection[str], keeper: LockOwner) -> frozenset[str]:
+    """Those of ``partitions`` that a keeper has held until now; nobody else has them before this transaction ends."""
+    row = LivePartitionRow
+    these = row.table_name == table, row.partition_path.in_(partitions)
+    mine = (row.keeper == keeper.name) & (row.expires_at_ms > db_now())
+    beside = (row.guest == keeper.name) & (row.guest_until_ms > db_now())
+    until = db_now() + timedelta_to_ms(_LOCK_TTL[keeper.kind])
+    connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
+    connection.execute(update(row).where(*these, beside).values(guest_until_ms=until))
+    return frozenset(connection.execute(select(row.partition_path).where(*these, mine | beside)).scalars())
+
+
+def end_exclusive_commit(connection: Connection, plan_id: str) -> None:
+    """Let keepers into the partitions of a plan that is not at its commit any more."""
+    row = LivePartitionRow
+    own = update(row).where(row.plan_id == plan_id, row.guest == plan_id)
+    connection.execute(own.values(guest=None, guest_until_ms=None))
+
+
+def release_plan_partitions(connection: Connection, plan_id: str) -> None:
+    """Give up the partitions of a plan that has ended; those with a keeper in them are held by that one."""
+    row = LivePartitionRow
+    # Of a guest its name alone is known, by which it holds. Mostly it is the sweep.
+    kept = {
+        "holder_kind": LockOwnerKind.SWEEP,
+        "plan_id": None,
+        "keeper": row.guest,
+        "expires_at_ms": row.guest_until_ms,
+    }
+    busy = update(row).where(row.plan_id == plan_id, row.guest_until_ms > db_now())
+    connection.execute(busy.values(**kept, guest=None, guest_until_ms=None))
+    connection.execute(delete(row).where(row.plan_id == plan_id))
+
+
+def delete_expired_locks(connection: Connection, table: str) -> None:
+    """Delete what keepers that died left; the time is compared in the same statement."""
+    expired = LivePartitionRow.table_name == table, LivePartitionRow.expires_at_ms <= db_now()
+    connection.execute(delete(LivePartitionRow).where(*expired))
+
+
+def _is_open_to(co_owner: str) -> ColumnElement[bool]:
+    """Whether nobody else is in a plan's partition."""
+    row = LivePartitionRow
+    return row.guest.is_(None) | (row.guest == co_owner) | (row.guest_until_ms <= db_now())

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The newest plans that are meant, out of a million: each way of asking has an index that ends where the page does."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select, union_all
+
+from lake.plan import PlanState, ProposalDecision
+from service.control.store.database import datetime_to_ms, db_now
+from service.control.store.models import ALL_TABLES, PlanRow, TableRow
+from service.control.store.tables import is_served
+from service.control.store.views import PlanFilter, StoreSettings
+
+#: plans have the time in their id, by the clock of the host that made them; so far it may be from the database's
+_MAX_CLOCK_SKEW = timedelta(days=1)
+
+
+def newest_plan_ids(
+    connection: Connection, plan_filter: PlanFilter, in_scope: Any, limit: int, after: str | None
+) -> list[str]:
+    """The ids of the newest ``limit`` plans that are ``seen`` behind ``after``, newest first."""
+    terms = [in_scope, *filter_conditions(plan_filter)]
+    if after is not None:
+        terms.append(PlanRow.id < after)
+    if not plan_filter.get("name"):
+        query = select(PlanRow.id).where(*terms).order_by(PlanRow.id.desc()).limit(limit)
+        return list(connection.execute(query).scalars())
+    of_each = [
+        select(_newest_plans_of(table, terms, limit).subquery())
+        for table in _tables_with_newest_plans(connection, plan_filter, terms, limit)
+    ]
+    found = connection.execute(union_all(*of_each)).scalars() if of_each else ()
+    return sorted(found, reverse=True)[:limit]
+
+
+def _tables_with_newest_plans(
+    connection: Connection, plan_filter: PlanFilter, conditions: list[Any], limit: int
+) -> list[str]:
+    """Tables with the newest plans of all whose name has the part: others have none among the newest ``limit``.
+
+    The newest plan of each of ``limit`` tables is already newer than anything of the tables behind them.
+    """
+    last = _newest_plans_of(TableRow.name, conditions, 1).correlate(TableRow).scalar_subquery().label("last")
+    having = func.lower(TableRow.name).contains((plan_filter.get("name") or "").lower(), autoescape=True)
+    tables = select(TableRow.name, last).where(having, TableRow.name != ALL_TABLES).subquery()
+    query = select(tables.c.name).where(tables.c.last.is_not(None)).order_by(tables.c.last.desc()).limit(limit)
+    return list(connection.execute(query).scalars())
+
+
+def _newest_plans_of(table: Any, conditions: list[Any], limit: int) -> Any:
+    query = select(PlanRow.id).where(PlanRow.table_name == table, *conditions)
+    return query.order_by(PlanRow.id.desc()).limit(limit)
+
+
+def filter_conditions(plan_filter: PlanFilter) -> list[Any]:
+    """What the rows of the plans that are meant have, but for a part of a name, which is a matter of their tables."""
+    equal = (
+        (PlanRow.table_name, plan_filter.get("table")),
+        (PlanRow.state, plan_filter.get("state")),
+        (PlanRow.error_class, plan_filter.get("error_class")),
+        (PlanRow.request_id, plan_filter.get("request_id")),
+    )
+    found: list[Any] = [column == value for column, value in equal if value is not None]
+    if (proposed := plan_filter.get("proposed")) is not None:
+        found.append(is_awaiting_approval() if proposed else not_(is_awaiting_approval()))
+    if (since := plan_filter.get("since")) is not None:
+        found += [PlanRow.created_at_ms >= datetime_to_ms(since), PlanRow.id >= _lowest_id_at(since - _MAX_CLOCK_SKEW)]
+    if (until := plan_filter.get("until")) is not None:
+        found += [PlanRow.created_at_ms < datetime_to_ms(until), PlanRow.id < _lowest_id_at(until + _MAX_CLOCK_SKEW)]
+    return found
+
+
+def _lowest_id_at(moment: datetime) -> str:
+    """What no UUIDv7 from that time on is below."""
+    digits = f"{max(datetime_to_ms(moment), 0):012x}"
+    return f"{digits[:8]}-{digits[8:]}"
+
+
+def is_awaiting_approval() -> ColumnElement[bool]:
+    """Whether a plan was proposed and nobody has decided yet."""
+    undecided = PlanRow.proposed_at_ms.is_not(None) & PlanRow.decision.is_(None)
+    return and_(undecided, PlanRow.state == PlanState.REQUESTED)
+
+
+def is_approved_or_exempt() -> ColumnElement[bool]:
+    """Whether a requested plan needs no yes, or has it."""
+    return or_(PlanRow.proposed_at_ms.is_(None), PlanRow.decision == ProposalDecision.APPROVED)
+
+
+def runnable_plans(settings: StoreSettings) -> Any:
+    """Requested plans that wait for no yes, due or not, of tables that may have one more inflight, in their order."""
+    busy = (
+        select(PlanRow.table_name)
+        .where(PlanRow.state == PlanState.INFLIGHT)
+        .group_by(PlanRow.table_name)
+        .having(func.count() >= settings.max_inflight_per_table)
+    )
+    return (
+        select(PlanRow.id, PlanRow.table_name, PlanRow.input_bytes, PlanRow.predicted_cpu_ms)
+        .where(
+            PlanRow.state == PlanState.REQUESTED,
+            is_approved_or_exempt(),
+            is_served(PlanRow.table_name),
+            PlanRow.table_name.not_in(busy),
+        )
+        .order_by(PlanRow.rank_ms, PlanRow.id)
+    )
+
+
+def claimable_plans(settings: StoreSettings) -> Any:
+    """Those of them that are due."""
+    return runnable_plans(settings).where(PlanRow.not_before_ms <= db_now())

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes that say they live, each a row with an expiry on the database's clock."""
+
+from datetime import timedelta
+
+from sqlalchemy import delete, select, update
+
+from service.control.store.base import StorePart, insert_if_absent, storable_text
+from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.models import LeaderRow, ProcessRow
+from service.control.store.views import Leader, ProcessFacts, ProcessView
+
+#: how long one that fell silent without taking leave is shown
+_SILENT_REMEMBERED = timedelta(days=1)
+
+
+class Processes(StorePart):
+    """Who is there."""
+
+    def register_process(self, process: ProcessFacts, ttl: timedelta) -> None:
+        """Say that ``process`` lives, for ``ttl``, and what it is like; forget those silent for long."""
+        facts = {
+            "role": process.role,
+            "host": process.host,
+            "version": process.version,
+            "slots": process.slots,
+            "spark": process.spark,
+            "spark_ui": process.spark_ui,
+            "problem": None if process.problem is None else storable_text(process.problem),
+            "seen_at_ms": db_now(),
+            "expires_at_ms": db_now() + timedelta_to_ms(ttl),
+        }
+        with self._database.write(urgent=True) as connection:
+            known = update(ProcessRow).where(ProcessRow.name == process.name).values(**facts)
+            if not connection.execute(known).rowcount:
+                insert_if_absent(connection, ProcessRow, name=process.name, started_at_ms=db_now(), **facts)
+                old = ProcessRow.expires_at_ms < db_now() - timedelta_to_ms(_SILENT_REMEMBERED)
+                connection.execute(delete(ProcessRow).where(old))
+
+    def unregister_process(self, name: str) -> None:
+        """The process ``name`` ends."""
+        with self._database.write(urgent=True) as connection:
+            connection.execute(delete(ProcessRow).where(ProcessRow.name == name))
+
+    def processes(self) -> list[ProcessView]:
+        """Every process that lives, and those that fell silent in the last day, by name."""
+        query = select(ProcessRow.__table__, (ProcessRow.expires_at_ms > db_now()).label("live"))
+        old = ProcessRow.expires_at_ms < db_now() - timedelta_to_ms(_SILENT_REMEMBERED)
+        with self._database.read() as connection:
+            return [
+                ProcessView(
+                    name=row.name,
+                    role=row.role,
+                    host=row.host,
+                    version=row.version,
+                    slots=row.slots,
+                    spark=row.spark,
+                    spark_ui=row.spark_ui,
+                    problem=row.problem,
+                    started_at=datetime_from_ms(row.started_at_ms),
+                    seen_at=datetime_from_ms(row.seen_at_ms),
+                    live=bool(row.live),
+                )
+                for row in connection.execute(query.where(~old).order_by(ProcessRow.name))
+            ]
+
+
+class Leaders(StorePart):
+    """Elections by compare-and-set."""
+
+    def acquire_leader(self, role: str, holder: str, ttl: timedelta) -> bool:
+        """Take or renew ``role`` for ``ttl``; False while somebody else's hold has not expired."""
+        expires = db_now() + timedelta_to_ms(ttl)
+        with self._database.write(urgent=True) as connection:
+            this_role = update(LeaderRow).where(LeaderRow.role == role)
+            if connection.execute(this_role.where(LeaderRow.holder == holder).values(expires_at_ms=expires)).rowcount:
+                return True
+            taken = connection.execute(
+                this_role.where(LeaderRow.expires_at_ms <= db_now()).values(
+                    holder=holder, acquired_at_ms=db_now(), expires_at_ms=expires
+                )
+            ).rowcount
+            return taken == 1 or insert_if_absent(
+                connection, LeaderRow, role=role, holder=holder, acquired_at_ms=db_now(), expires_at_ms=expires
+            )
+
+    def release_leader(self, role: str, holder: str) -> None:
+        """Give ``role`` up if ``holder`` has it."""
+        with self._database.write(urgent=True) as connection:
+            connection.execute(delete(LeaderRow).where(LeaderRow.role == role, LeaderRow.holder == holder))
+
+    def leaders(self) -> list[Leader]:
+        """Every role that was ever taken and not given up, expired ones too."""
+        query = select(LeaderRow.__table__, (LeaderRow.expires_at_ms > db_now()).label("live"))
+        with self._database.read() as connection:
+            return [
+                Leader(
+                    role=row.role,
+                    holder=row.holder,
+                    acquired_at=datetime_from_ms(row.acquired_at_ms),
+                    expires_at=datetime_from_ms(row.expires_at_ms),
+                    live=bool(row.live),
+                )
+                for row in connection.execute(query.order_by(LeaderRow.role))
+            ]

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that wait for approval: approved, declined, or taken back by the scheduler that proposed them.
+
+Such a plan is requested and holds its partitions, but no executor gets it. A decision is made once: whoever comes
+second is told of the first.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select, update
+
+from lake.model import FileSlice
+from lake.plan import DeclinedPlan, PlanState, ProposalDecision
+from service.control.store.audit import record_audit
+from service.control.store.base import StorePart, in_batches, record_event, storable_text, with_row_locks
+from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.errors import WrongState
+from service.control.store.lifecycle import cancel_requested_plan
+from service.control.store.models import GroupRow, PlanRow
+from service.control.store.plan_filter import is_awaiting_approval
+from service.control.store.plan_queries import resolve_plan_id
+from service.control.store.rows import unpack_slices
+from service.control.store.views import Proposal, StoreSettings
+
+logger = logging.getLogger(__name__)
+
+#: scans that leave files alone for what was declined come every few minutes, and are to write nothing
+_DECLINE_NOTE_INTERVAL_MS = timedelta_to_ms(timedelta(days=1))
+
+
+def withdraw_undecided(
+    connection: Connection, settings: StoreSettings, reasons: Mapping[str, str], *, actor: str
+) -> Collection[str]:
+    """Cancel those of the proposals (plan → why) on which nobody has decided meanwhile; which ones."""
+    waiting = select(PlanRow.__table__).where(PlanRow.id.in_(reasons), is_awaiting_approval()).order_by(PlanRow.id)
+    rows = connection.execute(with_row_locks(waiting)).all()
+    for row in rows:
+        cancel_requested_plan(connection, settings, row, actor=actor, reason=storable_text(reasons[row.id]))
+    return [row.id for row in rows]
+
+
+class Proposals(StorePart):
+    """Proposals of the scheduler, and what people say to them."""
+
+    def proposals(self, name: str) -> list[Proposal]:
+        """The proposals of the table ``name`` on which nobody has decided, the oldest first."""
+        waiting = select(PlanRow.id, PlanRow.settings, PlanRow.adopted).where(
+            PlanRow.table_name == name, is_awaiting_approval()
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(waiting.order_by(PlanRow.id)).all()
+            slices = _slices_by_plan(connection, [row.id for row in rows])
+        return [
+            Proposal(plan_id=row.id, settings=row.settings, adopted=row.adopted, slices=slices[row.id]) for row in rows
+        ]
+
+    def declined_plans(self, name: str, settings_digest: str) -> list[DeclinedPlan]:
+        """Proposals of the table ``name`` that were declined under these ``settings``."""
+        declined = select(PlanRow.id, PlanRow.decided_by, PlanRow.cancel_reason).where(
+            PlanRow.table_name == name,
+            PlanRow.decision == ProposalDecision.DECLINED,
+            PlanRow.settings == settings_digest,
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(declined.order_by(PlanRow.id)).all()
+            slices = _slices_by_plan(connection, [row.id for row in rows])
+        return [
+            DeclinedPlan(
+                plan_id=row.id, declined_by=row.decided_by, explanation=row.cancel_reason, slices=slices[row.id]
+            )
+            for row in rows
+        ]
+
+    def record_declines_in_effect(self, plan_ids: Collection[str]) -> None:
+        """Note that files were left alone now because these plans were declined. Writes once a day at most."""
+        since = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
+        noted_before = PlanRow.decision == ProposalDecision.DECLINED, since < db_now() - _DECLINE_NOTE_INTERVAL_MS
+        for some in in_batches(sorted(plan_ids)):
+            due = PlanRow.id.in_(some), *noted_before
+            with self._database.read() as connection:
+                if connection.execute(select(PlanRow.id).where(*due).limit(1)).first() is None:
+                    continue
+            with self._database.write() as connection:
+                connection.execute(update(PlanRow).where(*due).values(spared_at_ms=db_now()))
+
+    def approve(self, plan_id: str, actor: str, reason: str = "") -> None:
+        """Let a proposal run. ``plan_id`` may be the unique part of one. Raises NotFound, WrongState."""
+        with self._database.write() as connection:
+            row = self._lock_undecided(connection, plan_id)
+            connection.execute(
+                update(PlanRow)
+                .where(PlanRow.id == row.id)
+                .values(
+                    decision=ProposalDecision.APPROVED, decided_by=actor, decided_at_ms=db_now(), not_before_ms=db_now()
+                )
+            )
+            said, requested = storable_text(reason), PlanState.REQUESTED
+            why = f"approved: {said}" if said else "approved"
+            record_event(connection, row.id, requested, requested, epoch=row.epoch, actor=actor, reason=why)
+            record_audit(connection, actor, "plan approved", table=row.table_name, subject=row.id, detail=said)
+        _log_decision("approved", row, actor, said)
+
+    def decline(self, plan_id: str, actor: str, reason: str = "") -> None:
+        """End a proposal that is never to run; what it would have rewritten is not proposed again while it is as it is.
+
+        ``plan_id`` may be the unique part of one. Raises NotFound, WrongState.
+        """
+        said = storable_text(reason)
+        with self._database.write() as connection:
+            row = self._lock_undecided(connection, plan_id)
+            cancel_requested_plan(
+                connection,
+                self._settings,
+                row,
+                actor=actor,
+                reason=f"declined: {said}" if said else "declined",
+                decision=ProposalDecision.DECLINED,
+                decided_by=actor,
+                decided_at_ms=db_now(),
+            )
+            record_audit(connection, actor, "plan declined", table=row.table_name, subject=row.id, detail=said)
+        _log_decision("declined", row, actor, said)
+
+    def withdraw_proposals(self, reasons: Mapping[str, str], *, actor: str) -> None:
+        """Cancel proposals (plan → why) that are not to be decided on any more; those decided on meanwhile stay."""
+        if reasons:
+            with self._database.write() as connection:
+                withdraw_undecided(connection, self._settings, reasons, actor=actor)
+
+    def _lock_undecided(self, connection: Connection, part: str) -> Row[Any]:
+        """The locked row of a proposal. Raises NotFound, WrongState."""
+        plan_id = resolve_plan_id(connection, part, self._is_in_scope(PlanRow.table_name))
+        row = connection.execute(with_row_locks(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
+        if row.decision is not None:
+            raise WrongState(f"plan {plan_id} was {row.decision} by {row.decided_by} before; it is {row.state}")
+        if row.proposed_at_ms is None or row.state != PlanState.REQUESTED:
+            raise WrongState(f"plan {plan_id} is {row.state} and waits for no approval")
+        return row
+
+
+def _slices_by_plan(connection: Connection, plan_ids: Collection[str]) -> Mapping[str, tuple[FileSlice, ...]]:
+    """What each of these plans rewrites."""
+    found: dict[str, list[FileSlice]] = defaultdict(list)
+    if plan_ids:
+        files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files).where(GroupRow.plan_id.in_(plan_ids))
+        for group in connection.execute(files.order_by(GroupRow.plan_id, GroupRow.number)):
+            found[group.plan_id] += unpack_slices(group.files, group.partition_path)
+    return {plan_id: tuple(slices) for plan_id, slices in found.items()}
+
+
+def _log_decision(what: str, row: Row[Any], actor: str, reason: str) -> None:
+    about = {"plan": row.id, "table": row.table_name, "epoch": row.epoch}
+    why = f": {reason}" if reason else ""
+    logger.info("plan %s of %s %s by %s%s", row.id, row.table_name, what, actor, why, extra=about)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forgetting what ended long ago, a few rows at a time; what it adds up to stays."""
+
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, exists, func, select, update
+
+from lake.plan import LIVE_STATES
+from service.control.store.base import StorePart, insert_if_absent, with_row_locks
+from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.models import (
+    BulkActionRow,
+    EventRow,
+    GroupRow,
+    PlanRow,
+    PlanTotalRow,
+    RequestRow,
+    StagedRow,
+    SupersededRow,
+)
+
+#: plans, or requests, of one transaction: others wait for it no longer than for any other write
+_BATCH_SIZE = 200
+_KEY = (PlanRow.table_name, PlanRow.kind, PlanRow.state)
+#: what is added up of pruned plans, column by column of the same name
+SUMMED_COLUMNS = ("input_files", "input_bytes", "files_before", "bytes_before", "files_after", "bytes_after")
+
+
+class Pruning(StorePart):
+    """Plans, requests and actions past their time."""
+
+    def prune(self, retention: timedelta) -> int:
+        """Forget some of the plans that ended longer than ``keep`` ago, or else of the requests answered, or the bulk
+        actions, before then.
+
+        Returns how many: call it again until that is none. Events, groups, what was staged and deleted superseded
+        versions go with their plan; one with a version that still waits for its deletion stays. ``figures`` are the
+        same afterwards.
+        """
+        with self._database.write() as connection:
+            ids = self._prunable_plans(connection, retention)
+            if not ids:
+                return self._prune_requests(connection, retention) or self._prune_bulk_actions(connection, retention)
+            _add_to_totals(connection, ids)
+            for row in (EventRow, GroupRow, StagedRow, SupersededRow):
+                connection.execute(delete(row).where(row.plan_id.in_(ids)))
+            connection.execute(delete(PlanRow).where(PlanRow.id.in_(ids)))
+            return len(ids)
+
+    @staticmethod
+    def _prunable_plans(connection: Connection, retention: timedelta) -> list[str]:
+        # What was declined is remembered for as long as it keeps scans from proposing it again.
+        last = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
+        waits = exists().where(SupersededRow.plan_id == PlanRow.id, SupersededRow.deleted_at_ms.is_(None))
+        ended = (
+            select(PlanRow.id)
+            .where(PlanRow.state.not_in(LIVE_STATES), last < db_now() - timedelta_to_ms(retention), ~waits)
+            .order_by(PlanRow.id)
+            .limit(_BATCH_SIZE)
+        )
+        # Locked, so that a failed plan which somebody retries at this moment is either pruned or retried.
+        return list(connection.execute(with_row_locks(ended)).scalars())
+
+    @staticmethod
+    def _prune_requests(connection: Connection, retention: timedelta) -> int:
+        planned = exists().where(PlanRow.request_id == RequestRow.id)
+        answered = (
+            select(RequestRow.id)
+            .where(RequestRow.answered_at_ms < db_now() - timedelta_to_ms(retention), ~planned)
+            .order_by(RequestRow.id)
+            .limit(_BATCH_SIZE)
+        )
+        ids = list(connection.execute(answered).scalars())
+        connection.execute(delete(RequestRow).where(RequestRow.id.in_(ids)))
+        return len(ids)
+
+    @staticmethod
+    def _prune_bulk_actions(connection: Connection, retention: timedelta) -> int:
+        old = (
+            select(BulkActionRow.id)
+            .where(BulkActionRow.created_at_ms < db_now() - timedelta_to_ms(retention))
+            .order_by(BulkActionRow.id)
+        )
+        ids = list(connection.execute(old.limit(_BATCH_SIZE)).scalars())
+        connection.execute(delete(BulkActionRow).where(BulkActionRow.id.in_(ids)))
+        return len(ids)
+
+
+def _add_to_totals(connection: Connection, ids: list[str]) -> None:
+    sums = [func.sum(getattr(PlanRow, name)).label(name) for name in SUMMED_COLUMNS]
+    counted = [func.count().label("plans"), func.min(PlanRow.created_at_ms).label("oldest_created_at_ms")]
+    for row in connection.execute(select(*_KEY, *counted, *sums).where(PlanRow.id.in_(ids)).group_by(*_KEY)):
+        key = {"table_name": row.table_name, "kind": row.kind, "state": row.state}
+        # PostgreSQL sums bigints as numerics.
+        added = {name: int(getattr(row, name)) for name in ("plans", *SUMMED_COLUMNS)}
+        if insert_if_absent(connection, PlanTotalRow, **key, **added, oldest_created_at_ms=row.oldest_created_at_ms):
+            continue
+        values: dict[str, Any] = {name: getattr(PlanTotalRow, name) + value for name, value in added.items()}
+        this = [getattr(PlanTotalRow, name) == value for name, value in key.items()]
+        connection.execute(update(PlanTotalRow).where(*this).values(**values))

@@ -1,0 +1,542 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places that partitions have left: which, what is to be in them still, and what late writers added there.
+
+A move is forgotten only when nothing depends on it and its place is gone (``executors.relocation.pruning``): a session that
+cached a place writes there for as long as it lives. Carries are kept: a file that was carried once must not be again.
+"""
+
+import copy
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Self
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from lake.errors import LeaseLost
+from lake.model import TableRef, partition_label
+from lake.plan import Commit, LocatedFile, LockOwner, Relocation
+from lake.relocation.model import LateCopy, ModifiedFile, PreviousLocation, RelocatedPartition, UnreadyReason
+from service.control.store.audit import record_audit
+from service.control.store.base import StorePart, insert_if_absent, with_row_locks
+from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, StagedRow, SupersededRow, TableRow
+from service.control.store.partition_locks import renew_locks
+
+#: rows asked for, or changed, by one statement
+_CHUNK = 500
+
+
+RECREATED_PREFIX = "again-"
+"""What begins the token of a row that is no move: a place was forgotten, and a writer has made it again."""
+
+
+def is_recreated(token: str) -> bool:
+    """Whether a row stands for a place that is there again, and for no move."""
+    return token.startswith(RECREATED_PREFIX)
+
+
+class RelocationJournal(StorePart):
+    """The journal of moves and carries; implements ``lake.relocation_store.RelocationStore`` with the rest of the store."""
+
+    _required_lock: tuple[str, str, LockOwner] | None = None
+
+    def under_partition_lock(self, table: TableRef, partition: str, owner: LockOwner) -> Self:
+        """The same store for whoever has to hold a partition: where he does not, LeaseLost, and nothing is written."""
+        fenced = copy.copy(self)
+        fenced._required_lock = table.name, partition, owner
+        return fenced
+
+    @contextmanager
+    def _locked_write(self) -> Iterator[Connection]:
+        with self._database.write() as connection:
+            if self._required_lock is not None:
+                table, partition, keeper = self._required_lock
+                if not renew_locks(connection, table, [partition], keeper):
+                    raise LeaseLost(f"{partition_label(partition)} of {table} may be somebody else's by now")
+            yield connection
+
+    def relocated_partitions(
+        self, table: TableRef, partitions: Collection[str] | None = None
+    ) -> Sequence[RelocatedPartition]:
+        """The table's moved partitions: those of these names, or all."""
+        row = RelocationRow
+        with self._database.read() as connection:
+            chosen = sorted(partitions) if partitions is not None else None
+            if chosen is None:
+                every = select(row.partition_path).where(row.table_name == table.name).distinct()
+                chosen = sorted(connection.execute(every).scalars())
+            found: list[RelocatedPartition] = []
+            for start in range(0, len(chosen), _CHUNK):
+                found += _load_relocated(connection, table.name, chosen[start : start + _CHUNK])
+            return found
+
+    def relocated_tables(self, within: timedelta | None = None) -> Collection[str]:
+        """The tables of which a partition was moved, within that time or ever."""
+        row = RelocationRow
+        lately = select(row.table_name).distinct()
+        if within is not None:
+            lately = lately.where(row.begun_at_ms > db_now() - timedelta_to_ms(within))
+        with self._database.read() as connection:
+            return frozenset(connection.execute(lately).scalars())
+
+    def unfinished_partitions(self, table: TableRef) -> Collection[str]:
+        """The moved partitions in which a move or a carry was begun and not ended, or that are waited for."""
+        row, carry = RelocationRow, LateCopyRow
+        is_open = row.made_at_ms.is_(None) | row.unsettled_since_ms.is_not(None)
+        moves = select(row.partition_path).where(row.table_name == table.name, is_open)
+        carries = select(carry.partition_path).where(carry.table_name == table.name, carry.done_at_ms.is_(None))
+        with self._database.read() as connection:
+            return frozenset(connection.execute(moves.union(carries)).scalars())
+
+    def next_relocated_partitions(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
+        """The names of the next moved partitions after one, sorted; fewer than ``count`` at the end."""
+        row = RelocationRow
+        every = select(row.partition_path).where(row.table_name == table.name, row.partition_path > partition)
+        with self._database.read() as connection:
+            return list(connection.execute(every.distinct().order_by(row.partition_path).limit(count)).scalars())
+
+    def begin_late_copies(
+        self,
+        table: TableRef,
+        partition: str,
+        targets: Sequence[tuple[LocatedFile, str]],
+        arrived_ms: Mapping[LocatedFile, int],
+    ) -> None:
+        """Record what is about to be copied, each source with its target; a source that has that target stays done.
+
+        ``arrived_ms`` is when sources came; what was recorded of one first stays.
+        """
+        with self._locked_write() as connection:
+            dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+            for source, target in targets:
+                row = dialect.insert(LateCopyRow).values(
+                    table_name=table.name,
+                    partition_path=partition,
+                    source=source.path,
+                    bytes=source.bytes,
+                    modified_at_ms=source.modified_ms,
+                    came_at_ms=arrived_ms.get(source),
+                    target=target,
+                    begun_at_ms=db_now(),
+                )
+                elsewhere = row.on_conflict_do_update(
+                    index_elements=("table_name", "source", "bytes", "modified_at_ms"),
+                    set_={"target": target, "begun_at_ms": db_now(), "done_at_ms": None},
+                    where=LateCopyRow.target != target,
+                )
+                connection.execute(elsewhere)
+
+    def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
+        """Record that these are done; each source waits for its deletion where it is of a former place that is given.
+
+        A source without one is gone.
+        """
+        with self._locked_write() as connection:
+            for carry, former in copies:
+                done = update(LateCopyRow).where(LateCopyRow.id == carry.row_id, LateCopyRow.done_at_ms.is_(None))
+                if connection.execute(done.values(done_at_ms=db_now())).rowcount and former is not None:
+                    supersede(connection, table.name, carry.partition, former.plan_id, former.token, [carry.source])
+
+    def begin_relocation(
+        self, table: TableRef, relocation: Relocation, plan_id: str, previous_files: Sequence[LocatedFile]
+    ) -> None:
+        """Record a move, and the files that it leaves, before its catalog is called."""
+        with self._locked_write() as connection:
+            insert_if_absent(
+                connection, RelocationRow, **_relocation_values(table.name, relocation, plan_id, previous_files)
+            )
+
+    def end_relocation(self, table: TableRef, relocation: Relocation) -> None:
+        """Record that a move was made; what it left waits for its deletion under its plan."""
+        with self._locked_write() as connection:
+            row = RelocationRow
+            this = (
+                row.table_name == table.name,
+                row.partition_path == relocation.partition,
+                row.token == relocation.token,
+            )
+            made = update(row).where(*this, row.made_at_ms.is_(None)).values(made_at_ms=db_now())
+            begun = connection.execute(made.returning(row.plan_id, row.left_files)).one_or_none()
+            if begun is not None:
+                left = [_file_from_json(entry) for entry in begun.left_files]
+                supersede(connection, table.name, relocation.partition, begun.plan_id, relocation.token, left)
+                _clear_earlier_files(connection, table.name, relocation)
+
+    def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
+        """Forget moves that were begun and not made."""
+        row = RelocationRow
+        with self._locked_write() as connection:
+            for move in relocations:
+                this = row.table_name == table.name, row.partition_path == move.partition, row.token == move.token
+                connection.execute(delete(row).where(*this, row.made_at_ms.is_(None)))
+
+    def record_modified_files(
+        self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
+    ) -> None:
+        """Record files that grew under their names: where each was, as what it waits for its deletion, and its copy."""
+        row, moves = LateCopyRow, RelocationRow
+        with self._locked_write() as connection:
+            known = (
+                moves.table_name == table.name,
+                moves.partition_path == latest.partition,
+                moves.token == latest.token,
+            )
+            entries = connection.execute(with_row_locks(select(moves.files).where(*known))).scalar_one()
+            published = {entry[0]: entry for entry in entries}
+            for one, former, copy in files:
+                this = (
+                    row.table_name == table.name,
+                    row.source == one.recorded.path,
+                    row.bytes == one.recorded.bytes,
+                    row.modified_at_ms == one.recorded.modified_ms,
+                )
+                now = {"bytes": one.current.bytes, "modified_at_ms": one.current.modified_ms}
+                connection.execute(update(row).where(*this).values(**now))
+                supersede(connection, table.name, latest.partition, former.plan_id, former.token, [one.current])
+                if copy.path in published:
+                    published[copy.path] = _file_to_json(copy)
+            connection.execute(update(moves).where(*known).values(files=list(published.values())))
+
+    def supersede_files(
+        self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
+    ) -> None:
+        """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
+        with self._locked_write() as connection:
+            supersede(connection, table.name, partition, previous.plan_id, previous.token, files)
+
+    def record_removed_files(self, table: TableRef, previous: PreviousLocation, files: Sequence[LocatedFile]) -> None:
+        """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
+        row = SupersededRow
+        with self._locked_write() as connection:
+            for file in files:
+                this = row.table_name == table.name, row.plan_id == previous.plan_id, row.path == file.path
+                ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
+                connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(**ended))
+
+    def record_archived_files(
+        self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
+    ) -> None:
+        """Record that files which wait for their deletion are at other paths now, and tell of it."""
+        row = SupersededRow
+        with self._locked_write() as connection:
+            for file, path in paths.items():
+                this = row.table_name == table.name, row.plan_id == previous.plan_id, row.path == file.path
+                connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(path=path))
+            if paths:
+                detail = f"partition {partition} was dropped: {len(paths)} replaced files wait elsewhere"
+                record_audit(connection, "sweep", "files moved aside", table=table.name, detail=detail)
+
+    def quarantine_stalled_files(
+        self, table: TableRef, files: Collection[LocatedFile], locations: Collection[str]
+    ) -> None:
+        """Quarantine files that their writers have not finished, and no other file of these places for that reason."""
+        this_table = TableRow.name == table.name
+        columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
+        reason, found = f"it {UnreadyReason.STALLED}", {file.path: file.bytes for file in files}
+
+        def named(quarantined: Mapping[str, str]) -> set[str]:
+            return {path for path, why in quarantined.items() if why == reason and path.rpartition("/")[0] in locations}
+
+        with self._database.read() as connection:
+            before = connection.execute(columns).one_or_none()
+        if before is None or named(before.quarantined) == found.keys():
+            return
+        with self._database.write() as connection:
+            known, sizes = connection.execute(with_row_locks(columns)).one()
+            ended = named(known) - found.keys()
+            both = {
+                "quarantined": {path: why for path, why in known.items() if path not in ended}
+                | dict.fromkeys(found, reason),
+                "quarantined_bytes": {path: size for path, size in sizes.items() if path not in ended} | found,
+            }
+            connection.execute(update(TableRow).where(this_table).values(both))
+
+    def update_waiting(self, table: TableRef, relocated: RelocatedPartition, is_waiting: bool) -> timedelta:
+        """Note whether what is there is to be waited for; for how long that has been so."""
+        row = RelocationRow
+        this = (
+            row.table_name == table.name,
+            row.partition_path == relocated.partition,
+            row.token == relocated.latest.token,
+        )
+        with self._locked_write() as connection:
+            if not is_waiting:
+                noted = update(row).where(*this, row.unsettled_since_ms.is_not(None))
+                connection.execute(noted.values(unsettled_since_ms=None))
+                return timedelta()
+            since = func.coalesce(row.unsettled_since_ms, db_now())
+            connection.execute(update(row).where(*this).values(unsettled_since_ms=since))
+            waited = connection.execute(select(db_now() - row.unsettled_since_ms).where(*this)).scalar_one()
+            return timedelta(milliseconds=max(0, waited))
+
+
+def record_relocations(connection: Connection, table: str, commit: Commit) -> None:
+    """The moves of a plan's commit, in the transaction that completes the plan."""
+    for move in commit.relocations:
+        values = _relocation_values(table, move, commit.plan_id, ())
+        if insert_if_absent(connection, RelocationRow, **values, made_at_ms=db_now()):
+            _clear_earlier_files(connection, table, move)
+
+
+def has_relocation_of(connection: Connection, table: str, commit: Commit) -> bool:
+    """Whether a move of a commit is known."""
+    row = RelocationRow
+    known = select(row.id).where(row.table_name == table, row.token == commit.instant).limit(1)
+    return connection.execute(known).one_or_none() is not None
+
+
+def record_unrecorded_relocations(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
+    """The moves of a commit that was found only now; the partitions in which nothing that it replaced is its to delete.
+
+    A move that another one has followed is put before it. Where that one began elsewhere than this one had ended,
+    somebody had undone it: what it had made waits for its deletion, who still writes there is late, and what it
+    replaced is the other one's to delete. Of a move that is known, nothing is done again.
+    """
+    row, others = RelocationRow, set()
+    staged = select(StagedRow.staged_at_ms).where(
+        StagedRow.plan_id == commit.plan_id, StagedRow.token == commit.instant
+    )
+    staged_at = connection.execute(staged).scalar_one_or_none()
+    for move in commit.relocations:
+        every = select(row.__table__).where(
+            row.table_name == table, row.partition_path == move.partition, ~row.token.startswith(RECREATED_PREFIX)
+        )
+        known = connection.execute(every.order_by(row.id)).all()
+        if any(one.token == move.token for one in known):
+            others.add(move.partition)
+            continue
+        later = _later_relocations(known, move, staged_at, is_restored=commit.epoch is None)
+        # Their order is that of their numbers.
+        connection.execute(delete(row).where(row.id.in_([one.id for one in later])))
+        values = _relocation_values(table, move, commit.plan_id, ())
+        insert_if_absent(connection, row, **values, made_at_ms=db_now())
+        if not later:
+            _clear_earlier_files(connection, table, move)
+        elif later[0].left_place != move.location:
+            there = later[0].left_place
+            back = replace(
+                move, token=f"undone-{move.token}", previous_location=move.location, location=there, files=()
+            )
+            insert_if_absent(
+                connection, row, **_relocation_values(table, back, commit.plan_id, ()), made_at_ms=db_now()
+            )
+            supersede(connection, table, move.partition, commit.plan_id, back.token, move.files)
+            others.add(move.partition)
+        for one in later:
+            again = {name: value for name, value in one._mapping.items() if name != "id"}
+            connection.execute(insert(row).values(**again))
+    return frozenset(others)
+
+
+def _later_relocations(
+    known: Sequence[Row[Any]], move: Relocation, staged_at: int | None, *, is_restored: bool
+) -> Sequence[Row[Any]]:
+    """The moves, of ``known``, from the first on that was made after one that was found only now.
+
+    One that no plan made ``is_back`` in a place that others may have left before: it followed what led to where it
+    began.
+    """
+    made = [index for index, one in enumerate(known) if one.made_at_ms is not None]
+    if is_restored and (led := [index for index in made if known[index].place == move.previous_location]):
+        made = [index for index in made if index > led[-1]]
+    left = [index for index in made if known[index].left_place == move.location]
+    after = [index for index in made if staged_at is not None and known[index].begun_at_ms >= staged_at]
+    first = next(iter(left or after), len(known))
+    return known[first:]
+
+
+def _clear_earlier_files(connection: Connection, table: str, move: Relocation) -> None:
+    """What was in earlier places, once there is a later one; what is waiting for its deletion is kept for itself."""
+    row = RelocationRow
+    earlier = row.table_name == table, row.partition_path == move.partition, row.token != move.token
+    connection.execute(update(row).where(*earlier).values(files=[], left_files=[]))
+
+
+def _relocation_values(table: str, move: Relocation, plan_id: str, left: Sequence[LocatedFile]) -> dict[str, Any]:
+    return {
+        "table_name": table,
+        "partition_path": move.partition,
+        "token": move.token,
+        "plan_id": plan_id,
+        "left_place": move.previous_location,
+        "place": move.location,
+        "partition_made_at": move.partition_created_at,
+        "begun_at_ms": db_now(),
+        "files": [_file_to_json(file) for file in move.files],
+        "left_files": [_file_to_json(file) for file in left],
+    }
+
+
+def _file_to_json(file: LocatedFile) -> list[Any]:
+    return [file.path, file.bytes, file.modified_ms]
+
+
+def _file_from_json(entry: Sequence[Any]) -> LocatedFile:
+    path, size, at = entry
+    return LocatedFile(path=path, bytes=size, modified_ms=at)
+
+
+def supersede(
+    connection: Connection, table: str, partition: str, plan_id: str, token: str, files: Sequence[LocatedFile]
+) -> None:
+    """Have files wait for their deletion; one that has the name of another one takes its row.
+
+    Where the plan is forgotten by now they stay: nobody deletes what he can't tell the reason of.
+    """
+    if connection.execute(select(PlanRow.id).where(PlanRow.id == plan_id)).one_or_none() is None:
+        return
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    for file in files:
+        anew = {
+            "partition_path": partition,
+            "bytes": file.bytes,
+            "instant": token,
+            "modified_at_ms": file.modified_ms,
+            "superseded_at_ms": db_now(),
+            "deleting_at_ms": None,
+            "deleted_at_ms": None,
+            "closed_reason": None,
+        }
+        row = dialect.insert(SupersededRow).values(plan_id=plan_id, table_name=table, path=file.path, **anew)
+        connection.execute(row.on_conflict_do_update(index_elements=("plan_id", "path"), set_=anew))
+
+
+def _load_relocated(connection: Connection, table: str, partitions: Sequence[str]) -> list[RelocatedPartition]:
+    moves, superseded, carries = RelocationRow, SupersededRow, LateCopyRow
+    by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
+    these = moves.table_name == table, moves.partition_path.in_(partitions)
+    age = (db_now() - moves.made_at_ms).label("age_ms")
+    every = select(moves.__table__, age, PlanRow.identity).outerjoin(PlanRow, PlanRow.id == moves.plan_id)
+    for row in connection.execute(every.where(*these).order_by(moves.id)):
+        by_partition[row.partition_path].append(row)
+    recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    left = (
+        select(superseded.__table__)
+        .join(moves, (moves.plan_id == superseded.plan_id) & (moves.token == superseded.instant))
+        .where(*these, moves.partition_path == superseded.partition_path, superseded.table_name == table)
+        .order_by(superseded.path)
+    )
+    for row in connection.execute(left):
+        recorded[row.partition_path, row.instant].append(row)
+    copied: dict[str, list[LateCopy]] = defaultdict(list)
+    of_these = select(carries.__table__).where(carries.table_name == table, carries.partition_path.in_(partitions))
+    for row in connection.execute(of_these.order_by(carries.id)):
+        copied[row.partition_path].append(_late_copy(row))
+    return [
+        _relocated_partition(rows, recorded, tuple(copied[partition]))
+        for partition, rows in sorted(by_partition.items())
+        if any(_is_applied(row) for row in rows)
+    ]
+
+
+def load_relocated_by_number(
+    connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]
+) -> list[RelocatedPartition]:
+    """These partitions as far as the moves of these numbers tell, with carries that are not done."""
+    moves, superseded, carries = RelocationRow, SupersededRow, LateCopyRow
+    by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
+    age = (db_now() - moves.made_at_ms).label("age_ms")
+    every = select(moves.__table__, age, PlanRow.identity).outerjoin(PlanRow, PlanRow.id == moves.plan_id)
+    for row in connection.execute(every.where(moves.id.in_(numbers)).order_by(moves.id)):
+        by_partition[row.partition_path].append(row)
+    recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    plans = {row.plan_id for rows in by_partition.values() for row in rows}
+    these = superseded.table_name == table, superseded.partition_path.in_(partitions), superseded.plan_id.in_(plans)
+    for row in connection.execute(select(superseded.__table__).where(*these).order_by(superseded.path)):
+        recorded[row.partition_path, row.instant].append(row)
+    copied: dict[str, list[LateCopy]] = defaultdict(list)
+    begun = carries.table_name == table, carries.partition_path.in_(partitions), carries.done_at_ms.is_(None)
+    for row in connection.execute(select(carries.__table__).where(*begun).order_by(carries.id)):
+        copied[row.partition_path].append(_late_copy(row))
+    return [
+        _relocated_partition(rows, recorded, tuple(copied[partition]))
+        for partition, rows in sorted(by_partition.items())
+        if any(_is_applied(row) for row in rows)
+    ]
+
+
+def _is_applied(row: Row[Any]) -> bool:
+    return row.made_at_ms is not None and not is_recreated(row.token)
+
+
+def _relocated_partition(
+    rows: Sequence[Row[Any]], recorded: Mapping[tuple[str, str], Sequence[Row[Any]]], carries: tuple[LateCopy, ...]
+) -> RelocatedPartition:
+    made = [row for row in rows if _is_applied(row)]
+    last = made[-1]
+    # What was left in a table that had the name before is nothing of this one.
+    made = [row for row in made if None in (row.identity, last.identity) or row.identity == last.identity]
+    # A place that was left several times is what the last of these moves made of it.
+    left = {row.left_place: row for row in made}
+    former = tuple(
+        _previous_location(row, recorded.get((row.partition_path, row.token), ()))
+        for place, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | left).items()
+        if place != last.place
+    )
+    return RelocatedPartition(
+        latest=_relocation(last),
+        previous_locations=former,
+        late_copies=carries,
+        begun_relocations=tuple(_relocation(row) for row in rows if row.made_at_ms is None and row.id > last.id),
+        plan_id=last.plan_id,
+        is_waiting=last.unsettled_since_ms is not None,
+        original_location=made[0].left_place,
+        since_relocation=timedelta(milliseconds=last.age_ms),
+        table_identity=last.identity,
+        earlier_locations=_earlier_locations(made),
+    )
+
+
+def _earlier_locations(made: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+    """Where a partition was before each of its moves, with the token that it named: none where its owner had put it.
+
+    That is its own directory at first, and a place that its owner named when it was added again, such as a version.
+    """
+    before = {(row.place, row.token) for row in made[:-1]}
+    by_its_owner = [
+        row
+        for last, row in zip([None, *made], made, strict=False)
+        if last is None or (last.place, last.partition_made_at) != (row.left_place, row.partition_made_at)
+    ]
+    return frozenset(before | {(row.left_place, None) for row in by_its_owner})
+
+
+def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> PreviousLocation:
+    waits = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
+    files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
+    return PreviousLocation(
+        location=move.left_place,
+        expected_files=tuple(file for file, wait in zip(files, waits, strict=True) if wait),
+        possible_files=tuple(file for file, wait in zip(files, waits, strict=True) if not wait),
+        is_cleaning_begun=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
+        token=move.token,
+        plan_id=move.plan_id,
+        partition_created_at=move.partition_made_at,
+    )
+
+
+def _relocation(row: Row[Any]) -> Relocation:
+    files = tuple(_file_from_json(entry) for entry in row.files)
+    return Relocation(
+        partition=row.partition_path,
+        token=row.token,
+        previous_location=row.left_place,
+        location=row.place,
+        files=files,
+        partition_created_at=row.partition_made_at,
+    )
+
+
+def _late_copy(row: Row[Any]) -> LateCopy:
+    return LateCopy(
+        row_id=row.id,
+        partition=row.partition_path,
+        source=LocatedFile(path=row.source, bytes=row.bytes, modified_ms=row.modified_at_ms),
+        target=row.target,
+        arrived_ms=row.came_at_ms,
+        is_done=row.done_at_ms is not None,
+    )

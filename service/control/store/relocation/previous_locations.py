@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Former places by when they were left: those of a short while ago, and those that may be forgotten."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+from hashlib import sha256
+from itertools import takewhile
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, delete, func, select
+
+from lake.model import TableRef
+from lake.relocation.model import PastRelocation, RelocatedPartition, RelocationHistory, VacatedLocation
+from service.control.store.base import StorePart, insert_if_absent
+from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.models import PlanRow, RelocationRow, SupersededRow
+from service.control.store.relocation.journal import RECREATED_PREFIX, is_recreated, load_relocated_by_number
+
+T = TypeVar("T")
+
+#: rows asked for, or changed, by one statement
+_CHUNK = 500
+_MIN_HISTORY = 4
+"""How many moves of a partition there are before one of them may be forgotten: the first, the last two, one between."""
+
+
+class PreviousLocations(StorePart):
+    """See ``lake.relocation_store.RelocationStore``."""
+
+    def recently_vacated(self, table: TableRef, within: timedelta, limit: int) -> Sequence[VacatedLocation]:
+        """The places that moves begun ``within`` that time have left or leave: the ``most`` last ones, newest first."""
+        row = RelocationRow
+        lately = (
+            select(row.id, row.partition_path, row.left_place)
+            .where(row.begun_at_ms > db_now() - timedelta_to_ms(within), row.table_name == table.name)
+            .order_by(row.begun_at_ms.desc())
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            return [
+                VacatedLocation(relocation_id=number, partition=name, location=at)
+                for number, name, at in connection.execute(lately)
+            ]
+
+    def recently_relocated(self, table: TableRef, vacated: Sequence[VacatedLocation]) -> Sequence[RelocatedPartition]:
+        """The partitions of these moves, as far as they tell: what was left before is not in ``former``.
+
+        Nor is what was carried and is done with. Of a partition that was moved by none of them there is nothing.
+        """
+        numbers: dict[str, list[int]] = defaultdict(list)
+        for one in vacated:
+            numbers[one.partition].append(one.relocation_id)
+        found: list[RelocatedPartition] = []
+        with self._database.read() as connection:
+            for names in _chunks(sorted(numbers)):
+                found += load_relocated_by_number(
+                    connection, table.name, names, [number for name in names for number in numbers[name]]
+                )
+        return found
+
+    def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:
+        """Have places be looked at that writers have made again after they were forgotten; how many are not known."""
+        row, added = RelocationRow, 0
+        these = row.table_name == table.name, row.partition_path == partition
+        with self._database.write() as connection:
+            rows = connection.execute(select(row.__table__).where(*these).order_by(row.id)).all()
+            made = [one for one in rows if one.made_at_ms is not None and not is_recreated(one.token)]
+            if not made:
+                return 0
+            # Where an earlier move led to is looked at only as long as the one that left it is known.
+            may_be = {one.place for one in rows if one.made_at_ms is None} | {made[-1].place}
+            known = may_be | {one.left_place for one in rows}
+            for place in sorted(set(locations) - known):
+                added += insert_if_absent(
+                    connection,
+                    row,
+                    table_name=table.name,
+                    partition_path=partition,
+                    token=f"{RECREATED_PREFIX}{sha256(place.encode()).hexdigest()[:32]}",
+                    plan_id=made[-1].plan_id,
+                    left_place=place,
+                    place=made[-1].place,
+                    files=[],
+                    left_files=[],
+                    partition_made_at=made[-1].partition_made_at,
+                    begun_at_ms=db_now(),
+                    made_at_ms=db_now(),
+                )
+        return added
+
+    def relocation_histories(
+        self, table: TableRef, age: timedelta, after: str, limit: int
+    ) -> tuple[Sequence[RelocationHistory], str]:
+        """The moves of the next partitions after one that were moved often, and the name to go on after, or ''.
+
+        A move is over where it was made longer than ``age`` ago and all that it, and those before it, replaced was
+        deleted before then.
+        ``most`` partitions are looked at. One in which a move was begun and not ended is left out, as is one of which
+        another table's moves are known.
+        """
+        row = RelocationRow
+        often = (
+            select(row.partition_path)
+            .where(row.table_name == table.name, row.partition_path > after)
+            .group_by(row.partition_path)
+            .having(func.count() >= _MIN_HISTORY)
+            .order_by(row.partition_path)
+            .limit(limit)
+        )
+        with self._database.read() as connection:
+            names = list(connection.execute(often).scalars())
+            found = [past for some in _chunks(names) for past in _load_histories(connection, table.name, some, age)]
+        return found, names[-1] if len(names) == limit else ""
+
+    def tokens_used_elsewhere(self, table: TableRef, relocations: Sequence[PastRelocation]) -> Collection[str]:
+        """The tokens of these moves that other moves of the table have, too: those of other partitions."""
+        row, counts, left = RelocationRow, Counter(move.token for move in relocations), set[str]()
+        with self._database.read() as connection:
+            for some in _chunks(sorted(counts)):
+                these = select(row.token, func.count()).where(row.table_name == table.name, row.token.in_(some))
+                found = connection.execute(these.group_by(row.token))
+                left |= {token for token, count in found if count > counts[token]}
+        return left
+
+    def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
+        """Forget what moves of these numbers left behind; how many there were. The last move of a partition stays."""
+        row, forgotten = RelocationRow, 0
+        for some in _chunks(sorted(relocation_ids)):
+            with self._database.write() as connection:
+                these = row.table_name == table.name, row.id.in_(some), row.made_at_ms.is_not(None)
+                names = connection.execute(select(row.partition_path).where(*these).distinct()).scalars().all()
+                of_names = row.table_name == table.name, row.partition_path.in_(names)
+                last = select(func.max(row.id)).where(*of_names, ~row.token.startswith(RECREATED_PREFIX))
+                kept = connection.execute(last.group_by(row.partition_path)).scalars().all()
+                forgotten += connection.execute(delete(row).where(*these, row.id.not_in(kept))).rowcount
+        return forgotten
+
+
+def _load_histories(
+    connection: Connection, table: str, names: Sequence[str], age: timedelta
+) -> Iterator[RelocationHistory]:
+    row = RelocationRow
+    is_old = (row.made_at_ms < db_now() - timedelta_to_ms(age)).label("is_old")
+    every = select(
+        row.id,
+        row.partition_path,
+        row.token,
+        row.plan_id,
+        row.left_place,
+        row.place,
+        row.made_at_ms,
+        is_old,
+        PlanRow.identity,
+    ).outerjoin(PlanRow, PlanRow.id == row.plan_id)
+    these = row.table_name == table, row.partition_path.in_(names), ~row.token.startswith(RECREATED_PREFIX)
+    rows: dict[str, list[Any]] = defaultdict(list)
+    for one in connection.execute(every.where(*these).order_by(row.id)):
+        rows[one.partition_path].append(one)
+    needed = _awaiting_deletion(connection, table, rows, age)
+    for name, moves in rows.items():
+        identities = {one.identity for one in moves} - {None}
+        if len(identities) > 1 or any(one.made_at_ms is None for one in moves):
+            continue
+        # What was brought in from a place is told by what followed, until it is deleted there.
+        over = takewhile(lambda one: one.is_old and (one.partition_path, one.token) not in needed, moves)
+        numbers = {one.id for one in over}
+        yield RelocationHistory(
+            partition=name,
+            relocations=tuple(
+                PastRelocation(
+                    relocation_id=one.id,
+                    token=one.token,
+                    previous_location=one.left_place,
+                    location=one.place,
+                    is_cleaned_up=one.id in numbers,
+                    is_by_plan=one.token.startswith(one.plan_id),
+                )
+                for one in moves
+            ),
+        )
+
+
+def _awaiting_deletion(
+    connection: Connection, table: str, rows: Mapping[str, Sequence[Any]], age: timedelta
+) -> Collection[tuple[str, str]]:
+    """Partition and token of moves of which a replaced file waits for its deletion, or was deleted within ``age``."""
+    row, found = SupersededRow, set[tuple[str, str]]()
+    chosen = select(row.partition_path, row.instant)
+    plans = sorted({one.plan_id for moves in rows.values() for one in moves if one.is_old})
+    lately = row.deleted_at_ms.is_(None) | (row.deleted_at_ms > db_now() - timedelta_to_ms(age))
+    for some in _chunks(plans):
+        these = row.plan_id.in_(some), row.table_name == table, row.partition_path.in_(sorted(rows)), lately
+        found |= {(one.partition_path, one.instant) for one in connection.execute(chosen.where(*these))}
+    return found
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), _CHUNK):
+        yield items[start : start + _CHUNK]

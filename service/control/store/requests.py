@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wishes for plans, written by people and programs, answered by the scheduler."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Row, select, update
+from uuid_utils import uuid7
+
+from lake.plan import PlanKind
+from lake.trace import current_traceparent
+from service.control.store.audit import record_audit
+from service.control.store.base import StorePart, actor_idempotency_key, insert_if_absent
+from service.control.store.database import datetime_from_ms, db_now
+from service.control.store.errors import IdempotencyMismatch, NotFound
+from service.control.store.models import RequestRow
+from service.control.store.plan_queries import resolve_id
+from service.control.store.views import Request
+
+
+class Requests(StorePart):
+    """Requests and their answers."""
+
+    def add_request(
+        self,
+        table: str,
+        *,
+        partitions: Sequence[str] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        idempotency_key: str | None = None,
+        actor: str,
+        kind: PlanKind | None = None,
+    ) -> str:
+        """Ask for plans of ``table`` (of ``partitions`` or ``kind`` only, with policy ``overrides``); the request's id.
+
+        The same ``idempotency_key`` of the same actor with the same request gives the first request's id; with a
+        different one it raises IdempotencyMismatch.
+        """
+        body = {
+            "table_name": table,
+            "partitions": None if partitions is None else sorted(set(partitions)),
+            "overrides": dict(overrides or {}),
+            "dry_run": dry_run,
+            "kind": kind,
+        }
+        request_id, key = str(uuid7()), actor_idempotency_key(actor, idempotency_key)
+        with self._database.write() as connection:
+            if insert_if_absent(
+                connection,
+                RequestRow,
+                id=request_id,
+                idempotency_key=key,
+                actor=actor,
+                created_at_ms=db_now(),
+                traceparent=current_traceparent(),
+                **body,
+            ):
+                asked = "dry run requested" if dry_run else "plans requested"
+                record_audit(connection, actor, asked, table=table, subject=request_id)
+                return request_id
+            first = connection.execute(select(RequestRow.__table__).where(RequestRow.idempotency_key == key)).one()
+        if any(getattr(first, column) != value for column, value in json.loads(json.dumps(body)).items()):
+            raise IdempotencyMismatch(
+                f"idempotency key {idempotency_key!r} belongs to request {first.id}, which asked for something else;"
+                " use a new key"
+            )
+        return str(first.id)
+
+    def has_request(self, idempotency_key: str, actor: str) -> bool:
+        """Whether a request of ``actor`` has come under this key."""
+        known = select(RequestRow.id).where(RequestRow.idempotency_key == actor_idempotency_key(actor, idempotency_key))
+        with self._database.read() as connection:
+            return connection.execute(known).one_or_none() is not None
+
+    def open_requests(self) -> list[Request]:
+        """Requests without an answer, oldest first."""
+        with self._database.read() as connection:
+            rows = connection.execute(
+                select(RequestRow.__table__).where(RequestRow.answered_at_ms.is_(None)).order_by(RequestRow.id)
+            )
+            return [_request(row) for row in rows]
+
+    def answer_request(self, request_id: str, *, plan_ids: Sequence[str] = (), answer: Mapping[str, Any]) -> None:
+        """Answer a request once; a later answer changes nothing. Raises NotFound."""
+        with self._database.write() as connection:
+            answered = connection.execute(
+                update(RequestRow)
+                .where(RequestRow.id == request_id, RequestRow.answered_at_ms.is_(None))
+                .values(answered_at_ms=db_now(), plan_ids=list(plan_ids), answer=dict(answer))
+            ).rowcount
+            known = select(RequestRow.id).where(RequestRow.id == request_id)
+            if answered == 0 and connection.execute(known).one_or_none() is None:
+                raise NotFound(f"no request {request_id!r}")
+
+    def request(self, request_id: str) -> Request:
+        """One request; the unique part of an id will do. Raises NotFound, Ambiguous."""
+        with self._database.read() as connection:
+            request_id = resolve_id(
+                connection, RequestRow.id, request_id, "request", self._is_in_scope(RequestRow.table_name)
+            )
+            return _request(connection.execute(select(RequestRow.__table__).where(RequestRow.id == request_id)).one())
+
+
+def _request(row: Row[Any]) -> Request:
+    return Request(
+        request_id=row.id,
+        table=row.table_name,
+        partitions=None if row.partitions is None else tuple(row.partitions),
+        overrides=row.overrides,
+        dry_run=row.dry_run,
+        kind=None if row.kind is None else PlanKind(row.kind),
+        traceparent=row.traceparent,
+        idempotency_key=row.idempotency_key and row.idempotency_key.removeprefix(f"{row.actor}\n"),
+        actor=row.actor,
+        created_at=datetime_from_ms(row.created_at_ms),
+        plan_ids=tuple(row.plan_ids),
+        answer=row.answer,
+    )

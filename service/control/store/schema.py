@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bringing the database's schema up to this lakefold's, and noticing when it is not.
+
+The migrations come from the installed ``migrations`` package: no file outside the wheel is needed. Alembic is
+loaded by ``upgrade`` only; ``check`` runs at the start of every command.
+"""
+
+import time
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, inspect, text
+
+from lake.plan import TRANSITIONS, PlanState
+from service.control.store.database import UPGRADE_HINT, URL_SETTING, Database
+from service.control.store.errors import DatabaseUnreachable, SchemaMismatch
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+#: the revision this lakefold works with, the last file of ``migrations/versions``; revisions are counted up
+HEAD_REVISION = "0032"
+#: any number, the same in every lakefold: two processes that upgrade one PostgreSQL at once take turns
+_ADVISORY_LOCK = 0x6C616B65
+
+
+def alembic_config() -> "Config":
+    """Alembic's configuration, made without any ini file."""
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(files("migrations")).replace("%", "%%"))
+    return config
+
+
+def check(database: Database) -> None:
+    """Raise SchemaBehind unless the schema is exactly this lakefold's, DatabaseUnreachable without a database."""
+    if database.sqlite_file is not None and not database.sqlite_file.exists():
+        raise SchemaMismatch(f"there is no database {database.display_url} yet (setting {URL_SETTING}); {UPGRADE_HINT}")
+    with database.read() as connection:
+        found = _revision(database, connection)
+    if found is None:
+        raise SchemaMismatch(f"database {database.display_url} has no lakefold schema; {UPGRADE_HINT}")
+    if found != HEAD_REVISION:
+        raise SchemaMismatch(
+            f"the schema of database {database.display_url} is at revision {found}, behind {HEAD_REVISION}; {UPGRADE_HINT}"
+        )
+
+
+def upgrade(database: Database) -> None:
+    """Create or upgrade the schema. Safe to run twice, and from several processes at once.
+
+    Raises DatabaseUnreachable, and SchemaBehind where a newer lakefold made the schema.
+    """
+    from alembic import command
+
+    if database.sqlite_file is not None:
+        _prepare_sqlite_file(database)
+    config = alembic_config()
+    with database.write_without_timeout() as connection:
+        if database.dialect == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
+        if _revision(database, connection) != HEAD_REVISION:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+
+
+def _revision(database: Database, connection: Connection) -> str | None:
+    """The schema's revision, None without one. Raises SchemaBehind for a revision of a newer lakefold."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    if found is not None and found > HEAD_REVISION:
+        raise SchemaMismatch(
+            f"the schema of database {database.display_url} is at revision {found}, which this lakefold ({HEAD_REVISION}) does not"
+            f" know; install the lakefold that made it, then {UPGRADE_HINT}"
+        )
+    return found
+
+
+def _prepare_sqlite_file(database: Database) -> None:
+    """The directory, and write-ahead logging, which the file remembers: readers then never wait for a writer."""
+    assert database.sqlite_file is not None
+    try:
+        database.sqlite_file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatabaseUnreachable(
+            f"database {database.display_url} can't be used: {error.strerror} ({database.sqlite_file.parent});"
+            f" the setting is {URL_SETTING}"
+        ) from error
+    # Changing the journal's mode needs the file alone and does not wait for it as other statements do.
+    for attempt in range(50):
+        try:
+            with database.outside_transaction() as connection:
+                connection.execute(text("PRAGMA journal_mode = WAL"))
+                return
+        except DatabaseUnreachable as error:
+            if "locked" not in str(error) or attempt == 49:
+                raise
+            time.sleep(0.1)
+
+
+_TRIGGER_NAMES = ("plan_begins_requested", "plan_transition", "plan_epoch")
+
+
+def _trigger_rules() -> list[tuple[str, str, str, str]]:
+    """Name, event, when it is broken, and what to say."""
+    legal = ", ".join(
+        f"'{before}>{after}'" for before, afters in sorted(TRANSITIONS.items()) for after in sorted(afters)
+    )
+    return [
+        ("plan_begins_requested", "INSERT", f"NEW.state <> '{PlanState.REQUESTED}'", "a plan begins as requested"),
+        (
+            "plan_transition",
+            "UPDATE OF state",
+            f"OLD.state <> NEW.state AND (OLD.state || '>' || NEW.state) NOT IN ({legal})",
+            "illegal transition of a plan",
+        ),
+        (
+            "plan_epoch",
+            "UPDATE OF epoch, state",
+            "NEW.epoch < OLD.epoch"
+            f" OR (OLD.state <> NEW.state AND NEW.state = '{PlanState.INFLIGHT}' AND NEW.epoch = OLD.epoch)",
+            "the epoch of a plan only goes up, and does at each claim",
+        ),
+    ]
+
+
+def create_trigger_statements(dialect: str) -> list[str]:
+    """Statements that create the triggers on ``dialect`` ('sqlite' or 'postgresql')."""
+    if dialect == "sqlite":
+        return [
+            f"CREATE TRIGGER {name} BEFORE {event} ON plan WHEN {broken} BEGIN SELECT RAISE(ABORT, '{message}'); END"
+            for name, event, broken, message in _trigger_rules()
+        ]
+    statements = []
+    for name, event, broken, message in _trigger_rules():
+        statements += [
+            f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+            f" RAISE EXCEPTION '{message}' USING ERRCODE = 'check_violation'; END $$",
+            f"CREATE TRIGGER {name} BEFORE {event} ON plan FOR EACH ROW WHEN ({broken}) EXECUTE FUNCTION {name}()",
+        ]
+    return statements
+
+
+def drop_trigger_statements(dialect: str) -> list[str]:
+    """Statements that remove what ``create`` made."""
+    if dialect == "sqlite":
+        return [f"DROP TRIGGER {name}" for name in _TRIGGER_NAMES]
+    return [statement for n in _TRIGGER_NAMES for statement in (f"DROP TRIGGER {n} ON plan", f"DROP FUNCTION {n}()")]

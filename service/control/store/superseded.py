@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that completed plans replaced, from their commit until the cleaner has deleted them."""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Select, bindparam, case, func, literal, select, update
+
+from lake.model import TableRef
+from lake.plan import SupersededVersion
+from lake.plan_store import SupersededRecord
+from service.control.store.base import StorePart
+from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
+from service.control.store.models import PlanRow, SupersededRow, TableRow
+from service.control.store.views import DeletionDay
+
+#: rows changed by one statement, well below what either database takes as parameters
+_BATCH_SIZE = 1000
+_DAY = timedelta(days=1)
+
+
+class SupersededVersions(StorePart):
+    """Retention marks, the cleaner deletes."""
+
+    def due_for_deletion(
+        self, table: TableRef, retention: timedelta, limit: int = 10_000
+    ) -> Sequence[SupersededRecord]:
+        """Superseded versions older than ``retention`` (of now, not of then), in the order of being superseded."""
+        return self._load_due(
+            _undeleted(table)
+            .where(SupersededRow.superseded_at_ms <= db_now() - timedelta_to_ms(retention))
+            .limit(limit)
+        )
+
+    def awaiting_deletion(self, table: TableRef) -> Sequence[SupersededRecord]:
+        """All superseded versions of the table that are not deleted yet, in the order of being superseded."""
+        return self._load_due(_undeleted(table))
+
+    def deletion_days(self, tables: Mapping[timedelta, Collection[str]]) -> list[DeletionDay]:
+        """What waits for its deletion by table and day (UTC), earliest day first; ``tables`` are given by retention.
+
+        Days in the past are what the cleaner has not come to yet, or keeps for another reason.
+        """
+        if not tables:
+            return []
+        # The most frequent retention is everybody's, so that the others are few enough to be named.
+        usual, *others = sorted(tables, key=lambda retention: -len(tables[retention]))
+        retention: Any = literal(timedelta_to_ms(usual))
+        if others:
+            named = [(SupersededRow.table_name.in_(tables[other]), timedelta_to_ms(other)) for other in others]
+            retention = case(*named, else_=timedelta_to_ms(usual))
+        day = ((SupersededRow.superseded_at_ms + retention) // timedelta_to_ms(_DAY)).label("day")
+        query = (
+            select(
+                SupersededRow.table_name, day, func.count().label("files"), func.sum(SupersededRow.bytes).label("size")
+            )
+            .where(SupersededRow.deleted_at_ms.is_(None))
+            .group_by(SupersededRow.table_name, day)
+            .order_by(day, SupersededRow.table_name)
+        )
+        with self._database.read() as connection:
+            return [
+                DeletionDay(
+                    table=row.table_name,
+                    day=datetime_from_ms(row.day * timedelta_to_ms(_DAY)).date(),
+                    files=row.files,
+                    bytes=int(row.size),
+                )
+                for row in connection.execute(query)
+            ]
+
+    def begin_deletion(self, rows: Collection[int]) -> Collection[int]:
+        """Mark that these rows' files are about to be deleted; those of them that still wait for it.
+
+        A mark stays where the deletion fails or its process dies: some of the files may be gone.
+        """
+        ordered, waiting = sorted(rows), set[int]()
+        with self._database.write() as connection:
+            for start in range(0, len(ordered), _BATCH_SIZE):
+                these = (
+                    SupersededRow.id.in_(ordered[start : start + _BATCH_SIZE]),
+                    SupersededRow.deleted_at_ms.is_(None),
+                )
+                connection.execute(
+                    update(SupersededRow)
+                    .where(*these)
+                    .values(deleting_at_ms=func.coalesce(SupersededRow.deleting_at_ms, db_now()))
+                )
+                waiting.update(connection.execute(select(SupersededRow.id).where(*these)).scalars())
+        return waiting
+
+    def mark_deleted(self, rows: Sequence[int]) -> None:
+        """Set ``deleted_at`` now for these rows; those that have it already keep it."""
+        freed: Counter[str] = Counter()
+        with self._database.write() as connection:
+            for start in range(0, len(rows), _BATCH_SIZE):
+                marked = connection.execute(
+                    update(SupersededRow)
+                    .where(
+                        SupersededRow.id.in_(rows[start : start + _BATCH_SIZE]), SupersededRow.deleted_at_ms.is_(None)
+                    )
+                    .values(deleted_at_ms=db_now())
+                    .returning(SupersededRow.table_name, SupersededRow.bytes)
+                )
+                for row in marked:
+                    freed[row.table_name] += row.bytes
+            for name, bytes_ in sorted(freed.items()):
+                added = {"freed_bytes": TableRow.freed_bytes + bytes_}
+                connection.execute(update(TableRow).where(TableRow.name == name).values(added))
+
+    def close_superseded(self, rows: Mapping[int, str]) -> None:
+        """End the wait of these rows, each for its reason; those that wait no longer stay as they are."""
+        ordered = sorted(rows)
+        with self._database.write() as connection:
+            for start in range(0, len(ordered), _BATCH_SIZE):
+                connection.execute(
+                    update(SupersededRow)
+                    .where(SupersededRow.id == bindparam("row"), SupersededRow.deleted_at_ms.is_(None))
+                    .values(deleted_at_ms=db_now(), closed_reason=bindparam("reason")),
+                    [{"row": row, "reason": rows[row]} for row in ordered[start : start + _BATCH_SIZE]],
+                )
+
+    def _load_due(self, query: Select[Any]) -> list[SupersededRecord]:
+        with self._database.read() as connection:
+            return [
+                SupersededRecord(
+                    row_id=row.id,
+                    plan_id=row.plan_id,
+                    version=SupersededVersion(
+                        partition=row.partition_path,
+                        path=row.path,
+                        bytes=row.bytes,
+                        instant=row.instant,
+                        modified_at=optional_datetime_from_ms(row.modified_at_ms),
+                    ),
+                    superseded_at=datetime_from_ms(row.superseded_at_ms),
+                    table_identity=row.identity,
+                    deletion_begun_at=optional_datetime_from_ms(row.deleting_at_ms),
+                )
+                for row in connection.execute(query)
+            ]
+
+
+def _undeleted(table: TableRef) -> Select[Any]:
+    return (
+        select(SupersededRow.__table__, PlanRow.identity)
+        .join(PlanRow, PlanRow.id == SupersededRow.plan_id)
+        .where(SupersededRow.table_name == table.name, SupersededRow.deleted_at_ms.is_(None))
+        .order_by(SupersededRow.superseded_at_ms, SupersededRow.id)
+    )

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bearer tokens of the HTTP API: added, revoked and looked up by their digest. The tokens themselves are not kept."""
+
+from collections.abc import Collection
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import and_, delete, insert, not_, or_, select, update
+
+from service.control.store.audit import record_audit
+from service.control.store.base import StorePart
+from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
+from service.control.store.errors import NotFound, WrongState
+from service.control.store.models import TokenRow
+from service.control.store.table_scope import UNRESTRICTED, TableScope
+from service.control.store.views import Bearer, Token
+
+_IN_FORCE = (TokenRow.revoked_at_ms.is_(None), or_(TokenRow.expires_at_ms.is_(None), TokenRow.expires_at_ms > db_now()))
+
+
+class Tokens(StorePart):
+    """Who may call the HTTP API. Expiry goes by the database's clock."""
+
+    def add_token(
+        self,
+        name: str,
+        *,
+        digest: str,
+        scope: str,
+        expires_in: timedelta | None,
+        actor: str,
+        table_scope: TableScope = UNRESTRICTED,
+        person: str | None = None,
+    ) -> None:
+        """Keep a token by the hexadecimal SHA-256 of it, for the tables within ``reach``.
+
+        ``person`` is who signed in, for whose browser it is. The name of a revoked or expired token may be used again.
+        Raises WrongState where it is in force.
+        """
+        with self._database.write() as connection:
+            # Read once: two readings within one statement may lie a millisecond apart.
+            now = connection.execute(select(db_now())).scalar_one()
+            values: dict[str, Any] = {
+                "digest": digest,
+                "scope": scope,
+                "person": person,
+                "created_at_ms": now,
+                "created_by": actor,
+                "tables": None if table_scope.patterns is None else list(table_scope.patterns),
+                "revoked_at_ms": None,
+                "expires_at_ms": None if expires_in is None else now + timedelta_to_ms(expires_in),
+                "last_used_at_ms": None,
+            }
+            known = select(TokenRow.name).where(TokenRow.name == name)
+            if connection.execute(known.where(*_IN_FORCE)).one_or_none() is not None:
+                raise WrongState(
+                    f"a token {name!r} is in force; choose another name, or: lakefold tokens revoke {name}"
+                )
+            if connection.execute(known).one_or_none() is not None:
+                connection.execute(update(TokenRow).where(TokenRow.name == name).values(**values))
+            else:
+                connection.execute(insert(TokenRow).values(name=name, **values))
+            action = "token added" if person is None else "signed in"
+            record_audit(connection, actor, action, subject=name, detail=f"scope {scope}, {table_scope.text}")
+
+    def revoke_token(self, name: str, *, actor: str) -> None:
+        """End a token; one that was revoked before keeps its time. Raises NotFound."""
+        with self._database.write() as connection:
+            if connection.execute(select(TokenRow.name).where(TokenRow.name == name)).one_or_none() is None:
+                raise NotFound(f"no token {name!r}")
+            revoked = update(TokenRow).where(TokenRow.name == name, TokenRow.revoked_at_ms.is_(None))
+            if connection.execute(revoked.values(revoked_at_ms=db_now())).rowcount:
+                record_audit(connection, actor, "token revoked", subject=name)
+
+    def tokens(self) -> list[Token]:
+        """Every token by name, those revoked or expired included."""
+        in_force = select(TokenRow.name).where(*_IN_FORCE)
+        with self._database.read() as connection:
+            live = set(connection.execute(in_force).scalars())
+            rows = connection.execute(select(TokenRow.__table__).order_by(TokenRow.name))
+            return [
+                Token(
+                    name=row.name,
+                    scope=row.scope,
+                    tables=None if row.tables is None else tuple(row.tables),
+                    person=row.person,
+                    in_force=row.name in live,
+                    created_at=datetime_from_ms(row.created_at_ms),
+                    created_by=row.created_by,
+                    expires_at=optional_datetime_from_ms(row.expires_at_ms),
+                    revoked_at=optional_datetime_from_ms(row.revoked_at_ms),
+                    last_used_at=optional_datetime_from_ms(row.last_used_at_ms),
+                )
+                for row in rows
+            ]
+
+    def tokens_in_force(self) -> dict[str, Bearer]:
+        """Digest → bearer of every token that is neither revoked nor expired."""
+        query = select(TokenRow.digest, TokenRow.name, TokenRow.scope, TokenRow.tables, TokenRow.person)
+        with self._database.read() as connection:
+            return {
+                row.digest: Bearer(
+                    name=row.name,
+                    scope=row.scope,
+                    table_scope=UNRESTRICTED if row.tables is None else TableScope(tuple(row.tables)),
+                    person=row.person,
+                )
+                for row in connection.execute(query.where(*_IN_FORCE))
+            }
+
+    def prune_sign_ins(self) -> int:
+        """Forget tokens of people who signed in that are no longer valid; how many."""
+        ended = select(TokenRow.name).where(TokenRow.person.is_not(None), not_(and_(*_IN_FORCE)))
+        with self._database.write() as connection:
+            return int(connection.execute(delete(TokenRow).where(TokenRow.name.in_(ended))).rowcount)
+
+    def record_token_use(self, names: Collection[str]) -> None:
+        """Note that these tokens were used now."""
+        with self._database.write() as connection:
+            connection.execute(update(TokenRow).where(TokenRow.name.in_(names)).values(last_used_at_ms=db_now()))

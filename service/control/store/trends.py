@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tables and the lake change over weeks: what their scans found, thinned with age."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, insert, literal, select
+
+from lake.plan import PlanState
+from service.control.store.base import StorePart
+from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.errors import NotFound
+from service.control.store.models import ALL_TABLES, PlanRow, PlanTotalRow, TableRow, TrendRow
+from service.modes import PLANNED_MODES
+
+#: a point in each such time, counted from midnight UTC, of the last ``_FINE_PERIOD``; then one a day, until ``_KEPT`` is over
+_FINE_STEP, _FINE_PERIOD, _RETENTION = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
+_DAY_MS = timedelta_to_ms(timedelta(days=1))
+_SCAN_FIGURES = ("files", "bytes", "small_files", "reducible_files")
+_FIGURES = (*_SCAN_FIGURES, "rewritten_bytes", "freed_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendPoint:
+    """A table, or all in modes propose and compact, at one moment. Bytes rewritten and freed only grow."""
+
+    at: datetime
+    files: int
+    bytes: int
+    small_files: int
+    reducible_files: int
+    rewritten_bytes: int
+    freed_bytes: int
+
+
+class Trends(StorePart):
+    """A few points of the last 30 days for each table, and for the lake."""
+
+    def record_trends(self) -> bool:
+        """Keep what the last good scan of each table found, unless this stretch of time has its point; whether it did.
+
+        Forgets points with their age, so that there are never more than 67 of a table.
+        """
+        with self._database.write() as connection:
+            now = int(connection.execute(select(db_now())).scalar_one())
+            newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
+            last = connection.execute(newest).scalar_one()
+            if last is None and not _is_every_table_scanned(connection):
+                return False  # a history that began with half a lake would tell of growth
+            if last is not None and last >= now - now % timedelta_to_ms(_FINE_STEP):
+                return False
+            columns = ("table_name", "at_ms", *_FIGURES)
+            connection.execute(insert(TrendRow).from_select(columns, _table_points(now)))
+            connection.execute(insert(TrendRow).from_select(columns, _lake_point(now)))
+            _prune_points(connection, now)
+            return True
+
+    def trend(self, name: str | None) -> list[TrendPoint]:
+        """The points of table ``name``, or with None of all in modes propose and compact together, oldest first."""
+        if not (self._table_scope.is_unrestricted if name is None else self._table_scope.has_table(name)):
+            return []
+        query = (
+            select(TrendRow.__table__)
+            .where(TrendRow.table_name == (ALL_TABLES if name is None else name))
+            .order_by(TrendRow.at_ms)
+        )
+        with self._database.read() as connection:
+            return [
+                TrendPoint(at=datetime_from_ms(row.at_ms), **{figure: getattr(row, figure) for figure in _FIGURES})
+                for row in connection.execute(query)
+            ]
+
+    def byte_totals(self, name: str) -> tuple[int, int]:
+        """The bytes that plans of table ``name`` wrote, and those that the cleaner freed. Raises NotFound."""
+        with self._database.read() as connection:
+            query = select(_rewritten(TableRow.name), TableRow.freed_bytes).where(TableRow.name == name)
+            row = connection.execute(query.where(self._is_in_scope(TableRow.name))).one_or_none()
+        if row is None:
+            raise NotFound(f"no table {name!r} is registered")
+        return int(row[0]), row.freed_bytes
+
+
+def _is_every_table_scanned(connection: Connection) -> bool:
+    """Whether there are tables, and each that is to be scanned was."""
+    scanned = select(TableRow.last_scan_id.is_not(None)).where(TableRow.name != ALL_TABLES, TableRow.mode != "off")
+    found = list(connection.execute(scanned).scalars())
+    return bool(found) and all(found)
+
+
+def _rewritten(table_name: Any) -> Any:
+    """The bytes that completed plans of ``table_name`` have written, those that are forgotten included."""
+    sums = (
+        select(func.coalesce(func.sum(row.bytes_after), 0))
+        .where(row.table_name == table_name, row.state == PlanState.COMPLETED)
+        .scalar_subquery()
+        for row in (PlanRow, PlanTotalRow)
+    )
+    stored, pruned = sums
+    return stored + pruned
+
+
+def _table_points(now: int) -> Any:
+    """The point of each table; none before a scan that tells reducible files from residual ones."""
+    found = (getattr(TableRow, f"good_{name}") for name in _SCAN_FIGURES)
+    totals = _rewritten(TableRow.name), TableRow.freed_bytes
+    return select(TableRow.name, literal(now), *found, *totals).where(
+        TableRow.mode != "off", TableRow.good_reducible_files.is_not(None)
+    )
+
+
+def _lake_point(now: int) -> Any:
+    """The point of the lake: what those of the tables that are planned add up to."""
+    sums = (func.coalesce(func.sum(getattr(TrendRow, figure)), 0) for figure in _FIGURES)
+    return (
+        select(literal(ALL_TABLES), literal(now), *sums)
+        .join(TableRow, TrendRow.table_name == TableRow.name)
+        .where(TrendRow.at_ms == now, TableRow.mode.in_(PLANNED_MODES))
+    )
+
+
+def _prune_points(connection: Connection, now: int) -> None:
+    """Forget what is past its time, and of the days that are past the fine part all but the first point."""
+    connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - timedelta_to_ms(_RETENTION)))
+    first_of_day = (
+        select(func.min(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES).group_by(TrendRow.at_ms // _DAY_MS)
+    )
+    kept = list(connection.execute(first_of_day).scalars())
+    connection.execute(
+        delete(TrendRow).where(TrendRow.at_ms < now - timedelta_to_ms(_FINE_PERIOD), TrendRow.at_ms.not_in(kept))
+    )

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Those who ask, run and are told: requests, processes, tokens, the audit, messages to the webhook."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from lake.plan import PlanKind
+from service.control.store.table_scope import UNRESTRICTED, TableScope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A person's or program's wish for plans; ``answer`` is None until the scheduler has answered it."""
+
+    request_id: str
+    table: str
+    partitions: tuple[str, ...] | None
+    overrides: Mapping[str, Any]
+    dry_run: bool
+    kind: PlanKind | None
+    idempotency_key: str | None
+    actor: str
+    created_at: datetime
+    plan_ids: tuple[str, ...]
+    answer: Mapping[str, Any] | None
+    #: W3C trace context of whoever asked, where somebody traces
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkAction:
+    """Something done to many plans at once; ``answer`` is None until it is done to all of ``plan_ids``."""
+
+    action_id: str
+    action: str
+    terms: Mapping[str, Any]
+    plan_ids: tuple[str, ...]
+    actor: str
+    reason: str
+    created_at: datetime
+    answer: Mapping[str, Any] | None
+
+
+class NotificationState(StrEnum):
+    """Where a message to the webhook is: still to be delivered, accepted by the receiver, or given up."""
+
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notification:
+    """A message to the webhook. ``body`` is what is sent, but for its link; ``error`` is of the last failed attempt."""
+
+    number: int
+    event: str
+    body: Mapping[str, Any]
+    created_at: datetime
+    attempts: int
+    not_before: datetime
+    delivered_at: datetime | None
+    dead_at: datetime | None
+    error: str | None
+
+    @property
+    def state(self) -> NotificationState:
+        """Where it is."""
+        if self.dead_at is not None:
+            return NotificationState.DEAD
+        return NotificationState.WAITING if self.delivered_at is None else NotificationState.DELIVERED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who holds a singleton role. ``live`` compares the expiry with the database's clock."""
+
+    role: str
+    holder: str
+    acquired_at: datetime
+    expires_at: datetime
+    live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessFacts:
+    """What a process says of itself. ``spark`` is none, starting, running, or broken, then ``problem`` says why."""
+
+    name: str
+    role: str
+    host: str
+    version: str
+    slots: int
+    spark: str = "none"
+    spark_ui: str | None = None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessView(ProcessFacts):
+    """A process as others see it. ``live`` compares its expiry with the database's clock."""
+
+    started_at: datetime
+    seen_at: datetime
+    live: bool
+
+    @property
+    def can_execute(self) -> bool:
+        """Whether it lives and runs plans."""
+        return self.live and self.role in ("all", "executor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceProblem:
+    """A part of a source that the last search for tables could not read: one line, and since when."""
+
+    problem: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bearer:
+    """Who comes with a token in force: its name, what it may do, the tables it may see, and of whose sign-in it is."""
+
+    name: str
+    scope: str
+    table_scope: TableScope = UNRESTRICTED
+    person: str | None = None
+
+
+class AccessChannel(StrEnum):
+    """Where somebody came in who asked for something."""
+
+    CLI = "cli"
+    HTTP = "http"
+    PAGE = "page"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """Somebody who asked for something: ``subject`` is the plan, request, token or message that it was about."""
+
+    number: int
+    at: datetime
+    actor: str
+    door: AccessChannel
+    action: str
+    table: str | None
+    subject: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A bearer token as people see it. ``in_force`` says that it is neither revoked nor expired.
+
+    ``tables`` are patterns of the tables that it may see, None for all; ``person`` is who signed in with it.
+    """
+
+    name: str
+    scope: str
+    tables: tuple[str, ...] | None
+    person: str | None
+    in_force: bool
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None

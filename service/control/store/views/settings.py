@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the store itself obeys."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from service.control.store.views.budgets import NoLimits, WorkLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """The policy knobs that the store itself obeys; the defaults are the documented ones."""
+
+    lease: timedelta = timedelta(seconds=60)
+    max_attempts: int = 5
+    backoff: timedelta = timedelta(seconds=30)
+    backoff_max: timedelta = timedelta(minutes=30)
+    max_inflight_per_table: int = 1
+    limits: WorkLimits = field(default_factory=NoLimits)
+    #: how many cores a plan keeps busy
+    cores_per_plan: float = 1.0
+    #: scans remembered for each table; a day of them at the default interval
+    scans_kept: int = 288
+    #: events of which a webhook is told; without one none
+    notify_events: frozenset[str] = frozenset()

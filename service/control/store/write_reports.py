@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions that writers say they have written, each waiting for a look at it by the scheduler."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Connection, case, delete, exists, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from lake.plan import PlanState
+from service.control.store.base import StorePart
+from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.models import (
+    ALL_PARTITIONS,
+    LivePartitionRow,
+    PlanRow,
+    ScanRow,
+    TableRow,
+    WrittenPartitionRow,
+)
+from service.control.store.plan_filter import is_approved_or_exempt
+from service.control.store.tables import is_served
+from service.control.store.views import WriteReport
+
+#: a scan that a plan's end brings about waits for so many times as long as the last one took
+_RESCAN_DELAY_FACTOR = 10
+_KEY = (WrittenPartitionRow.table_name, WrittenPartitionRow.partition_path)
+
+
+class WriteReports(StorePart):
+    """Reports of writers. One row a partition: a burst of reports costs one look."""
+
+    def report_written(
+        self, table: str, partitions: Collection[str] | None, *, reporter: str, delay: timedelta
+    ) -> None:
+        """Somebody has written ``partitions`` of ``table``, anywhere in it with None: a look is due in ``delay``.
+
+        A partition that waits already keeps the earlier time, so that a steady stream of reports postpones nothing.
+        """
+        named = [ALL_PARTITIONS] if partitions is None else sorted(set(partitions))
+        if not named:
+            return
+        with self._database.write() as connection:
+            _upsert_reports(connection, table, named, reporter, timedelta_to_ms(delay))
+
+    def due_write_reports(self, limit: int = 10_000) -> dict[str, tuple[WriteReport, ...]]:
+        """Reported partitions that are due now, by table.
+
+        Those of paused and halted tables wait for their resume, those that a live plan holds for its end.
+        """
+        row = WrittenPartitionRow
+        held = exists().where(
+            LivePartitionRow.table_name == row.table_name,
+            LivePartitionRow.partition_path == row.partition_path,
+            LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now()),
+        )
+        due = (
+            select(row.__table__)
+            .where(row.due_at_ms <= db_now(), is_served(row.table_name), ~held)
+            .order_by(row.due_at_ms, *_KEY)
+            .limit(limit)
+        )
+        found: dict[str, list[WriteReport]] = {}
+        with self._database.read() as connection:
+            for entry in connection.execute(due):
+                found.setdefault(entry.table_name, []).append(_write_report(entry))
+        return {table: tuple(partitions) for table, partitions in found.items()}
+
+    def finish_write_reports(
+        self, reports: Collection[WriteReport], rescan_in: Mapping[str | None, timedelta] | None = None
+    ) -> None:
+        """Forget what was looked at, or look once more after ``rescan_in`` (partition → time).
+
+        What was reported again since ``due_write_reports`` gave it out stays as it is: it waits for a look of its own.
+        """
+        rescan_in = rescan_in or {}
+        row = WrittenPartitionRow
+        with self._database.write() as connection:
+            for entry in sorted(reports, key=lambda entry: (entry.table, entry.partition or "")):
+                path = ALL_PARTITIONS if entry.partition is None else entry.partition
+                this: tuple[Any, ...] = (
+                    row.table_name == entry.table,
+                    row.partition_path == path,
+                    row.reported_at_ms == entry.report_ms,
+                )
+                wait = rescan_in.get(entry.partition)
+                if wait is None:
+                    connection.execute(delete(row).where(*this))
+                else:
+                    connection.execute(update(row).where(*this).values(due_at_ms=db_now() + timedelta_to_ms(wait)))
+
+    def write_reports(self, table: str | None = None) -> list[WriteReport]:
+        """Everything that waits, of one table with ``table``, the first due first."""
+        row = WrittenPartitionRow
+        waiting = select(row.__table__).order_by(row.due_at_ms, *_KEY)
+        if table is not None:
+            waiting = waiting.where(row.table_name == table)
+        with self._database.read() as connection:
+            return [_write_report(entry) for entry in connection.execute(waiting)]
+
+
+def _write_report(row: Any) -> WriteReport:
+    return WriteReport(
+        table=row.table_name,
+        partition=None if row.partition_path == ALL_PARTITIONS else row.partition_path,
+        reported_by=row.reported_by,
+        due_at=datetime_from_ms(row.due_at_ms),
+        report_ms=row.reported_at_ms,
+    )
+
+
+def schedule_rescan(connection: Connection, table: str) -> None:
+    """Have a table scanned anew once the last of its plans has ended, so that nobody reads a layout from before them.
+
+    Tables take from no time to minutes to scan; a tenth of the time at most is spent on this.
+    """
+    more = select(PlanRow.id).where(
+        PlanRow.table_name == table,
+        PlanRow.state.in_((PlanState.REQUESTED, PlanState.INFLIGHT)),
+        is_approved_or_exempt(),
+    )
+    if connection.execute(more.limit(1)).first() is not None:
+        return
+    last = select(ScanRow.record).join(TableRow, TableRow.last_ok_scan_id == ScanRow.id).where(TableRow.name == table)
+    scan = connection.execute(last).scalar_one_or_none() or {}
+    _upsert_reports(
+        connection, table, [ALL_PARTITIONS], "lakefold", round(_RESCAN_DELAY_FACTOR * 1000 * scan.get("seconds", 0.0))
+    )
+
+
+def _upsert_reports(
+    connection: Connection, table: str, partitions: Sequence[str], reporter: str, delay_ms: int
+) -> None:
+    """``partitions`` are sorted, so that two reports of the same ones never wait for each other in a circle."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    now, due = db_now(), db_now() + delay_ms
+    row = WrittenPartitionRow
+    report = dialect.insert(row).values(table_name=table, reported_at_ms=now, reported_by=reporter, due_at_ms=due)
+    # Always a later time than before: whoever looks meanwhile must see that there was another report.
+    later = case((row.reported_at_ms < now, now), else_=row.reported_at_ms + 1)
+    earlier = case((row.due_at_ms > due, due), else_=row.due_at_ms)
+    report = report.on_conflict_do_update(
+        index_elements=_KEY, set_={"reported_at_ms": later, "reported_by": reporter, "due_at_ms": earlier}
+    )
+    connection.execute(report, [{"partition_path": partition} for partition in partitions])

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building the parts from a configuration: what commands and daemon both need, in one place."""
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lake.formats
+from lake.errors import Transient, one_line
+from lake.model import TableRef
+from lake.redaction import add_secrets_of_settings
+from lake.storage import hdfs, s3
+from service.control.config.limits import ConfiguredLimits
+from service.control.config.loader import Config, load_config, load_config_for_source
+from service.control.config.tables import global_settings
+from service.control.store import Store, StoreError, StoreSettings
+
+AnyStore = TypeVar("AnyStore", bound=Store)
+
+
+def open_config(explicit_path: Path | None = None) -> Config:
+    """The configuration, in force in this process: its secrets are hidden, storage and catalogs are reached as it says.
+
+    Raises ConfigError.
+    """
+    return _activate(load_config(explicit_path))
+
+
+def open_config_for_source(source: Mapping[str, str]) -> Config:
+    """The same of the environment alone, with these settings of the one source of tables. Raises ConfigError."""
+    return _activate(load_config_for_source(source))
+
+
+def _activate(config: Config) -> Config:
+    add_secrets_of_settings(config.all_settings())
+    s3.configure(config.spark)
+    hdfs.configure(config.spark)
+    lake.formats.configure(config.spark)
+    return config
+
+
+def store_settings(config: Config) -> StoreSettings:
+    """What the store obeys. Raises ConfigError."""
+    knobs = global_settings(config)
+    return StoreSettings(
+        lease=knobs.lease,
+        max_attempts=knobs.max_attempts,
+        backoff=knobs.backoff,
+        backoff_max=knobs.backoff_max,
+        max_inflight_per_table=knobs.max_inflight_per_table,
+        limits=ConfiguredLimits(config),
+        cores_per_plan=config.cost.cores_per_plan,
+        notify_events=config.notify.selected_events,
+    )
+
+
+def create_store(config: Config) -> Store:
+    """The configured database, not yet looked at. Raises StoreError for a bad URL, ConfigError for bad defaults."""
+    return Store(config.database.url.get_secret_value(), store_settings(config))
+
+
+def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], Collection[str]] = tuple) -> Any:
+    """The process's Spark session, which reaches all sources of ``config`` and ``tables``.
+
+    Started for the formats of ``tables``, or else for ``session_formats``; ``at_work`` is asked where it is. Raises
+    Transient, Rejected where two formats can't share a session, and what ``at_work`` raises.
+    """
+    from executors.spark import active_session, spark_session
+
+    living = active_session()
+    if living is not None:
+        return living
+    sources = [source.path for source in config.sources if source.path is not None]
+    try:
+        formats = sorted({table.format for table in tables}) or session_formats(config, active_formats())
+    except StoreError as error:
+        raise Transient(f"Spark is not started before it is known what for: {one_line(error)}") from error
+    return spark_session(config.spark, [*sources, *(table.location for table in tables)], formats)
+
+
+def session_formats(config: Config, active_formats: Collection[str]) -> list[str]:
+    """The formats that a process's session is started for: those that sources name, and those ``at_work``.
+
+    Of a path or a metastore whose tables may have several it is those that tables to be rewritten were found to have.
+    The tables of a catalog database only a session finds: so it is all.
+    """
+    named = {source.format for source in config.sources if source.format is not None}
+    unseen = any(source.format is None and source.path is source.metastore is None for source in config.sources)
+    return sorted({*named, *active_formats, *(lake.formats.FORMATS if unseen else ())})
+
+
+def open_store(config: Config) -> Store:
+    """The configured database, its schema checked. Raises SchemaBehind or DatabaseUnreachable."""
+    return check_store_schema(create_store(config))
+
+
+def check_store_schema(store: AnyStore) -> AnyStore:
+    """``store``, its schema checked; closed where that fails. Raises SchemaBehind or DatabaseUnreachable."""
+    try:
+        store.check()
+    except BaseException:
+        store.close()
+        raise
+    return store

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``POST /v1/plans/cancel`` and its like: done to all plans that a filter means, or first what that would be."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from starlette.responses import Response
+
+from lake.plan import PlanState
+from service.control.planning import bulk_actions
+from service.control.store import ErrorClass
+from service.server.api.cache_invalidation import invalidates_lake_cache
+from service.server.api.context import Context, ContextDep
+from service.server.api.filters import build_plan_filter
+from service.server.api.request_types import Reason, RequestBody, TableName, TimeOrAge
+from service.server.api.responses import json_response
+from service.server.api.security import Caller, require
+
+router = APIRouter(prefix="/plans", tags=["plans"], dependencies=[invalidates_lake_cache])
+
+Writer = Annotated[Caller, require("write")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1, max_length=255, description="A repeated call with the same key and token has no further effect."
+    ),
+]
+
+
+class BulkSelection(RequestBody):
+    """Which plans, as the query of `GET /v1/plans` says it; why; and with `dry_run` only which ones they are."""
+
+    table: TableName | None = None
+    name: TableName | None = None
+    state: PlanState | None = None
+    proposed: bool | None = None
+    error: ErrorClass | None = None
+    since: TimeOrAge = None
+    until: TimeOrAge = None
+    after: TableName | None = None
+    reason: Reason = ""
+    dry_run: bool = False
+
+
+@router.post("/cancel")
+def cancel_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Cancel the plans that `chosen` means: requested ones at once, inflight ones before their commit.
+
+    At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
+    has those that could not be cancelled, each with the reason. 400 where nothing says which plans are meant.
+    """
+    return _apply(context, "cancel", caller, chosen, idempotency_key)
+
+
+@router.post("/retry")
+def retry_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Request the failed plans that `chosen` means again; those whose partitions are not free are `left`.
+
+    At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more.
+    """
+    return _apply(context, "retry", caller, chosen, idempotency_key)
+
+
+@router.post("/approve")
+def approve_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Let those plans run that wait for it (mode `propose`) and that `chosen` means; `{"proposed": true}` means all.
+
+    At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
+    has those on which somebody else has decided meanwhile. What a scan proposes after `until` is not meant; a dry run
+    says until when it has looked.
+    """
+    return _apply(context, "approve", caller, chosen, idempotency_key)
+
+
+@router.post("/decline")
+def decline_plans(
+    context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """End those plans that wait for approval and that `chosen` means, as `approve` does.
+
+    What they would have rewritten is not proposed again while it is as it is.
+    """
+    return _apply(context, "decline", caller, chosen, idempotency_key)
+
+
+def _apply(
+    context: Context, action: bulk_actions.BulkActionName, caller: Caller, chosen: BulkSelection, key: str | None
+) -> Response:
+    plan_filter = build_plan_filter(
+        table=chosen.table,
+        name=chosen.name,
+        state=chosen.state,
+        proposed=chosen.proposed,
+        error=chosen.error,
+        since=chosen.since,
+        until=chosen.until,
+    )
+    if chosen.dry_run:
+        return json_response(bulk_actions.preview_bulk_action(context.store, action, plan_filter, chosen.after))
+    done = bulk_actions.run_bulk_action(
+        context.store,
+        action,
+        plan_filter,
+        actor=caller.actor,
+        reason=chosen.reason,
+        idempotency_key=key,
+        after=chosen.after,
+    )
+    return json_response(done)

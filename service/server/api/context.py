@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The context of request handlers: made once by the process, reached by every router through ``ContextDep``."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import Depends, Request
+
+from service.control.config.loader import Config
+from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.lake_cache import LakeCache
+from service.control.store import Store, TableScope, TableState
+from service.server.api.tokens import TokenCache
+from service.server.observability.metrics import Metrics
+from service.server.observability.metrics_page import MetricsPage
+
+if TYPE_CHECKING:
+    from service.server.api.oidc import OidcProvider
+
+#: roles that serve ``/v1`` and the page besides metrics and health
+API_ROLES = ("all", "api")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The process behind the handlers. ``readiness_problem`` gives None when the process is ready, else why it is not."""
+
+    config: Config
+    store: Store
+    metrics: Metrics
+    metrics_page: MetricsPage
+    lake_cache: LakeCache
+    readiness_problem: Callable[[], str | None]
+    role: str
+    tokens: TokenCache
+    oidc: "OidcProvider | None" = None
+    _configured: dict[tuple[str, str, str], ConfiguredTable] = field(default_factory=dict)
+
+    @property
+    def serves_api(self) -> bool:
+        """Whether ``/v1`` is served."""
+        return self.role in API_ROLES
+
+    def configured_table(self, state: TableState) -> ConfiguredTable:
+        """What the configuration says of a registered table. Raises ConfigError."""
+        key = (state.name, state.format, state.location)
+        if key not in self._configured:
+            self._configured[key] = configure_table(self.config, state.ref)
+        return self._configured[key]
+
+    def limited_to(self, table_scope: TableScope) -> "Context":
+        """The same for whoever sees only the tables within ``reach``."""
+        if table_scope.is_unrestricted:
+            return self
+        return replace(
+            self, store=self.store.limited_to(table_scope), lake_cache=self.lake_cache.limited_to(table_scope)
+        )
+
+
+def request_context(request: Request) -> Context:
+    """The process's context as far as the caller may see it; as a dependency, ``ContextDep``."""
+    whole = cast(Context, request.app.state.context)
+    caller = getattr(request.state, "caller", None)
+    return whole if caller is None else whole.limited_to(caller.reach)
+
+
+ContextDep = Annotated[Context, Depends(request_context)]

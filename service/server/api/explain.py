@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/v1/tables/{table}/explain``: a fresh account of every file of a table."""
+
+import threading
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from lake.errors import one_line
+from service import problems
+from service.control.planning import scan
+from service.control.planning.decision_summary import explanation_document
+from service.problems import ProblemError
+from service.server.api.context import ContextDep
+from service.server.api.problems import HttpProblemError
+from service.server.api.responses import json_response
+from service.server.api.table_lookup import find_table
+
+router = APIRouter(prefix="/tables", tags=["tables"])
+
+#: listings at a time: each may read much of a lake and hold a table's whole list of files
+_MAX_CONCURRENT = 4
+#: files named in one answer; the lines by partition have no such limit
+_MAX_FILES = 100_000
+_listing_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
+
+
+@router.get("/{table}/explain")
+def explain(
+    context: ContextDep,
+    table: str,
+    partition: Annotated[str | None, Query(description="Only this partition.")] = None,
+    files: Annotated[bool, Query(description="One item per file instead of one per partition and reason.")] = False,
+) -> Response:
+    """List the table's files now and account for each: chosen for a plan, or left alone, why, and by which setting.
+
+    Nothing is stored. The process that answers lists the files itself and needs the same access as the scheduler.
+    """
+    found = find_table(context, table)
+    if not _listing_slots.acquire(blocking=False):
+        raise HttpProblemError(
+            problems.TOO_MANY_REQUESTS, f"{_MAX_CONCURRENT} tables are being listed already", {"Retry-After": "2"}
+        )
+    try:
+        decided = scan.explain_table(context.store, found, None if partition is None else partition.strip("/"))
+        writers = scan.likely_writers_of(decided)
+    except OSError as error:
+        why = f"{one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
+        raise ProblemError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
+    finally:
+        _listing_slots.release()
+    if files and decided.decisions.num_rows > _MAX_FILES:
+        too_many = (
+            f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MAX_FILES} of one answer"
+        )
+        raise ProblemError(problems.BAD_SETTING, f"{too_many}; name a partition, or leave out files")
+    return json_response(
+        explanation_document(found, decided, files=files, is_partial=partition is not None, writers=writers)
+    )

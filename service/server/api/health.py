@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/metrics``, ``/-/healthy``, ``/-/ready`` and what problems mean: what every role serves."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from service.server.api.context import ContextDep
+
+health = APIRouter(prefix="/-", include_in_schema=False, default_response_class=PlainTextResponse)
+metrics = APIRouter(include_in_schema=False)
+explanations = APIRouter(include_in_schema=False)
+#: beside this module in an installed lakefold, among the other documentation in a clone
+_DOC_DIRECTORIES = (Path(__file__).parent, Path(__file__).parents[3] / "docs")
+
+
+@explanations.get("/docs/problems.md")
+def problems() -> Response:
+    """The page that the ``type`` of a problem document points at."""
+    return _doc_page("problems.md")
+
+
+@explanations.get("/docs/runbook.md")
+def runbook() -> Response:
+    """The page that alerts, status and halted tables point at."""
+    return _doc_page("runbook.md")
+
+
+def _doc_page(name: str) -> Response:
+    page = next(path for folder in _DOC_DIRECTORIES if (path := folder / name).is_file())
+    return Response(page.read_bytes(), media_type="text/markdown; charset=utf-8")
+
+
+@health.get("/healthy")
+async def healthy() -> str:
+    """The process answers."""
+    return "healthy\n"
+
+
+@health.get("/ready")
+async def ready(context: ContextDep) -> Response:
+    """The role can do its work: the database answered lately, and an executor has Spark; 503 with the reason else."""
+    reason = context.readiness_problem()
+    return PlainTextResponse(f"{reason or 'ready'}\n", status_code=200 if reason is None else 503)
+
+
+@metrics.get("/metrics")
+async def scrape(context: ContextDep, request: Request) -> Response:
+    """The metrics as they were at the last refresh."""
+    gzipped = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if gzipped else {})
+    return _ChunkedResponse(
+        context.metrics_page.body_parts(gzipped=gzipped), headers, context.metrics_page.content_type
+    )
+
+
+class _ChunkedResponse(Response):
+    """An answer of many megabytes that nobody ever puts together."""
+
+    def __init__(self, parts: Sequence[bytes], headers: Mapping[str, str], media_type: str) -> None:
+        length = sum(map(len, parts))
+        super().__init__(headers={**headers, "Content-Length": str(length)}, media_type=media_type)
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for part in self._parts:
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body"})

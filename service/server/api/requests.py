@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/v1/requests``: asking for plans. Only the scheduler scans; the process that is asked waits for its answer."""
+
+import asyncio
+import time
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import APIRouter, Header, Query
+from pydantic import Field, StringConstraints
+from starlette.responses import Response
+
+from lake.plan import PlanKind
+from service import problems
+from service.control.planning import requests
+from service.control.planning.plan_request import PlanRequest, PlanResponse
+from service.control.store import Request
+from service.problems import ProblemError
+from service.server.api.cache_invalidation import invalidates_lake_cache
+from service.server.api.context import Context, ContextDep
+from service.server.api.problems import HttpProblemError
+from service.server.api.request_types import Partitions, RequestBody, TableName
+from service.server.api.responses import json_response
+from service.server.api.security import Caller, require
+from service.server.api.table_lookup import find_table
+
+router = APIRouter(prefix="/requests", tags=["requests"])
+
+MAX_WAIT_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+#: holders that the Link header of a refusal names
+_MAX_LINKS = 5
+
+#: lakefold's own knobs and those of other tools that are accepted in their place
+SettingName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9_.-]+$")]
+Setting = str | int | float | bool | list[str]
+
+
+class PlanRequestBody(RequestBody):
+    """What plans are wanted of a table: of all of it or of ``partitions``, of any kind or one, with policy settings."""
+
+    table: TableName
+    partitions: Partitions | None = None
+    kind: PlanKind | None = None
+    overrides: Annotated[dict[SettingName, Setting], Field(default_factory=dict, max_length=100)]
+    dry_run: bool = False
+
+
+@router.post("", status_code=202, dependencies=[invalidates_lake_cache])
+async def request_plans(
+    context: ContextDep,
+    body: PlanRequestBody,
+    caller: Annotated[Caller, require("write")],
+    dry_run: Annotated[bool, Query(description="PlanResponse with the plans and store none.")] = False,
+    wait: Annotated[
+        float | None,
+        Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the answer: 0, and 30 for a dry run."),
+    ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        Header(
+            min_length=1,
+            max_length=255,
+            description="The same key requests only once.",
+        ),
+    ] = None,
+) -> Response:
+    """Ask for plans. 202 while the scheduler has not answered, then 200 with its answer, the same as for GET.
+
+    409 where the table may not be planned now, or where live plans hold every partition asked for: `holders` names
+    them. "Nothing to do" is an answer, with reasons.
+    """
+    body.dry_run |= dry_run
+    request = await to_thread.run_sync(_submit, context, body, caller.actor, idempotency_key)
+    wait_seconds = wait if wait is not None else MAX_WAIT_SECONDS if body.dry_run else 0.0
+    deadline = time.monotonic() + wait_seconds
+    while request.answer is None and (left := deadline - time.monotonic()) > 0:
+        await asyncio.sleep(min(_POLL_SECONDS, left))
+        request = await to_thread.run_sync(context.store.request, request.request_id)
+    if request.answer is not None:
+        _raise_problem(request, PlanResponse.from_document(request.answer))
+    response = json_response(request)
+    response.status_code = 202 if request.answer is None else 200
+    response.headers["Location"] = f"/v1/requests/{request.request_id}"
+    return response
+
+
+@router.get("/{request_id}")
+def show_request(context: ContextDep, request_id: str) -> Response:
+    """A request and, once there is one, its `answer`: the plans made, reasons, and who holds what is taken."""
+    return json_response(context.store.request(request_id))
+
+
+def _submit(context: Context, body: PlanRequestBody, actor: str, key: str | None) -> Request:
+    table = find_table(context, body.table)
+    # What is known without a scan is said at once, but a repeated request gets the first one's answer.
+    if not body.dry_run and not (key is not None and context.store.has_request(key, actor)):
+        try:
+            requests.raise_if_refused(context.config, context.store, table, body.partitions)
+        except ProblemError as error:
+            raise _with_plan_links(error) from error
+    asked = PlanRequest(
+        partitions=body.partitions,
+        kind=body.kind,
+        overrides=body.overrides,
+        dry_run=body.dry_run,
+        idempotency_key=key,
+    )
+    return context.store.request(requests.submit_request(context.config, context.store, table, asked, actor=actor))
+
+
+def _raise_problem(request: Request, answer: PlanResponse) -> None:
+    try:
+        answer.raise_problem()
+    except ProblemError as error:
+        told = ProblemError(error.problem, str(error), **error.facts, request_id=request.request_id)
+        raise _with_plan_links(told) from error
+
+
+def _with_plan_links(error: ProblemError) -> ProblemError:
+    """A refusal because of live plans with a link to them."""
+    if error.problem is not problems.LIVE_PLAN:
+        return error
+    plans = sorted(set(error.facts.get("holders", {}).values()))[:_MAX_LINKS]
+    links = ", ".join(f'</v1/plans/{plan_id}>; rel="related"' for plan_id in plans)
+    return HttpProblemError(error.problem, str(error), {"Link": links} if links else None, **error.facts)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Callers, and what they may do: bearer tokens, the page's cookie, and reads that are open on the loopback."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers
+from starlette.requests import HTTPConnection
+
+from lake.errors import Rejected
+from service import problems
+from service.control.store import UNRESTRICTED, TableScope
+from service.server.api.context import Context
+from service.server.api.problems import HttpProblemError
+
+#: the cookie in which the page keeps its token
+TOKEN_COOKIE = "lakefold_token"
+READ, WRITE = "read", "write"
+#: methods that change nothing and whose requests have no body
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+#: what proxies add; whoever comes through one may come from anywhere
+_FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+_LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+#: a name or IPv4 address, or an IPv6 address in brackets, and a port; a list or user information is neither
+_HOST_PATTERN = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
+
+#: only for the description of the API; the Guard has looked at the header before
+_TokenSecurityScheme = Annotated[
+    Any,
+    Depends(
+        HTTPBearer(auto_error=False, scheme_name="token", description="lakefold tokens add NAME --scope read|write")
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls: the name of a token with its scope, and the tables within its reach.
+
+    ``name`` is None for a read that needs no token; ``person`` is who signed in.
+    """
+
+    name: str | None
+    scope: str
+    table_scope: TableScope = UNRESTRICTED
+    person: str | None = None
+
+    @property
+    def actor(self) -> str:
+        """How the audit trail calls them."""
+        if self.person is not None:
+            return f"oidc {self.person}"
+        return f"token {self.name}" if self.name is not None else "anonymous"
+
+    def require_all_tables(self) -> None:
+        """Raise ProblemError where what is asked for concerns all tables and not all are within reach."""
+        if not self.table_scope.is_unrestricted:
+            detail = f"{self.actor} is limited to {self.table_scope.text}; this concerns all tables"
+            raise HttpProblemError(problems.FORBIDDEN, detail, tables=self.table_scope.patterns)
+
+
+def require(scope: str, *, all_tables: bool = False) -> Any:
+    """A dependency that lets only callers with ``scope`` (read or write) through; its value is the Caller.
+
+    Every route but those of health has one. 401 where a token is missing or not in force, 403 where its scope
+    does not suffice; with ``everything`` also where it does not reach all tables.
+    """
+
+    async def required(request: Request, _: _TokenSecurityScheme) -> Caller:
+        caller: Caller | None = request.state.caller
+        if caller is None:
+            if request.state.token is not None:
+                raise _unauthenticated("the token is wrong, expired or revoked", 'error="invalid_token"')
+            raise _unauthenticated("a token is needed: Authorization: Bearer …", "")
+        if scope == WRITE and caller.scope != WRITE:
+            if caller.name is None:
+                what = "writing needs a token of scope write: Authorization: Bearer …"
+                raise _unauthenticated(what, 'scope="write"')
+            detail = f"token {caller.name!r} has scope {caller.scope}; this needs scope {scope}"
+            raise HttpProblemError(problems.FORBIDDEN, detail, scope=scope)
+        if all_tables:
+            caller.require_all_tables()
+        return caller
+
+    required.scope = scope  # type: ignore[attr-defined]
+    return Depends(required)
+
+
+def _unauthenticated(what: str, more: str) -> HttpProblemError:
+    challenge = ", ".join(filter(None, ('Bearer realm="lakefold"', more)))
+    return HttpProblemError(problems.UNAUTHENTICATED, what, {"WWW-Authenticate": challenge})
+
+
+def request_token(connection: HTTPConnection) -> tuple[str | None, bool]:
+    """The token of a request, and whether it came in the cookie."""
+    kind, _, value = connection.headers.get("authorization", "").partition(" ")
+    if kind.lower() == "bearer" and value.strip():
+        return value.strip(), False
+    cookie = connection.cookies.get(TOKEN_COOKIE)
+    return (cookie, True) if cookie else (None, False)
+
+
+def request_host(headers: Headers) -> str:
+    """The name by which a request calls us, in lower case and without its port; '' where it names none.
+
+    Raises ProblemError for a header that is no name: what another program would take it for nobody knows.
+    """
+    header = headers.get("host", "")
+    found = _HOST_PATTERN.fullmatch(header)
+    if header and found is None:
+        raise HttpProblemError(problems.USAGE, f"the Host header is {header!r} and not NAME or NAME:PORT")
+    return (found["name"] or found["ipv6"]).lower() if found else ""
+
+
+def check_same_origin(method: str, headers: Headers) -> None:
+    """Raise ProblemError where a write by cookie may have been started by another site."""
+    if method in SAFE_METHODS:
+        return
+    site = headers.get("sec-fetch-site")
+    origin = urlsplit(headers.get("origin", "")).netloc
+    if site == "same-origin" or (site is None and origin and origin == headers.get("host")):
+        return
+    raise HttpProblemError(problems.FORBIDDEN, "a write with the page's cookie must come from the page itself")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine can reach ``address``."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def allows_anonymous_reads(context: Context, host: str, headers: Headers) -> bool:
+    """Whether a read needs no token: on the loopback, by a name of the loopback, and not handed on by a proxy."""
+    forwarded = any(name in headers for name in _FORWARDING_HEADERS)
+    return is_loopback(context.config.http.address) and host in _LOOPBACK_HOSTS and not forwarded
+
+
+def allowed_hosts(context: Context) -> frozenset[str] | None:
+    """The names by which this process may be called; None for any.
+
+    A page of another site can point a name of its own at the loopback; such a name is refused. Elsewhere than on
+    the loopback everything needs a token, which such a page has not, and names are only refused when some are set.
+    """
+    http = context.config.http
+    if not is_loopback(http.address) and not http.hosts:
+        return None
+    return frozenset((*_LOOPBACK_HOSTS, http.address, *(host.lower() for host in http.hosts)))
+
+
+def check_exposure(context: Context) -> None:
+    """Raise Rejected where the process would listen beyond this machine and nobody has a token, or can get one."""
+    http = context.config.http
+    asks = context.serves_api or http.metrics_token
+    if asks and not is_loopback(http.address) and context.oidc is None and not context.tokens.has_tokens():
+        raise Rejected(
+            f"http.address {http.address} can be reached by others and no token is stored; first: "
+            'lakefold tokens add NAME --scope read, or set [http] address = "127.0.0.1"'
+        )

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``/v1/tables``: what there is, as the last scan of each table saw it."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import pyarrow.compute as pc
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from service import problems
+from service.control import serializers
+from service.control.serializers import queries, table_summary
+from service.problems import ProblemError
+from service.server.api.context import Context, ContextDep
+from service.server.api.filters import Sort, TableFilterQuery, parse_sort
+from service.server.api.request_types import MAX_ROW_NUMBER
+from service.server.api.responses import LIST_RESPONSES, TREND_RESPONSES, Limit, json_response, list_response
+from service.server.api.table_lookup import find_table
+
+router = APIRouter(prefix="/tables", tags=["tables"])
+databases_router = APIRouter()
+
+
+@router.get("", responses=LIST_RESPONSES)
+def list_tables(
+    context: ContextDep,
+    request: Request,
+    table_filter: TableFilterQuery,
+    sort: Sort = "-rewrite",
+    limit: Limit = 1000,
+    after: Annotated[str | None, Query(description="The `next` of the list_response before.")] = None,
+    number: Annotated[
+        int | None,
+        Query(
+            alias="list_response",
+            ge=1,
+            le=MAX_ROW_NUMBER,
+            description="The list_response with this number, not the one `after`.",
+        ),
+    ] = None,
+) -> Response:
+    """The tables, those with most reducible bytes first unless `sort` says otherwise; `total` is how many there are.
+
+    Orders and states go by the last good scan; `scan` is the last one, be it good or not.
+    """
+    if after is not None and number is not None:
+        raise ProblemError(problems.USAGE, "page and after exclude each other")
+    order, descending = parse_sort(sort)
+    found = context.store.list_tables(
+        order, descending=descending, limit=limit, page=number, after=after, **table_filter
+    )
+    return list_response(
+        request,
+        table_summaries(context, found.names),
+        None if number is not None else found.next,
+        total=found.total,
+        page=found.number if after is None else None,
+        pages=max(1, -(-found.total // limit)),
+    )
+
+
+def table_summaries(context: Context, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The documents of the tables with these ``names``, in their order."""
+    states, scans = (
+        {state.name: state for state in context.store.table_states(names)},
+        context.store.reference_scans(names=names).latest,
+    )
+    return [
+        table_summary(context.configured_table(states[name]), states[name], scans.get(name))
+        for name in names
+        if name in states
+    ]
+
+
+@databases_router.get("/databases", tags=["tables"], responses=LIST_RESPONSES)
+def list_databases(context: ContextDep, request: Request, table_filter: TableFilterQuery) -> Response:
+    """What the tables of each database add up to, those with most to rewrite first.
+
+    A table's database is its name up to the last dot, '' where there is none.
+    """
+    return list_response(request, context.store.database_sums(**table_filter))
+
+
+@router.get("/{table}")
+def show_table(context: ContextDep, table: str) -> Response:
+    """One table: its last scan, the facts its format tells, and its policy."""
+    return json_response(queries.load_table(context.store, find_table(context, table)))
+
+
+@router.get("/{table}/partitions", responses=LIST_RESPONSES)
+def list_partitions(
+    context: ContextDep,
+    request: Request,
+    table: str,
+    limit: Limit = 1000,
+    after: Annotated[str | None, Query(description="Continue after this partition.")] = None,
+    search: Annotated[str, Query(description="Only partitions whose path contains this, in whatever case.")] = "",
+    worst: Annotated[
+        bool, Query(description="Those with most reducible bytes first; `limit` of them, without a next list_response.")
+    ] = False,
+) -> Response:
+    """The partitions by path or worst first, as the last whole scan found them; `taken_at` is null before the first.
+
+    Small files were below the limit in force at the scan. Reducible files are those of them that a plan takes, now or
+    once what they wait for is over, such as a live plan of the partition; reducible bytes are all that plans would
+    read. `lines` account for every file slice: chosen for a plan, or left alone, why, and by which setting.
+    """
+    layout = context.store.partition_layout(find_table(context, table).name)
+    if layout is None:
+        return list_response(request, [], taken_at=None)
+    found = serializers.filter_partitions(layout.partitions, search)
+    if worst:
+        return list_response(request, serializers.worst_partitions(found, limit).to_pylist(), taken_at=layout.taken_at)
+    if after is not None:
+        found = found.filter(pc.greater(found["partition"], after))
+    items = found.slice(0, limit).to_pylist()
+    return list_response(
+        request, items, items[-1]["partition"] if found.num_rows > limit else None, taken_at=layout.taken_at
+    )
+
+
+@router.get("/{table}/trend", responses=TREND_RESPONSES)
+def show_trend(context: ContextDep, table: str) -> Response:
+    """How the table changed over 30 days: a point each four hours of the last seven days, one a day before that.
+
+    At most 67 points are kept of a table; the last one is its last good scan. `rewritten_bytes` and `freed_bytes` of
+    points are totals, those of `trends` are what was rewritten and deleted since `since`.
+    """
+    name = find_table(context, table).name
+    good = context.store.last_scan(name, ok=True)
+    return json_response(queries.trend_document(serializers.table_points(context.store, name, good)))
+
+
+@router.get("/{table}/scans", responses=LIST_RESPONSES)
+def list_scans(context: ContextDep, request: Request, table: str, limit: Limit = 288) -> Response:
+    """The newest scans, newest first: sizes, what was left alone and why, or the error of a scan that failed."""
+    return list_response(request, context.store.scans(find_table(context, table).name, limit))

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loop of a daemon as a row of its table, and what is said of a loop that fails."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from lake.errors import LakefoldError, one_line
+from service.control.store import DatabaseUnreachable, SchemaMismatch
+
+logger = logging.getLogger(__name__)
+
+#: a loop that keeps failing in the same way says so again after a while
+_REPEAT_LOG_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """``tick`` is called every ``every``; ``runs_while_draining`` also while the plans under way end and nothing new begins."""
+
+    name: str
+    interval: timedelta
+    tick: Callable[[], None]
+    runs_while_draining: bool = False
+
+
+class LoopFailureLog:
+    """One log line when a loop begins to fail, or fails in another way than before."""
+
+    def __init__(self) -> None:
+        self._last_logged: dict[str, tuple[str, float]] = {}
+
+    def log_failure(self, name: str, error: Exception) -> None:
+        """``error`` ended a tick of the loop ``name``; of its outages the store tells itself."""
+        if isinstance(error, (DatabaseUnreachable, SchemaMismatch)):
+            return
+        text, last = one_line(error), self._last_logged.get(name, ("", 0.0))
+        if text == last[0] and time.monotonic() - last[1] < _REPEAT_LOG_SECONDS:
+            return
+        self._last_logged[name] = text, time.monotonic()
+        foreseen = isinstance(error, (LakefoldError, OSError))
+        logger.error("loop %s: %s; it goes on at its next tick", name, text, exc_info=None if foreseen else error)
+
+
+_JITTER_SHARE = 0.1
+_MAX_LOOPS = 16
+
+
+class LoopRunner:
+    """Calls functions at intervals until ``stop``. An exception is handed to ``failed`` and ends only its own tick."""
+
+    def __init__(self, on_failure: Callable[[str, Exception], None]) -> None:
+        self._on_failure = on_failure
+        self._stopping = threading.Event()
+        # One thread for each possible loop: a pool smaller than that would make loops wait for each other.
+        self._scheduler = BackgroundScheduler(
+            executors={"default": ThreadPoolExecutor(_MAX_LOOPS)},
+            job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
+            timezone=UTC,
+            daemon=True,
+        )
+
+    def add_loop(self, interval: timedelta, name: str, function: Callable[[], None]) -> None:
+        """Call ``function`` now and then every ``interval`` and up to a tenth more, so that daemons spread out.
+
+        A call that is still running when the next is due makes that one fall out. Raises ValueError for more
+        loops than there are threads.
+        """
+        if len(self._scheduler.get_jobs()) >= _MAX_LOOPS:
+            raise ValueError(f"no more than {_MAX_LOOPS} loops")
+        seconds = interval.total_seconds()
+        self._scheduler.add_job(
+            self._run,
+            "interval",
+            args=(name, function),
+            id=name,
+            seconds=seconds,
+            jitter=seconds * _JITTER_SHARE,
+            next_run_time=datetime.now(UTC),
+        )
+
+    def start(self) -> None:
+        """Begin ticking."""
+        self._scheduler.start()
+
+    def stop(self) -> None:
+        """No more ticks; returns when those under way have ended."""
+        self._stopping.set()
+        if self._scheduler.running:
+            self._scheduler.shutdown(wait=True)
+
+    def _run(self, name: str, function: Callable[[], None]) -> None:
+        if self._stopping.is_set():
+            return
+        try:
+            function()
+        except Exception as error:
+            self._on_failure(name, error)

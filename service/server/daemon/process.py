@@ -1,0 +1,430 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``lakefold serve``: one process, its loops, and how it ends.
+
+SIGTERM or SIGINT drains: nothing new begins, the plans under way end, leader rows are given up. A second signal
+stops the plans before their commits and requeues them. A third has the system's own effect.
+"""
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+
+from executors.engines import create_engines
+from executors.observer import Observers
+from executors.outcome import RunResult
+from executors.sessions import SparkSessions
+from executors.spark import formats_missing_in_session
+from executors.take_over import take_over_one
+from executors.worker import Worker, WorkerSettings
+from lake.formats import load_format
+from lake.identity import executor_name
+from lake.units import format_duration
+from lake.version import __version__
+from service.control.config.catalog import Catalog
+from service.control.config.environment import unknown_variables
+from service.control.config.loader import Config
+from service.control.config.tables import check_rules, global_settings
+from service.control.lake_cache import LakeCache
+from service.control.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
+from service.control.store import ProcessFacts, StoreError
+from service.control.wiring import check_store_schema, start_spark, store_settings
+from service.modes import PLANNED_MODES, Role
+from service.problems import ExitCode
+from service.server.api.context import Context
+from service.server.api.oidc import create_provider
+from service.server.api.security import check_exposure
+from service.server.api.tokens import TokenCache
+from service.server.daemon import signals
+from service.server.daemon.gc import freeze_heap
+from service.server.daemon.instrumented_store import ExecutorSlots, InstrumentedStore, OutageLog
+from service.server.daemon.loops import Loop, LoopFailureLog, LoopRunner
+from service.server.daemon.maintenance import Maintenance
+from service.server.daemon.scheduler import Scheduler
+from service.server.http.app import create_app
+from service.server.http.server import HttpServer
+from service.server.notify.delivery import WebhookDelivery, open_webhook
+from service.server.notify.heartbeat import Heartbeat
+from service.server.observability import logs
+from service.server.observability.metrics import Metrics
+from service.server.observability.metrics_page import MetricsPage
+from service.server.observability.telemetry import Telemetry
+
+logger = logging.getLogger(__name__)
+
+_SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
+#: a late writer's rows are to be seen within twice this
+_RECENT_SWEEP_TICK = timedelta(seconds=5)
+_PRUNE_TICK = timedelta(minutes=10)
+_TRENDS_TICK = timedelta(minutes=5)
+#: figures older than so many refreshes mean that the database does not answer
+_READY_REFRESHES = 3
+
+
+class Daemon:
+    """One process in one role, from opening its database to closing it. Use as a context manager.
+
+    ``settled`` is called when all tables have been read for the first time.
+
+    Raises ConfigError for a bad rule, DatabaseUnreachable or SchemaBehind where the database can't be used,
+    ValueError for an unknown role.
+    """
+
+    def __init__(self, config: Config, role: str, on_first_refresh: Callable[[], None] = lambda: None) -> None:
+        if role not in tuple(Role):
+            raise ValueError(f"role {role!r} is unknown; use {', '.join(Role)}")
+        check_rules(config)
+        self.config, self.role, self._on_first_refresh = config, role, on_first_refresh
+        self.name = executor_name()
+        self._is_scheduler, self._is_executor = role in ("all", "scheduler"), role in ("all", "executor")
+        settings, knobs = config.daemon, global_settings(config)
+        self.metrics = Metrics(role)
+        self._metrics_page = MetricsPage(self.metrics.process_registry, self.metrics.table_series)
+        self._telemetry = Telemetry(config, self.name)
+        webhook = open_webhook(config) if self._is_scheduler else None
+        slots = settings.executor_slots if self._is_executor else 0
+        self._slots = ExecutorSlots(self.metrics, slots, knobs.lease)
+        url = config.database.url.get_secret_value()
+        self.store = check_store_schema(InstrumentedStore(url, store_settings(config), self._slots))
+        self.store.set_observer(OutageLog(self.metrics, self.store.url))
+        self._lake_cache = LakeCache(self.store)
+        roles = (SCAN_ROLE,) * self._is_scheduler + (CLEAN_ROLE, SWEEP_ROLE) * self._is_executor
+        roles += (NOTIFY_ROLE,) * (webhook is not None)
+        self.sessions = SparkSessions(
+            lambda: start_spark(config, active_formats=self.store.formats_in_use),
+            missing_formats=lambda: formats_missing_in_session(self.store.formats_of_live_plans()),
+            is_busy=lambda: self._slots.is_busy,
+        )
+        self._observer = Observers(self._telemetry.combined_with(self.metrics), self.sessions.observer())
+        self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl, can_lead=self._can_lead)
+        self._scan_heartbeat = Heartbeat(config.notify.heartbeat_url, config.notify.heartbeat_interval)
+        self._clean_heartbeat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)
+        catalog = Catalog(
+            config, registered=self.store.table_states, spark=self.sessions if self._is_executor else None
+        )
+        self.scheduler = Scheduler(
+            config,
+            self.store,
+            catalog,
+            self.metrics,
+            is_leader=self._leader_check(SCAN_ROLE),
+            actor=f"scheduler {self.name}",
+            on_success=self._scan_heartbeat.beat,
+            planning_trace=self._telemetry.planning_trace,
+        )
+        self.maintenance = Maintenance(
+            config,
+            self.store,
+            self.sessions,
+            self._observer,
+            on_success=self._clean_heartbeat.beat,
+            on_missing=self.scheduler.request_discovery,
+        )
+        self._webhook = webhook
+        self.delivery = (
+            WebhookDelivery(config.notify, self.store, webhook, self.metrics, is_leader=self._can_deliver)
+            if webhook
+            else None
+        )
+        self.worker = Worker(
+            store=self.store,
+            spark=self.sessions,
+            is_usable=self.sessions.ensure_usable,
+            engines=create_engines(self.sessions),
+            executor=self.name,
+            observer=self._observer,
+            settings=WorkerSettings(
+                slots=max(1, slots), heartbeat=knobs.heartbeat, poll_interval=settings.claim_interval
+            ),
+        )
+        complaints = LoopFailureLog()
+        #: until the process begins to drain, and until it ends
+        self._work_loops, self._drain_loops = LoopRunner(complaints.log_failure), LoopRunner(complaints.log_failure)
+        self._sweep_interval = knobs.sweep_interval
+        self._refreshed_at: datetime | None = None
+        self._draining, self._aborted, self._worker_failed = threading.Event(), False, False
+
+    def __enter__(self) -> "Daemon":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.sessions.close()
+        self._scan_heartbeat.close()
+        self._clean_heartbeat.close()
+        if self._webhook is not None:
+            self._webhook.close()
+        self._telemetry.close()
+        self.store.close()
+
+    def run(self) -> ExitCode:
+        """Work until told to end. Raises Rejected where the address can't be bound, or may not be without a token."""
+        context = self._context()
+        check_exposure(context)
+        app = create_app(context)
+        with HttpServer(self.config.http, app, on_stop=app.state.progress.close) as server:
+            logger.info(
+                "lakefold %s, role %s, as %s on %s; listening on %s",
+                *(__version__, self.role, self.name, self.store.url, server.url),
+            )
+            if context.serves_api:
+                logger.info("the page is at %s/", server.url)
+            self._start_loops()
+            worker = threading.Thread(target=self._run_worker, name="worker")
+            if self._is_executor:
+                worker.start()
+            self._draining.wait()
+            logger.info("draining")
+            self._work_loops.stop()
+            self.scheduler.stop()
+            self._release()
+            if self._is_executor:
+                worker.join()
+            self._drain_loops.stop()
+            self._sign_off()
+        logger.info("ended")
+        if self._worker_failed:
+            return ExitCode.ERROR
+        return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
+
+    def run_once(self) -> ExitCode:
+        """Scan and answer requests, run every plan, then clean; each part as the role has it. Serves no metrics.
+
+        The result is partial where a plan failed or is left. Parts that another process leads are left to it.
+        """
+        self._renew()
+        if self._is_scheduler and self.leadership.is_leader(SCAN_ROLE):
+            self.scheduler.tick(all_tables=True)
+            self.scheduler.answer_requests()
+            self.scheduler.scan_written()
+            self.scheduler.wait()
+            self._prune()
+            self._record_trends()
+        result = ExitCode.OK
+        if self._is_executor:
+            self._add_loop(self._leader_loop)
+            self._drain_loops.start()
+            tally = self.worker.run_once()
+            if tally[RunResult.FAILED] or self.store.time_until_due() is not None:
+                result = ExitCode.PARTIAL
+            if self.role == "all" and not self._draining.is_set():
+                self._sweep()
+                self._clean()
+            self._drain_loops.stop()
+        if self.delivery is not None:
+            self.delivery.tick()
+        self.scheduler.stop()
+        self._release()
+        self._sign_off()
+        return ExitCode.INTERRUPTED if self._draining.is_set() else result
+
+    def drain(self) -> None:
+        """Begin nothing new; ``run`` returns when what is under way has ended."""
+        self._draining.set()
+        self.worker.drain()
+
+    def abort(self) -> None:
+        """Stop the plans under way before their commits, too."""
+        self._aborted = True
+        self.drain()
+        self.worker.abort()
+
+    def readiness_problem(self) -> str | None:
+        """None when the database answered lately and nothing else keeps the role from its work, else why not."""
+        if self._draining.is_set():
+            return "draining: running plans end, nothing new begins"
+        if self._is_executor and (broken := self.sessions.failure) is not None:
+            return broken
+        if self._refreshed_at is None:
+            return "the database has not answered yet"
+        age = datetime.now(UTC) - self._refreshed_at
+        if age > _READY_REFRESHES * self.config.daemon.metrics_interval + timedelta(seconds=1):
+            return f"the database has not answered for {age.total_seconds():.0f} s"
+        return None
+
+    def _context(self) -> Context:
+        return Context(
+            config=self.config,
+            store=self.store,
+            metrics=self.metrics,
+            metrics_page=self._metrics_page,
+            lake_cache=self._lake_cache,
+            readiness_problem=self.readiness_problem,
+            role=self.role,
+            tokens=TokenCache(self.store),
+            oidc=create_provider(self.config),
+        )
+
+    # The loops.
+
+    def _loops(self) -> Iterator[Loop]:
+        """The loops of the role. What only a leader does asks at each tick whether this process is the leader."""
+        daemon = self.config.daemon
+        yield self._leader_loop
+        yield Loop(name="metrics", interval=daemon.metrics_interval, tick=self._refresh, runs_while_draining=True)
+        if self._is_scheduler:
+            yield Loop(name="scan", interval=_SCAN_TICK, tick=self.scheduler.tick)
+            yield Loop(name="prune", interval=_PRUNE_TICK, tick=self._prune)
+            yield Loop(name="trends", interval=_TRENDS_TICK, tick=self._record_trends)
+            yield Loop(name="requests", interval=daemon.request_interval, tick=self.scheduler.answer_requests)
+            yield Loop(name="written", interval=daemon.request_interval, tick=self.scheduler.scan_written)
+        if self.delivery is not None:
+            yield Loop(name="notify", interval=_NOTIFY_TICK, tick=self.delivery.tick)
+        if self._is_executor:
+            yield Loop(name="rescue", interval=daemon.rescue_interval, tick=self._rescue)
+            yield Loop(name="clean", interval=daemon.clean_interval, tick=self._clean)
+            yield Loop(name="sweep", interval=self._sweep_interval, tick=self._sweep)
+            yield Loop(name="places", interval=_RECENT_SWEEP_TICK, tick=self._sweep_recent)
+
+    @property
+    def _leader_loop(self) -> Loop:
+        return Loop(
+            name="leader", interval=self.config.daemon.leader_ttl / 3, tick=self._renew, runs_while_draining=True
+        )
+
+    def _add_loop(self, loop: Loop) -> None:
+        (self._drain_loops if loop.runs_while_draining else self._work_loops).add_loop(
+            loop.interval, loop.name, loop.tick
+        )
+
+    def _start_loops(self) -> None:
+        for loop in self._loops():
+            self._add_loop(loop)
+        with suppress(StoreError):  # the store has told; the next renewal comes
+            self._renew()
+        self._drain_loops.start()
+        self._work_loops.start()
+
+    def _can_lead(self, role: str) -> bool:
+        return role not in (CLEAN_ROLE, SWEEP_ROLE) or self.sessions.failure is None
+
+    def _leader_check(self, role: str) -> Callable[[], bool]:
+        return lambda: self.leadership.is_leader(role)
+
+    def _can_deliver(self) -> bool:
+        return self.leadership.is_leader(NOTIFY_ROLE) and not self._draining.is_set()
+
+    def _renew(self) -> None:
+        try:
+            self.leadership.renew()
+        finally:
+            self._publish_leadership()
+        self.store.register_process(self._process_facts(), self.config.daemon.leader_ttl)
+
+    def _process_facts(self) -> ProcessFacts:
+        problem = self.sessions.failure
+        return ProcessFacts(
+            name=self.name,
+            role=self.role,
+            host=socket.gethostname(),
+            version=__version__,
+            slots=self.config.daemon.executor_slots if self._is_executor else 0,
+            spark="broken" if problem is not None else self.sessions.state,
+            spark_ui=self.sessions.ui,
+            problem=problem,
+        )
+
+    def _publish_leadership(self) -> None:
+        for role in {SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE, *self.leadership.roles}:
+            self.metrics.set_leader(role, self.leadership.is_leader(role))
+
+    def _release(self) -> None:
+        with suppress(StoreError):  # without a database the rows expire by themselves
+            self.leadership.release()
+        self._publish_leadership()
+
+    def _sign_off(self) -> None:
+        with suppress(StoreError):  # it is shown as silent then
+            self.store.unregister_process(self.name)
+
+    def _refresh(self) -> None:
+        self._slots.publish()
+        self._publish_leadership()
+        try:
+            lake = self._lake_cache.refresh()
+            tables = lake.figures.tables
+            self.metrics.set_tables(
+                {table.name: table.format for table in tables},
+                [table.name for table in tables if table.mode in PLANNED_MODES],
+            )
+            self.metrics.stored.publish(lake)
+            if self._refreshed_at is None:
+                self._on_first_refresh()
+            self._refreshed_at = datetime.now(UTC)
+        finally:  # what this process counted is news without a database, too
+            self._metrics_page.render()
+
+    def _run_worker(self) -> None:
+        try:
+            self.worker.run()
+        except BaseException:
+            logger.exception("the executor ended in an error nobody handled")
+        if not self._draining.is_set():
+            self._worker_failed = True
+            self.drain()
+
+    def _rescue(self) -> None:
+        """Silent executors' plans are taken over even while all slots of this one are busy."""
+        while (
+            not self._draining.is_set()
+            and self.sessions.failure is None
+            and take_over_one(
+                self.name,
+                formats=load_format,
+                store=self.store,
+                spark=self.sessions,
+                observer=self._observer,
+                heartbeat=global_settings(self.config).heartbeat,
+            )
+            is not None
+        ):
+            pass
+
+    def _record_trends(self) -> None:
+        if self.leadership.is_leader(SCAN_ROLE):
+            self.store.record_trends()
+
+    def _prune(self) -> None:
+        if self.leadership.is_leader(SCAN_ROLE):
+            self.store.prune_sign_ins()
+            self.store.prune_audit(self.config.database.keep_audit)
+        keep, forgotten = self.config.database.keep_finished, 0
+        while keep and self.leadership.is_leader(SCAN_ROLE) and not self._draining.is_set():
+            pruned = self.store.prune(keep)
+            forgotten += pruned
+            if not pruned:
+                break
+        if forgotten:
+            logger.info("forgot %d plans and requests that ended more than %s ago", forgotten, format_duration(keep))
+
+    def _clean(self) -> None:
+        if self.leadership.is_leader(CLEAN_ROLE):
+            self.maintenance.clean()
+            self.maintenance.restore_locations()
+            self.maintenance.forget_relocations()
+            self.maintenance.run_table_services()
+
+    def _sweep(self) -> None:
+        if self.leadership.is_leader(SWEEP_ROLE):
+            self.maintenance.sweep()
+
+    def _sweep_recent(self) -> None:
+        if self.leadership.is_leader(SWEEP_ROLE):
+            self.maintenance.sweep_recent()
+
+
+def serve(config: Config, role: str, once: bool = False) -> int:
+    """Run one process in ``role`` (all, scheduler, executor or api) to its end; its exit code. Main thread only.
+
+    With ``once`` it does what there is to do now and ends. Raises what ``Daemon`` and ``Daemon.run`` raise.
+    """
+    logs.configure_logging(config.daemon.log_level, config.daemon.log_format)
+    for unread in unknown_variables().values():
+        logger.warning("%s", unread)
+    with Daemon(config, role, on_first_refresh=freeze_heap) as daemon:
+        signals.install(drain=daemon.drain, abort=daemon.abort)
+        return daemon.run_once() if once else daemon.run()

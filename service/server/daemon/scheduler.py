@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler's loops: find tables, scan those that are due, answer requests. Only the leader of scans acts."""
+
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+
+from lake import capabilities
+from lake.errors import LakefoldError, TableGone, Transient, one_line
+from lake.formats import load_format
+from lake.logfields import log_fields
+from planner.reasons import Reason
+from service.control.config.catalog import Catalog
+from service.control.config.loader import Config
+from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.planning.adoption import AbandonedActionLog, abandoned_actions
+from service.control.planning.plan_request import PlanResponse
+from service.control.planning.requests import serve_request
+from service.control.planning.scan import WrittenScan, scan_and_plan, scan_written_partitions
+from service.control.store import Request, ScanRecord, Store, StoreError, TableState, WriteReport, WrongState
+from service.server.daemon.keyed_pool import KeyedPool
+from service.server.observability.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+#: scans wait for storage more than they compute; requests have lanes of their own so that no scan delays a person
+_SCAN_WORKERS = 4
+_REQUEST_WORKERS = 2
+_WRITTEN_WORKERS = 2
+#: when sources are searched again after the first search that met problems; then after twice as long, and so on
+_FIRST_SEARCH_RETRY_SECONDS = 1.0
+#: when to look again at reported partitions of a table that did not answer
+_WRITTEN_RETRY_DELAY = timedelta(seconds=30)
+
+
+class Scheduler:
+    """Ticks of the scan loop and of the requests loop. One table's failure is its own."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        catalog: Catalog,
+        metrics: Metrics,
+        *,
+        is_leader: Callable[[], bool],
+        actor: str,
+        on_success: Callable[[], None] = lambda: None,
+        planning_trace: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: (
+            nullcontext()
+        ),
+    ) -> None:
+        self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
+        self._is_leader, self._actor, self._on_success, self._planning_trace = (
+            is_leader,
+            actor,
+            on_success,
+            planning_trace,
+        )
+        self._scan_pool, self._request_pool = KeyedPool("scan", _SCAN_WORKERS), KeyedPool("request", _REQUEST_WORKERS)
+        self._written_pool = KeyedPool("written", _WRITTEN_WORKERS)
+        self._tables: dict[str, ConfiguredTable] = {}
+        self._due_at: dict[str, float] = {}
+        self._discover_at = 0.0
+        self._source_problems: list[str] = []
+        #: how long after a search that failed, or met problems, the next one follows
+        self._search_retry_seconds = _FIRST_SEARCH_RETRY_SECONDS
+        self._failing: set[str] = set()
+        #: those that scans missed, and that were searched for
+        self._missing: set[str] = set()
+        self._abandoned_work = AbandonedActionLog()
+
+    def discover(self) -> None:
+        """Look for tables and register the new and changed ones; each new one is due as its last scan says."""
+        tables = {table.name: table for table in self._catalog.tables()}
+        self._report_source_problems()
+        known = {state.name: state for state in self._store.table_states()}
+        for table in tables.values():
+            state = known.get(table.name)
+            # Which table it is only scans find out.
+            if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
+                self._store.register_table(table.ref, table.mode, table.owner)
+                logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
+        self._update_missing_tables(known, tables)
+        last = self._store.last_scans()
+        now, today = time.monotonic(), datetime.now(UTC)
+        for name, table in tables.items():
+            if name in self._due_at:
+                continue
+            waited = (today - last[name].taken_at).total_seconds() if name in last else float("inf")
+            self._due_at[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
+        self._due_at = {name: at for name, at in self._due_at.items() if name in tables}
+        budgets = {
+            name: min(one.budget_left for one in missed)
+            for name, found in self._store.objectives().items()
+            if (missed := [one for one in found if not one.met])
+        }
+        # Those that miss what they are held to come first, the one with least of its error budget left before all
+        self._tables = dict(sorted(tables.items(), key=lambda item: budgets.get(item[0], math.inf)))
+        if not tables:
+            self._metrics.record_planner_success()
+            self._on_success()
+
+    def _update_missing_tables(self, known: Mapping[str, TableState], tables: Mapping[str, ConfiguredTable]) -> None:
+        """Bring tables that were not found under today's rules, and cancel what was planned of those without a source.
+
+        What a person asked for by the path of such a table goes on, as the rules that are left say.
+        """
+        names = {table.ref.location: name for name, table in tables.items()}
+        for state in known.values():
+            if state.name in tables:
+                continue
+            left = configure_table(self._config, state.ref)
+            if (left.ref, left.mode) != (state.ref, state.mode):
+                self._store.register_table(left.ref, left.mode)
+            if state.location in names:
+                reason = f"{state.name} is called {names[state.location]} now"
+            elif not self._catalog.covers(state):
+                reason = f"no source of the configuration names {state.name} any more"
+            else:
+                continue  # its source could not be read, or the table is away
+            for plan_id in sorted(set(self._store.locked_partitions(state.name).values())):
+                if self._store.plan(plan_id).request_id is None:
+                    with suppress(WrongState):  # it has ended since
+                        self._store.request_cancel(plan_id, self._actor, reason)
+
+    def request_discovery(self) -> None:
+        """Look for tables at the next tick: one is missed, which may have another name by now."""
+        self._discover_at = 0.0
+
+    def tick(self, *, all_tables: bool = False) -> None:
+        """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
+
+        With ``everything`` all tables are looked for and due.
+        """
+        if not self._is_leader():
+            return
+        now = time.monotonic()
+        if all_tables or now >= self._discover_at:
+            self._discover_at = now + self._search_retry_seconds  # where the database fails it
+            self.discover()
+            interval = self._config.daemon.discover_interval.total_seconds()
+            # A source that is away for a moment, such as a metastore that starts, must not hide its tables for minutes.
+            self._search_retry_seconds = (
+                min(interval, 2 * self._search_retry_seconds) if self._source_problems else _FIRST_SEARCH_RETRY_SECONDS
+            )
+            if self._discover_at:  # else one is missed since
+                self._discover_at = now + (self._search_retry_seconds if self._source_problems else interval)
+        for name, table in self._tables.items():
+            due = table.mode != "off" and (all_tables or now >= self._due_at[name])
+            if due and self._scan_pool.submit(name, self._scan_job(table)):
+                self._due_at[name] = now + table.policy.scan_interval.total_seconds()
+
+    def answer_requests(self) -> None:
+        """Hand every open request to a lane. Raises what the store raises."""
+        if not self._is_leader():
+            return
+        for request in self._store.open_requests():
+            self._request_pool.submit(request.request_id, self._request_job(request))
+
+    def scan_written(self) -> None:
+        """Hand every table with reported partitions that are due to a lane. Raises what the store raises."""
+        if not self._is_leader():
+            return
+        for name, written in self._store.due_write_reports().items():
+            self._written_pool.submit(name, self._written_job(name, written))
+
+    def wait(self) -> None:
+        """Block until everything handed out so far has ended."""
+        for lanes in (self._scan_pool, self._request_pool, self._written_pool):
+            lanes.wait()
+
+    def stop(self) -> None:
+        """Drop what waits and return when what is under way has ended."""
+        for lanes in (self._scan_pool, self._request_pool, self._written_pool):
+            lanes.stop()
+
+    def _scan_job(self, table: ConfiguredTable) -> Callable[[], None]:
+        def scan() -> None:
+            if not self._is_leader():
+                return
+            began = time.monotonic()
+            try:
+                unfinished = cache(partial(capabilities.pending_actions, load_format(table.ref.format), table.ref))
+                answer = scan_and_plan(self._config, self._store, table, actor=self._actor, unfinished=unfinished)
+                self._abandoned_work.log_new(table.name, abandoned_actions(self._store, table.name, unfinished()))
+            except Exception as error:
+                self._metrics.record_scan(table.ref.format, "error", time.monotonic() - began, {})
+                self._scan_failed(table, error, time.monotonic() - began)
+            else:
+                self._metrics.record_scan(table.ref.format, "ok", time.monotonic() - began, _skipped_partitions(answer))
+                self._on_success()
+                self._missing.discard(table.name)
+                if table.name in self._failing:
+                    self._failing.discard(table.name)
+                    logger.info("table %s: can be scanned again", table.name)
+                _log_plans(table.name, answer.plan_ids)
+
+        return self._in_trace(table.name, scan)
+
+    def _request_job(self, request: Request) -> Callable[[], None]:
+        def answer() -> None:
+            if not self._is_leader():
+                return
+            try:
+                given = serve_request(self._config, self._store, self._catalog, request)
+            except StoreError as error:
+                logger.warning("request %s: %s; it will be tried again", request.request_id, one_line(error))
+                return
+            except Exception as error:
+                # Nobody foresaw this; the request must not come back every second for ever.
+                logger.exception("request %s for %s", request.request_id, request.table)
+                given = PlanResponse.from_error(request.table, error)
+                with suppress(StoreError):
+                    self._store.answer_request(request.request_id, plan_ids=(), answer=given.document())
+            logger.info("request %s by %s for %s: %s", request.request_id, request.actor, request.table, given.text)
+            _log_plans(given.table, given.plan_ids)
+
+        return self._in_trace(request.table, log_fields(request=request.request_id)(answer), request.traceparent)
+
+    def _written_job(self, name: str, written: Collection[WriteReport]) -> Callable[[], None]:
+        partitions = {entry.partition for entry in written if entry.partition is not None}
+
+        def look() -> None:
+            if not self._is_leader():
+                return
+            again_in: Mapping[str | None, timedelta] = {}
+            try:
+                table = self._tables.get(name) or self._catalog.find(name)
+                if len(partitions) < len(written) and table.mode != "off":  # a writer reported the table as a whole
+                    self._scan_job(table)()
+                if partitions:
+                    found = self._scan_written_partitions(table, partitions)
+                    again_in = found.rescan_in
+                    _log_plans(name, found.plan_ids, ", partitions just written")
+            except (Transient, OSError) as error:
+                again_in = dict.fromkeys((entry.partition for entry in written), _WRITTEN_RETRY_DELAY)
+                wait = _WRITTEN_RETRY_DELAY.total_seconds()
+                logger.warning("table %s: written partitions, again in %.0f s: %s", name, wait, one_line(error))
+            except StoreError as error:
+                logger.warning("table %s: written partitions: %s; again at once", name, one_line(error))
+                return
+            except Exception as error:
+                # A full scan will say the same and keep it; the report must not come back every second for ever.
+                foreseen = isinstance(error, LakefoldError)
+                logger.warning("table %s: written partitions: %s", name, one_line(error), exc_info=not foreseen)
+            with suppress(StoreError):
+                self._store.finish_write_reports(written, again_in)
+
+        return self._in_trace(name, look)
+
+    def _scan_written_partitions(self, table: ConfiguredTable, partitions: Collection[str]) -> WrittenScan:
+        """Plan what writers reported, counted. Raises what ``scan_written_partitions`` raises."""
+        began = time.monotonic()
+        try:
+            found = scan_written_partitions(self._config, self._store, table, partitions, actor=self._actor)
+        except Exception:
+            self._metrics.record_written_scan(table.ref.format, "error", time.monotonic() - began, len(partitions))
+            raise
+        if found.is_listed:
+            self._metrics.record_written_scan(table.ref.format, "ok", time.monotonic() - began, len(partitions))
+        return found
+
+    def _in_trace(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
+        def in_trace() -> None:
+            with log_fields(table=table), self._planning_trace(table, traceparent):
+                work()
+
+        return in_trace
+
+    def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
+        """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""
+        if isinstance(error, StoreError):
+            logger.warning("table %s: scan not recorded: %s", table.name, one_line(error))
+            return
+        if isinstance(error, TableGone) and table.name not in self._missing:
+            self._missing.add(table.name)
+            self.request_discovery()
+        foreseen = isinstance(error, (LakefoldError, OSError))
+        if not foreseen:  # what the scan foresees it has recorded itself
+            with suppress(StoreError):
+                self._store.record_scan(
+                    ScanRecord(
+                        table=table.name,
+                        taken_at=datetime.now(UTC),
+                        seconds=seconds,
+                        outcome="error",
+                        error=one_line(error),
+                    )
+                )
+        if table.name not in self._failing:
+            self._failing.add(table.name)
+            logger.warning(
+                "table %s: scan failed: %s", table.name, one_line(error), exc_info=None if foreseen else error
+            )
+
+    def _report_source_problems(self) -> None:
+        """Say what the search could not read: new lines in the log, all of them in the database for status and page."""
+        for problem in self._catalog.problems:
+            if problem not in self._source_problems:
+                logger.warning("%s", problem)
+        self._source_problems = list(self._catalog.problems)
+        self._store.record_source_problems(self._source_problems)
+
+
+def _log_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:
+    for plan_id in plan_ids:
+        fields = {"plan": plan_id, "table": table, "epoch": 0}
+        logger.info("plan %s: requested for table %s%s", plan_id, table, why, extra=fields)
+
+
+def _skipped_partitions(answer: PlanResponse) -> dict[str, int]:
+    """Partitions by the reason for which slices in them were left alone."""
+    skipped = {str(line["reason"]): int(line["partitions"]) for line in answer.reasons}
+    # The reasons are those after planning, when this very run's plans hold what they chose.
+    planned = {group["partition"] for plan in answer.plans for group in plan["groups"]}
+    if Reason.HELD in skipped:
+        skipped[Reason.HELD] -= len(planned)
+    return {reason: partitions for reason, partitions in skipped.items() if partitions > 0}

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The application: every router with what it demands of a caller."""
+
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from starlette.responses import JSONResponse
+from starlette.routing import BaseRoute
+
+from lake.version import __version__
+from service.server.api import (
+    audit,
+    bulk,
+    callbacks,
+    events,
+    explain,
+    health,
+    notifications,
+    operator_actions,
+    overview,
+    plans,
+    progress,
+    replay,
+    requests,
+    simulate,
+    tables,
+)
+from service.server.api.context import Context
+from service.server.api.problems import add_exception_handlers
+from service.server.api.security import require
+from service.server.http.connections import connection_limit
+from service.server.http.guard import Guard
+from service.server.http.middleware import TimingMiddleware, TraceparentMiddleware
+from service.server.web.app import add_pages
+from service.server.web.problems import on_missing_route
+
+#: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
+ROUTERS: tuple[APIRouter, ...] = (
+    overview.router,
+    tables.router,
+    tables.databases_router,
+    explain.router,
+    replay.router,
+    plans.router,
+    progress.router,
+    requests.router,
+    operator_actions.router,
+    bulk.router,
+    notifications.router,
+    audit.router,
+    events.router,
+    simulate.router,
+)
+
+_DESCRIPTION = """\
+Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are integers. Lists are
+`{"items": […], "next": …}`: `next` is the value of `after` for the following page, null on the last one, and the
+`Link` header has the same. Errors are problem documents (RFC 9457).
+"""
+
+_PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
+    "default": {
+        "description": "A problem document (RFC 9457)",
+        "content": {
+            "application/problem+json": {
+                "schema": {
+                    "type": "object",
+                    "required": ["type", "title", "status", "detail", "instance", "exit_code"],
+                    "properties": {
+                        "type": {"type": "string", "description": "A heading of docs/problems.md"},
+                        "title": {"type": "string"},
+                        "status": {"type": "integer"},
+                        "detail": {"type": "string"},
+                        "instance": {"type": "string", "description": "The path asked for"},
+                        "exit_code": {"type": "integer", "description": "What the command line would exit with"},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@cache
+def _routes(serves_api: bool, metrics_token: bool) -> list[BaseRoute]:
+    """Every route of a process with what it demands of a caller.
+
+    FastAPI works out what a route takes and answers when it is first looked at, a good part of starting an application:
+    all applications of a process, and the description, share one set.
+    """
+    root = APIRouter(responses=_PROBLEM_RESPONSES)
+    root.include_router(health.health)
+    root.include_router(health.explanations)
+    root.include_router(health.metrics, dependencies=[require("read", all_tables=True)] if metrics_token else [])
+    if serves_api:
+        for router in ROUTERS:
+            root.include_router(router, prefix="/v1", dependencies=[require("read")])
+        root.include_router(callbacks.router, prefix="/v1")
+        add_pages(root)
+        root.add_api_route("/openapi.json", _openapi, include_in_schema=False, dependencies=[require("read")])
+    return root.routes
+
+
+def create_bare_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
+    """The routes of a process, without the process."""
+    app = FastAPI(
+        title="lakefold",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        routes=_routes(serves_api, metrics_token),
+    )
+    add_exception_handlers(app)
+    if serves_api:
+        for status in (404, 405):
+            app.add_exception_handler(status, on_missing_route)
+    return app
+
+
+def create_app(context: Context) -> FastAPI:
+    """The application of a process."""
+    app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
+    app.state.context = context
+    # A stream waits for us and never makes room: half of the connections are left for everybody else.
+    most = connection_limit(context.config.http.max_connections) // 2
+    app.state.progress = progress.ProgressStreams(context.store, context.tokens, most)
+    app.add_middleware(TraceparentMiddleware)
+    app.add_middleware(Guard, context=context)
+    # Around the guard: what it refuses is answered, too.
+    app.add_middleware(TimingMiddleware, metrics=context.metrics, routes=app.routes)
+    return app
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    """The OpenAPI document of ``/v1``."""
+    document = create_bare_app(serves_api=True).openapi()
+    schemes = document["components"]["securitySchemes"]
+    schemes |= callbacks.SECURITY_SCHEMES
+    return document
+
+
+async def _openapi() -> JSONResponse:
+    """This description."""
+    return JSONResponse(openapi_document())

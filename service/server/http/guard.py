@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The guard before every handler: the name a request calls us by, who calls, and the limits."""
+
+import math
+from typing import Any
+
+from anyio import to_thread
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from lake.errors import LakefoldError
+from service import problems
+from service.control.store import AccessChannel
+from service.control.store.audit import current_channel
+from service.server.api import callbacks, security, simulate
+from service.server.api.context import Context
+from service.server.api.problems import HttpProblemError, problem_from_http_error, problem_response
+from service.server.api.security import Caller
+from service.server.http.rate_limit import RateLimit
+from service.server.http.request_body import BodyMemory, LimitedBody, body_too_large, discard_body, send_chunked
+from service.server.web import login
+from service.server.web.problems import problem_page, wants_html
+
+#: of a length that a number can have
+_MAX_LENGTH_DIGITS = 18
+#: the most bytes of bodies that need no token, or not one of ours; of every other one http.max_body
+_MAX_BODY_WITHOUT_TOKEN = callbacks.MAX_BODY_BYTES | login.MAX_BODY_BYTES
+#: the most bytes of bodies that whoever may read may send
+_MAX_BODY_OF_READERS = simulate.MAX_BODY_BYTES
+#: the most bytes of bodies that are in memory at a time, but for a larger one alone
+_MAX_BODY_MEMORY = 16 << 20
+_SECURITY_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+}
+
+
+class Guard:
+    """Refuses with a problem document (people get a page), or hands the request on with ``request.state.caller``.
+
+    ``caller`` is None where there is no valid token and reads are not open; routes decide with ``require``.
+    """
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self._app, self._context = app, context
+        self._hosts = security.allowed_hosts(context)
+        self._rate_limit = RateLimit(context.config.http.rate_limit)
+        self._body_memory = BodyMemory(_MAX_BODY_MEMORY)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        send = _with_headers(send_chunked(send))
+        current_channel.set(AccessChannel.HTTP if scope["path"].startswith("/v1/") else AccessChannel.PAGE)
+        request, http = Request(scope), self._context.config.http
+        most = (_MAX_BODY_WITHOUT_TOKEN | _MAX_BODY_OF_READERS).get(request.url.path, http.max_body)
+        try:
+            host = security.request_host(request.headers)
+            _check_framing(scope, request)
+            if not request.url.path.startswith("/-/"):
+                await self._admit(scope, request, host)
+            if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
+                raise HttpProblemError(
+                    problems.USAGE, "the address contains a NUL character"
+                )  # nor can PostgreSQL look for one
+            if _content_length(request) > most:
+                raise body_too_large(most)
+        except (LakefoldError, HTTPException) as error:
+            problem = problem_from_http_error(request, error) if isinstance(error, HTTPException) else error
+            refused = problem_page(request, problem) if wants_html(request) else None
+            return await (refused or problem_response(problem, request.url.path))(scope, receive, send)
+        if not _reads_body(request):
+            return await self._app(scope, discard_body(receive), send)
+        with LimitedBody(
+            receive, max_bytes=most, seconds=http.body_timeout.total_seconds(), memory=self._body_memory
+        ) as body:
+            return await self._app(scope, body.receive, send)
+
+    async def _admit(self, scope: Scope, request: Request, host: str) -> None:
+        if self._hosts is not None and host not in self._hosts:
+            raise HttpProblemError(problems.WRONG_HOST, f"this is not {host!r}; http.hosts adds names", host=host)
+        token, by_cookie = security.request_token(request)
+        caller = await self._find_caller(token)
+        state: dict[str, Any] = scope.setdefault("state", {})
+        client = scope.get("client")
+        wait = self._rate_limit.take(f"token {caller.name}" if caller else f"from {client[0] if client else ''}")
+        if wait:
+            detail = f"more than {self._context.config.http.rate_limit:g} requests a second; see http.rate_limit"
+            raise HttpProblemError(problems.TOO_MANY_REQUESTS, detail, {"Retry-After": str(math.ceil(wait))})
+        if caller is not None and by_cookie:
+            security.check_same_origin(scope["method"], request.headers)
+        if caller is None and token is None and security.allows_anonymous_reads(self._context, host, request.headers):
+            caller = Caller(None, security.READ)
+        state["caller"], state["token"] = caller, token
+
+    async def _find_caller(self, token: str | None) -> Caller | None:
+        if token is None:
+            return None
+        tokens = self._context.tokens
+        # Only a look into the database may take long enough to leave the server's own thread.
+        found = tokens.find(token) if tokens.is_fresh else await to_thread.run_sync(tokens.find, token)
+        return None if found is None else Caller(found.name, found.scope, found.table_scope, found.person)
+
+
+def _reads_body(request: Request) -> bool:
+    """Whether a body is read: of whoever may write, of readers where it asks and changes nothing, or where that is not
+    for a token to say.
+
+    The others are refused by their routes, which ask for the scope; the body of their refusal would only cost memory.
+    """
+    if request.method in security.SAFE_METHODS:
+        return False
+    caller: Caller | None = getattr(request.state, "caller", None)
+    path = request.url.path
+    return path in _MAX_BODY_WITHOUT_TOKEN or (
+        caller is not None and (caller.scope == security.WRITE or path in _MAX_BODY_OF_READERS)
+    )
+
+
+def _check_framing(scope: Scope, request: Request) -> None:
+    """Raise ProblemError for a body whose end a proxy may see elsewhere than we do (RFC 9112, 6.3)."""
+    if "transfer-encoding" in request.headers and (
+        "content-length" in request.headers or scope["http_version"] == "1.0"
+    ):
+        detail = "a body has either Content-Length or, in HTTP/1.1, Transfer-Encoding; never both"
+        raise HttpProblemError(problems.USAGE, detail, {"Connection": "close"})
+
+
+def _content_length(request: Request) -> int:
+    """The announced length of the body; 0 where it comes in pieces."""
+    announced = request.headers.get("content-length", "0")
+    if not announced.isdecimal() or len(announced) > _MAX_LENGTH_DIGITS:
+        raise HttpProblemError(problems.USAGE, f"content-length is {announced!r} and not a number")
+    return int(announced)
+
+
+def _with_headers(send: Send) -> Send:
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
+        await send(message)
+
+    return sending

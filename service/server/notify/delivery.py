@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop that empties the webhook's outbox: at least once, by one process at a time, for as long as it takes."""
+
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from lake.redaction import add_secrets
+from service.control.config.loader import Config, ConfigError
+from service.control.config.notify import NotifySettings, parse_signing_keys
+from service.control.store import Notification
+from service.control.store.notifications import Notifications
+from service.problems import describe_error
+from service.server.notify.webhook import HTTP_GONE, DeliveryResult, Webhook
+from service.server.observability.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+_FIRST_RETRY_DELAY = timedelta(seconds=5)
+_MAX_RETRY_DELAY = timedelta(hours=6)
+_JITTER_SHARE = 0.2
+_BATCH_SIZE = 50
+_PRUNE_SECONDS = 3600.0
+
+
+def open_webhook(config: Config) -> Webhook | None:
+    """The configured webhook, None without one. Raises ConfigError for a bad file of secrets."""
+    notify = config.notify
+    if notify.webhook_url is None:
+        return None
+    return Webhook(notify.webhook_url.get_secret_value(), _load_signing_keys(config), notify.webhook_timeout)
+
+
+def with_page_link(body: Any, notify: NotifySettings) -> dict[str, Any]:
+    """A message as it is sent: with a link to its plan's or table's page where ``page_url`` is set."""
+    link = None
+    if notify.page_url is not None:
+        kind, name = ("plans", body["plan"]) if body["plan"] else ("tables", body["table"] or "")
+        link = f"{notify.page_url.rstrip('/')}/{kind}/{quote(name, safe='')}".rstrip("/")
+    return {**body, "link": link}
+
+
+class WebhookDelivery:
+    """Ticks of the delivering loop. ``leads`` says whether this process may go on."""
+
+    def __init__(
+        self,
+        notify: NotifySettings,
+        store: Notifications,
+        webhook: Webhook,
+        metrics: Metrics,
+        *,
+        is_leader: Callable[[], bool],
+    ) -> None:
+        self._notify, self._store, self._webhook, self._metrics = notify, store, webhook, metrics
+        self._is_leader = is_leader
+        self._failing = False
+        self._pruned_at = -math.inf
+
+    def tick(self) -> None:
+        """Send what is due, oldest first, until the receiver is silent. Raises what the store raises."""
+        for message in self._store.due_notifications(_BATCH_SIZE) if self._is_leader() else ():
+            if not self._is_leader():
+                return
+            answer = self._webhook.send(with_page_link(message.body, self._notify))
+            self._record(message, answer)
+            if answer.status is None:
+                return  # nobody is there; the others wait for the next tick and keep their attempts
+        if self._is_leader() and time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
+            self._store.prune_notifications(delivered=self._notify.keep_delivered, dead=self._notify.keep_dead)
+            self._pruned_at = time.monotonic()
+
+    def _record(self, message: Notification, answer: DeliveryResult) -> None:
+        attempt = message.attempts + 1
+        if answer.error is None:
+            self._store.mark_notification_delivered(message.number)
+            self._metrics.record_notification_attempt("delivered")
+            if self._failing:
+                self._failing = False
+                logger.info("webhook %s takes messages again", self._webhook.display_url)
+            return
+        again = None
+        if answer.status != HTTP_GONE and attempt < self._notify.webhook_attempts:
+            again = max(retry_delay(attempt), answer.retry_after or timedelta(0))
+        self._store.mark_notification_failed(message.number, answer.error, again)
+        self._metrics.record_notification_attempt("failed" if again else "dead")
+        if again is None:
+            logger.error(
+                "notification %d (%s) given up after attempt %d: %s; to send it again: lakefold notifications retry %d",
+                *(message.number, message.event, attempt, answer.error, message.number),
+            )
+        elif not self._failing:
+            self._failing = True
+            logger.warning("webhook %s: %s; trying again", self._webhook.display_url, answer.error)
+
+
+def retry_delay(attempt: int) -> timedelta:
+    """How long after failed ``attempt`` (counted from 1) the next one is: doubling, and never quite the same."""
+    doubled = min(_FIRST_RETRY_DELAY * (1 << min(attempt - 1, 32)), _MAX_RETRY_DELAY)
+    return doubled * random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
+
+
+def _load_signing_keys(config: Config) -> tuple[bytes, ...]:
+    notify, path = config.notify, config.notify.webhook_secret_file
+    if notify.webhook_secret is not None:
+        return parse_signing_keys(notify.webhook_secret.get_secret_value())
+    assert path is not None, "a webhook without a secret is no valid configuration"
+    path = (config.file.parent if config.file else Path()) / path.expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+        add_secrets(text.split())
+        return parse_signing_keys(text)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"notify.webhook_secret_file = {path}: {describe_error(error)}") from error

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Log formats: one line each, for a person or as JSON for a collector of logs. No line holds a secret."""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from lake.logfields import current_log_fields
+from lake.redaction import redact, redact_setting
+
+_STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+#: Loggers whose informational lines describe the library, not the lake.
+_NOISY_LOGGERS = (
+    "py4j",
+    "alembic",
+    "sqlalchemy",
+    "httpx",
+    "httpcore",
+    "openlineage",
+    "opentelemetry",
+    "uvicorn",
+)
+#: It warns whenever a tick falls out because the one before it still runs, as ticks are meant to.
+_SCHEDULER_LOGGER = "apscheduler"
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-31T12:00:00.000Z INFO service.server.daemon.process: message``, an exception below it.
+
+    A message is one line whatever it names: directories and tables may have line breaks in their names.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as text."""
+        message = "\\n".join(record.getMessage().splitlines())
+        text = f"{_timestamp(record)} {record.levelname} {record.name}: {message}"
+        if record.exc_info:
+            text += "\n" + self.formatException(record.exc_info)
+        return redact(text)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, and as fields what it is about and the line's ``extra``.
+
+    ``plan``, ``table`` and ``epoch`` are there for every line of the work on a plan.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record as a JSON object."""
+        entry: dict[str, Any] = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+            **current_log_fields(),
+        }
+        entry |= {key: redact_setting(key, value) for key, value in vars(record).items() if key not in _STANDARD_FIELDS}
+        if record.exc_info:
+            entry["exception"] = redact(self.formatException(record.exc_info))
+        return json.dumps(entry, default=lambda value: redact(str(value)))
+
+
+def configure_logging(level: str = "info", style: str = "text") -> None:
+    """Send log lines of ``level`` and above to standard error in ``style`` (text or json).
+
+    Raises ValueError for an unknown level or style.
+    """
+    formatters: dict[str, type[logging.Formatter]] = {"text": TextFormatter, "json": JsonFormatter}
+    if style not in formatters:
+        raise ValueError(f"log style {style!r} is unknown; use {' or '.join(formatters)}")
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"log level {level!r} is unknown; use debug, info, warning or error")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatters[style]())
+    logging.basicConfig(level=number, handlers=[handler], force=True)
+    for name in _NOISY_LOGGERS:
+        logging.getLogger(name).setLevel(max(number, logging.WARNING))
+    logging.getLogger(_SCHEDULER_LOGGER).setLevel(logging.ERROR)

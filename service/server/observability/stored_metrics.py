@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gauges over rows of the database that a loop fetched before: a scrape asks nobody."""
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from lake.model import HISTOGRAM_EDGES_BYTES
+from lake.plan import LIVE_STATES, PlanKind, PlanState
+from service.control.serializers import backlog_seconds, prediction_errors, work_budget_document
+from service.modes import PLANNED_MODES
+from service.server.observability.metric_specs import SPECS, MetricSpec
+from service.server.observability.table_series import SampleColumn, TableKey, TableSeries
+
+if TYPE_CHECKING:
+    from service.control.lake_cache import LakeState
+    from service.control.store import Figures, ScanRecord, TableObjective, TableState, WorkBudget
+
+#: Every second edge of the scans' histogram, 1 KiB to 16 GiB by fours: half the series, still telling small from good.
+BUCKET_EDGES_BYTES = HISTOGRAM_EDGES_BYTES[::2]
+
+_LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
+    "lakefold_table_files": lambda scan: scan.files,
+    "lakefold_table_bytes": lambda scan: scan.bytes,
+    "lakefold_table_small_files": lambda scan: scan.small_files,
+    "lakefold_table_small_file_bytes": lambda scan: scan.small_bytes,
+    "lakefold_table_log_files": lambda scan: scan.log_files,
+    "lakefold_table_log_bytes": lambda scan: scan.log_bytes,
+    "lakefold_table_partitions": lambda scan: scan.partitions,
+    "lakefold_table_damaged_slices": lambda scan: scan.damaged,
+    "lakefold_table_overlapping_commits": lambda scan: scan.overlaps,
+    "lakefold_table_foreign_files": lambda scan: scan.foreign_files,
+    "lakefold_table_not_planned": lambda scan: int(scan.not_planned is not None),
+    "lakefold_table_reducible_files": lambda scan: scan.reducible_files,
+    "lakefold_table_residual_files": lambda scan: scan.residual_files,
+    "lakefold_table_reducible_bytes": lambda scan: scan.reducible_bytes,
+    "lakefold_table_snapshot_timestamp_seconds": lambda scan: scan.taken_at.timestamp(),
+}
+
+
+def _gauge(name: str, samples: Iterable[tuple[Sequence[str], float]]) -> GaugeMetricFamily:
+    spec = SPECS[name]
+    family = GaugeMetricFamily(name, spec.meaning, labels=spec.labels)
+    for labels, value in samples:
+        family.add_metric(labels, value)
+    return family
+
+
+def _count_processes(lake: "LakeState", role: str) -> int:
+    living = [process for process in lake.processes if process.live and process.role in (role, "all")]
+    return sum(role != "executor" or process.problem is None for process in living)
+
+
+def buckets(counts: Sequence[int]) -> list[int]:
+    """Cumulative buckets at ``BUCKET_EDGES_BYTES`` and +Inf of a ``lake.model.SizeHistogram``'s ``counts``."""
+    sums = list(itertools.accumulate(counts))
+    return [*sums[: 2 * len(BUCKET_EDGES_BYTES) : 2], sums[-1]]
+
+
+class StoredFigures(Collector):
+    """Yields what is of no single table in the reading given to ``publish`` last; nothing before the first time.
+
+    ``tables`` has what is of each.
+    """
+
+    def __init__(self) -> None:
+        self._lake_state: LakeState | None = None
+        self.tables = StoredTables(spec for spec in SPECS.values() if spec.stored and "table" in spec.labels)
+
+    def publish(self, lake: "LakeState") -> None:
+        """Show this reading from now on."""
+        self._lake_state = self.tables.lake_state = lake
+
+    def describe(self) -> Iterator[Metric]:
+        """The stored metrics' names, so that the registry refuses a second metric of such a name."""
+        for spec in SPECS.values():
+            if spec.stored and "table" not in spec.labels:
+                yield _gauge(spec.name, ())
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures as metric families."""
+        lake = self._lake_state
+        if lake is None:
+            return
+        figures = lake.figures
+        lasts, oldest = backlog_seconds(lake), figures.oldest_requested_at
+        yield _gauge("lakefold_plan_backlog_seconds", [] if lasts is None else [((), lasts)])
+        yield _gauge(
+            "lakefold_plan_oldest_requested_timestamp_seconds", [((), oldest.timestamp())] if oldest is not None else ()
+        )
+        yield from _budget_metrics(lake.work)
+        proposed = figures.oldest_proposed_at
+        yield _gauge(
+            "lakefold_plan_oldest_proposal_timestamp_seconds",
+            [((), proposed.timestamp())] if proposed is not None else (),
+        )
+        errors = prediction_errors(lake.recent_plans)
+        yield _gauge("lakefold_plan_prediction_error_ratio", (((name,), error) for name, error in errors.items()))
+        messages = {"waiting": figures.notifications_waiting, "dead": figures.notifications_dead}
+        yield _gauge("lakefold_notifications", (((state,), count) for state, count in messages.items()))
+        yield _gauge(
+            "lakefold_processes", (((role,), _count_processes(lake, role)) for role in ("scheduler", "executor", "api"))
+        )
+        yield _gauge("lakefold_source_problems", [((), len(lake.source_problems))])
+        yield _gauge("lakefold_paused", [((), figures.paused)])
+        yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
+
+
+def _budget_metrics(work: "WorkBudget") -> Iterator[Metric]:
+    found = work_budget_document(work)
+    limited = {tuple(name.split("_per_")): of for name, of in found["budget"].items() if of["budget"] is not None}
+    for name, field in (("lakefold_work_budget", "budget"), ("lakefold_work_used", "used")):
+        yield _gauge(name, ((labels, of[field]) for labels, of in limited.items()))
+    kinds = [held.kind for held in work.blocked_plans]
+    yield _gauge("lakefold_plans_held", (((kind,), kinds.count(kind)) for kind in ("budget", "window", "never")))
+
+
+class StoredTables(TableSeries):
+    """The series of each table in a reading of the ``lake``; none before the first."""
+
+    lake_state: "LakeState | None" = None
+
+    def families(self) -> Iterator[tuple[MetricSpec, Sequence[SampleColumn]]]:
+        """See TableSeries."""
+        lake = self.lake_state
+        if lake is None:
+            return
+        tables = lake.figures.tables
+        names = [(table.name, table.format) for table in tables]
+        yield from _layout_families(tables, lake.last_good_scans)
+        yield from _objective_families(lake)
+        scanned = [(table.name, table.format) for table in tables if table.name in lake.last_scans]
+        failed = [int(lake.last_scans[name].outcome != "ok") for name, _ in scanned]
+        yield _family("lakefold_table_scan_failed", scanned, failed)
+        yield _mode_family(tables)
+        yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
+        yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])
+        halted = [len(table.halted_partitions) for table in tables]
+        yield _family("lakefold_table_halted_partitions", names, halted)
+        yield from _plan_families(lake.figures)
+        asking = {_table_key(table): 0 for table in tables if table.mode == "propose"}
+        formats = dict(names)
+        for entry in lake.figures.proposals:
+            key = entry.table, formats[entry.table]
+            asking[key] = asking.get(key, 0) + entry.plans
+        yield _family("lakefold_plan_proposals", list(asking), list(asking.values()))
+        waiting: dict[TableKey, tuple[int, int]] = {
+            _table_key(table): (0, 0) for table in tables if table.mode in PLANNED_MODES
+        }
+        waiting |= {(entry.table, entry.format): (entry.files, entry.bytes) for entry in lake.figures.superseded}
+        whose = list(waiting)
+        yield _family("lakefold_superseded_files", whose, [files for files, _ in waiting.values()])
+        yield _family("lakefold_superseded_bytes", whose, [bytes_ for _, bytes_ in waiting.values()])
+
+
+_Family = tuple[MetricSpec, Sequence[SampleColumn]]
+
+
+def _table_key(table: "TableState") -> TableKey:
+    return table.name, table.format
+
+
+def _family(name: str, tables: Sequence[TableKey], values: Sequence[float]) -> _Family:
+    return SPECS[name], [SampleColumn(sample=name, tables=tables, values=values)]
+
+
+def _layout_families(tables: "Iterable[TableState]", found: "Mapping[str, ScanRecord]") -> Iterator[_Family]:
+    readable = [(_table_key(table), found[table.name]) for table in tables if table.name in found]
+    names, scans = [name for name, _ in readable], [scan for _, scan in readable]
+    for name, value in _LAYOUT.items():
+        values = [value(scan) for scan in scans]
+        told = [number for number in values if number is not None]
+        whose = names if len(told) == len(values) else [n for n, v in zip(names, values, strict=True) if v is not None]
+        yield _family(name, whose, told)
+    spec = SPECS["lakefold_table_file_size_bytes"]
+    sized = [(name, scan) for name, scan in readable if scan.histogram]
+    whose = [name for name, _ in sized]
+    counts = [buckets(scan.histogram) for _, scan in sized]
+    edges = [{"le": edge} for edge in (*(str(float(edge)) for edge in BUCKET_EDGES_BYTES), "+Inf")]
+    yield (
+        spec,
+        [
+            SampleColumn(
+                sample=f"{spec.name}_bucket",
+                tables=whose,
+                extra_labels=edges,
+                values=list(itertools.chain.from_iterable(counts)),
+            ),
+            SampleColumn(sample=f"{spec.name}_gcount", tables=whose, values=[sums[-1] for sums in counts]),
+            SampleColumn(sample=f"{spec.name}_gsum", tables=whose, values=[scan.bytes for _, scan in sized]),
+        ],
+    )
+
+
+def _objective_families(lake: "LakeState") -> Iterator[_Family]:
+    """Each objective is a column, since not every table is held to each."""
+    formats = {table.name: table.format for table in lake.figures.tables}
+    by_objective: dict[str, list[TableObjective]] = {}
+    for name, found in lake.objectives.items():
+        for one in found if name in formats else ():
+            by_objective.setdefault(str(one.objective), []).append(one)
+    now = lake.figures.taken_at
+    outcomes = [{"outcome": "met"}, {"outcome": "missed"}]
+    values: Mapping[str, Callable[[TableObjective], Sequence[float]]] = {
+        "lakefold_table_slo_met": lambda one: [int(one.met)],
+        "lakefold_table_slo_seconds_total": lambda one: one.met_and_missed_seconds(now),
+        "lakefold_table_slo_goal_ratio": lambda one: [one.goal],
+        "lakefold_table_slo_budget_remaining_ratio": lambda one: [one.budget_left],
+    }
+    for name, value in values.items():
+        more = outcomes if "outcome" in SPECS[name].labels else [{}]
+        yield (
+            SPECS[name],
+            [
+                SampleColumn(
+                    sample=name,
+                    tables=[(one.table, formats[one.table]) for one in found],
+                    values=list(itertools.chain.from_iterable(map(value, found))),
+                    extra_labels=[{"objective": objective, **labels} for labels in more],
+                )
+                for objective, found in sorted(by_objective.items())
+            ],
+        )
+
+
+def _mode_family(tables: "Iterable[TableState]") -> _Family:
+    by_mode: dict[str, list[TableKey]] = {}
+    for table in tables:
+        by_mode.setdefault(table.mode, []).append(_table_key(table))
+    name = "lakefold_table_mode"
+    return SPECS[name], [
+        SampleColumn(sample=name, tables=found, extra_labels=({"mode": mode},), values=[1] * len(found))
+        for mode, found in sorted(by_mode.items())
+    ]
+
+
+def _plan_families(figures: "Figures") -> Iterator[_Family]:
+    states = {state: place for place, state in enumerate(PlanState)}
+    compacted = {_table_key(table) for table in figures.tables if table.mode in PLANNED_MODES}
+    kinds: dict[PlanKind, set[TableKey]] = {PlanKind.CLUSTERING: compacted}
+    for row in figures.plans:
+        kinds.setdefault(row.kind, set()).add((row.table, row.format))
+    plans = {kind: {table: [0] * len(states) for table in sorted(tables)} for kind, tables in sorted(kinds.items())}
+    backlog = {kind: dict.fromkeys(counts, 0) for kind, counts in plans.items()}
+    proposed = {(one.table, one.kind, PlanState.REQUESTED): one.input_bytes for one in figures.proposals}
+    for row in figures.plans:
+        table = row.table, row.format
+        plans[row.kind][table][states[row.state]] += row.plans
+        if row.state in LIVE_STATES:
+            backlog[row.kind][table] += row.input_bytes - proposed.get((row.table, row.kind, row.state), 0)
+    name = "lakefold_plans"
+    yield (
+        SPECS[name],
+        [
+            SampleColumn(
+                sample=name,
+                tables=list(counts),
+                values=list(itertools.chain.from_iterable(counts.values())),
+                extra_labels=[{"kind": kind, "state": state} for state in states],
+            )
+            for kind, counts in plans.items()
+        ],
+    )
+    name = "lakefold_plan_backlog_bytes"
+    yield (
+        SPECS[name],
+        [
+            SampleColumn(sample=name, tables=list(sums), values=list(sums.values()), extra_labels=({"kind": kind},))
+            for kind, sums in backlog.items()
+        ],
+    )

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Metrics with a series for each table, as columns: ten thousand tables have half a million samples.
+
+An object for each of them would take seconds to make at every refresh of the metrics.
+"""
+
+import threading
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from service.server.observability.metric_specs import MetricSpec
+
+#: name and format
+TableKey = tuple[str, str]
+_NO_EXTRA_LABELS: Sequence[Mapping[str, str]] = ({},)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleColumn:
+    """Samples of one name: of each of ``tables`` one with each of ``more``, the labels besides table and format.
+
+    ``values`` has those of the first table first.
+    """
+
+    sample: str
+    tables: Sequence[TableKey]
+    values: Sequence[float]
+    extra_labels: Sequence[Mapping[str, str]] = _NO_EXTRA_LABELS
+
+
+class TableSeries(Collector):
+    """A collector of columns. What it collects is made of them, and so is the page (``metrics_page.py``)."""
+
+    def __init__(self, specs: Iterable[MetricSpec]) -> None:
+        self.specs = tuple(specs)
+
+    @abstractmethod
+    def families(self) -> Iterator[tuple[MetricSpec, Sequence[SampleColumn]]]:
+        """Each metric with its columns, in the order of the page."""
+
+    def describe(self) -> Iterator[Metric]:
+        """The names, so that the registry refuses a second metric of such a name."""
+        for spec in self.specs:
+            yield _metric(spec)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every sample as the library has it."""
+        for spec, columns in self.families():
+            metric = _metric(spec)
+            for column in columns:
+                labelled = product(column.tables, column.extra_labels)
+                for ((table, format_), more), value in zip(labelled, column.values, strict=True):
+                    metric.add_sample(column.sample, {"table": table, "format": format_, **more}, value)
+            yield metric
+
+
+class TableCounters(TableSeries):
+    """Counters with a series for each table. Thread-safe."""
+
+    def __init__(self, specs: Iterable[MetricSpec]) -> None:
+        super().__init__(specs)
+        self._lock = threading.Lock()
+        #: name of the metric → labels besides table and format → counts
+        self._counts: dict[str, dict[tuple[tuple[str, str], ...], dict[TableKey, float]]] = {
+            spec.name: {} for spec in self.specs
+        }
+
+    def increment(self, name: str, amount: float, *, table: str, format: str, **labels: str) -> None:
+        """Count so many ``more``; with 0 the series appears."""
+        with self._lock:
+            counts = self._counts[name].setdefault(tuple(labels.items()), {})
+            counts[table, format] = counts.get((table, format), 0) + amount
+
+    def families(self) -> Iterator[tuple[MetricSpec, Sequence[SampleColumn]]]:
+        """See TableSeries."""
+        for spec in self.specs:
+            with self._lock:
+                columns = [
+                    SampleColumn(
+                        sample=spec.name,
+                        tables=list(counts),
+                        values=list(counts.values()),
+                        extra_labels=(dict(labels),),
+                    )
+                    for labels, counts in self._counts[spec.name].items()
+                ]
+            yield spec, columns
+
+
+def _metric(spec: MetricSpec) -> Metric:
+    return Metric(spec.name.removesuffix("_total") if spec.type == "counter" else spec.name, spec.meaning, spec.type)

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The geometry of the page's pictures; ``templates/charts.html`` draws it. Pure: counts in, coordinates out.
+
+Heights follow the square root of the number of files, so that the ten files a table has now are seen beside the
+hundred thousand it had before; the axis says so.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+from lake.model import HISTOGRAM_EDGES_BYTES
+from lake.units import format_bytes
+from service.server.web.formatting import format_count
+
+#: from data to a coordinate
+Scale = Callable[[float], float]
+
+_SLOTS = len(HISTOGRAM_EDGES_BYTES) + 1
+#: the least height of a bar that stands for something
+_MIN_BAR_HEIGHT = 1.5
+#: labels closer than this would touch
+_LABEL_HEIGHT = 13.0
+#: roughly how wide a letter of a label is
+_LETTER_WIDTH = 6.3
+
+
+def bucket_name(index: int) -> str:
+    """The sizes in a bucket of ``HISTOGRAM_EDGES_BYTES``, such as ``32.0 – 64.0 KiB``."""
+    edges = HISTOGRAM_EDGES_BYTES
+    if index == 0:
+        return f"up to {format_bytes(edges[0])}"
+    if index >= len(edges):
+        return f"above {format_bytes(edges[-1])}"
+    low, high = format_bytes(edges[index - 1]), format_bytes(edges[index])
+    return f"{low.removesuffix(high[high.index(' ') :])} – {high}"
+
+
+def _edge_label(index: int) -> str:
+    return format_bytes(HISTOGRAM_EDGES_BYTES[index]).replace(".0 ", " ")
+
+
+def _axis_position(size_bytes: float) -> float:
+    """Where a size stands on the axis, in slots: an edge with index i stands at i + 1."""
+    return min(max(math.log2(max(size_bytes, 1) / HISTOGRAM_EDGES_BYTES[0]) + 1, 0.0), float(_SLOTS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One bucket of a histogram. ``label_y`` and ``before_label_y`` are None where the number would touch another."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    name: str
+    files: int
+    before: int | None
+    small: bool
+    label_x: float
+    label_y: float | None
+    before_label_y: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitLine:
+    """A vertical line at a size, with its words."""
+
+    x: float
+    name: str
+    text: str
+    #: the text stands left of its line
+    left: bool
+    text_y: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A place on an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramChart:
+    """A drawn size histogram. ``outline`` is the path of what was before, '' without it."""
+
+    width: float
+    height: float
+    base: float
+    left: float
+    right: float
+    bars: tuple[Bar, ...]
+    outline: str
+    limit_lines: tuple[LimitLine, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+
+
+def histogram_chart(
+    now: Sequence[int],
+    before: Sequence[int] | None,
+    limits: Mapping[str, int],
+    *,
+    width: float,
+    height: float,
+) -> HistogramChart | None:
+    """The size histogram of a table's files, with a line at each of ``limits`` (setting → bytes); None without files.
+
+    The first of ``limits`` separates small files from the others. Empty ends of the axis are cut off.
+    """
+    drawn = [index for index in range(_SLOTS) if now[index] or (before and before[index])]
+    if not drawn:
+        return None
+    places = {name: _axis_position(limit) for name, limit in limits.items()}
+    first = max(0, min(drawn[0], *(math.ceil(place) - 1 for place in places.values())) - 1)
+    last = min(_SLOTS, max(drawn[-1] + 1, *(math.ceil(place) for place in places.values())) + 1)
+    top, left, right, base = 48.0, 40.0, width - 8.0, height - 26.0
+    slot = (right - left) / (last - first)
+    most = max(max(now), max(before or (0,)))
+
+    def x_of(place: float) -> float:
+        return left + (place - first) * slot
+
+    def y_of(files: float) -> float:
+        return base - max(math.sqrt(files / most) * (base - top), _MIN_BAR_HEIGHT if files else 0.0)
+
+    def fits(files: int, series: Sequence[int]) -> bool:
+        return _LETTER_WIDTH * len(format_count(files)) <= slot or files == max(series)
+
+    boundary = next(iter(places.values()), 0.0)
+    gap = min(2.0, slot * 0.08)
+    bars = []
+    for index in range(first, last):
+        files, earlier = now[index], before[index] if before else None
+        y, earlier_y = y_of(files), y_of(earlier or 0)
+        # The number of before is only written well above the bar of now, that of now never across the line of before.
+        shows_before = bool(earlier) and earlier_y < y - _LABEL_HEIGHT and fits(earlier or 0, before or ())
+        label_y = min(y, earlier_y) if abs(y - earlier_y) <= _LABEL_HEIGHT else y
+        bars.append(
+            Bar(
+                x=x_of(index) + gap,
+                y=y,
+                width=slot - 2 * gap,
+                height=base - y,
+                name=bucket_name(index),
+                files=files,
+                before=earlier,
+                small=index + 1 <= boundary,
+                label_x=x_of(index) + slot / 2,
+                label_y=label_y - 5 if files and fits(files, now) else None,
+                before_label_y=earlier_y - 5 if shows_before else None,
+            )
+        )
+    return HistogramChart(
+        width=width,
+        height=height,
+        base=base,
+        left=left,
+        right=right,
+        bars=tuple(bars),
+        outline=_outline(before, first, last, x_of, y_of, base) if before else "",
+        limit_lines=_limit_lines(limits, places, x_of, left, right),
+        x_ticks=_x_ticks(first, last, slot, x_of),
+        y_ticks=tuple(Tick(at=y_of(files), text=format_count(files)) for files in _round_counts(most)),
+    )
+
+
+def _outline(before: Sequence[int], first: int, last: int, x_of: Scale, y_of: Scale, base: float) -> str:
+    """The skyline of what was before."""
+    path = [f"M{x_of(first):.1f} {base:.1f}"]
+    for index in range(first, last):
+        path += [f"V{y_of(before[index]):.1f}", f"H{x_of(index + 1):.1f}"]
+    return " ".join([*path, f"V{base:.1f}"])
+
+
+def _limit_lines(
+    limits: Mapping[str, int], places: Mapping[str, float], x_of: Scale, left: float, right: float
+) -> tuple[LimitLine, ...]:
+    """Each text stands on the outer side of its line where there is room, two of them never on each other.
+
+    Where they would be, that of the right line stands above, so that it crosses no line on its left.
+    """
+    marks: list[LimitLine] = []
+    taken: list[tuple[float, float]] = []
+    for name, limit in sorted(limits.items(), key=lambda entry: -places[entry[0]]):
+        x, text = x_of(places[name]), f"{name} {format_bytes(limit)}"
+        long = _LETTER_WIDTH * len(text) + 10
+        on_left = x - long > left if name == next(iter(limits)) else x + long > right
+        start, end = (x - long, x) if on_left else (x, x + long)
+        clash = any(start < other_end and other_start < end for other_start, other_end in taken)
+        taken.append((start, end))
+        marks.append(LimitLine(x=x, name=name, text=text, left=on_left, text_y=26.0 if clash else 12.0))
+    return tuple(reversed(marks))
+
+
+def _x_ticks(first: int, last: int, slot: float, x_of: Scale) -> tuple[Tick, ...]:
+    step = next(step for step in (1, 2, 5, 10, 20) if step * slot >= 50 or step == 20)
+    edges = range(max(first, 1), min(last, len(HISTOGRAM_EDGES_BYTES)) + 1)
+    # Counted from 1 KiB, so that a step of ten gives KiB, MiB, GiB.
+    return tuple(Tick(at=x_of(edge), text=_edge_label(edge - 1)) for edge in edges if (edge - 1) % step == 0)
+
+
+def _round_counts(most: int) -> Iterable[int]:
+    """Round numbers of files that stand well apart on the square-root axis, largest first."""
+    chosen: list[int] = []
+    power = 10 ** int(math.log10(most))
+    for value in (5 * power, 2 * power, power, power // 2, power // 5, power // 10, power // 100, power // 1000):
+        if 0 < value <= most and all(abs(math.sqrt(value / most) - math.sqrt(c / most)) > 0.13 for c in chosen):
+            chosen.append(value)
+    return chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sparkline:
+    """A small histogram on the axis that all tables share. Paths; '' where there is nothing to draw."""
+
+    width: float
+    height: float
+    small: str
+    large: str
+    before: str
+    limit_x: float
+
+
+@lru_cache(maxsize=1024)  # a page has fifty of them, and draws them again with each look at it
+def sparkline(
+    now: tuple[int, ...],
+    before: tuple[int, ...] | None,
+    small_file_limit: int,
+    *,
+    width: float = 104,
+    height: float = 24,
+) -> Sparkline:
+    """A size histogram for a row of a table: every size has its fixed place, so that a column of them compares."""
+    slot, base, boundary = width / _SLOTS, height - 1.0, _axis_position(small_file_limit)
+
+    def path(counts: Sequence[int], chosen: Callable[[int], bool]) -> str:
+        most = max(counts, default=0)
+        parts = []
+        for index, files in enumerate(counts):
+            if files and chosen(index):
+                tall = max(math.sqrt(files / most) * (base - 2), _MIN_BAR_HEIGHT)
+                parts.append(f"M{index * slot + 0.5:.1f} {base:.1f}v-{tall:.1f}h{slot - 1:.1f}v{tall:.1f}z")
+        return "".join(parts)
+
+    return Sparkline(
+        width=width,
+        height=height,
+        small=path(now, lambda index: index + 1 <= boundary),
+        large=path(now, lambda index: index + 1 > boundary),
+        before=path(before, lambda index: True) if before else "",
+        limit_x=boundary * slot,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrendChart:
+    """A figure over time: a step line, the area under it, and where it ends."""
+
+    width: float
+    height: float
+    line: str
+    area: str
+    end_x: float
+    end_y: float
+
+
+def trend_chart(points: Sequence[tuple[datetime, float]], *, width: float, height: float) -> TrendChart | None:
+    """How a figure moved, oldest point first, from zero; None for fewer than three points."""
+    if len(points) < 3 or points[0][0] == points[-1][0]:
+        return None
+    start, span = points[0][0], (points[-1][0] - points[0][0]).total_seconds()
+    most = max(value for _, value in points) or 1.0
+    top, base = 6.0, height - 2.0
+
+    def x_of(at: datetime) -> float:
+        return (at - start).total_seconds() / span * (width - 8) + 2
+
+    def y_of(value: float) -> float:
+        return base - value / most * (base - top)
+
+    line = f"M{x_of(points[0][0]):.1f} {y_of(points[0][1]):.1f}" + "".join(
+        f"H{x_of(at):.1f}V{y_of(value):.1f}" for at, value in points[1:]
+    )
+    end_x, end_y = x_of(points[-1][0]), y_of(points[-1][1])
+    return TrendChart(width=width, height=height, line=line, area=f"{line}V{base:.1f}H2z", end_x=end_x, end_y=end_y)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A stretch on a bar of 100 units."""
+
+    name: str
+    start: float
+    length: float
+
+
+def spans(lengths: Iterable[tuple[str, float]]) -> tuple[Span, ...]:
+    """Stretches one after the other, as shares of their sum; the shortest is still seen."""
+    listed = [(name, max(length, 0.0)) for name, length in lengths]
+    whole = sum(length for _, length in listed) or 1.0
+    result, start = [], 0.0
+    for name, length in listed:
+        shown = max(100 * length / whole, 0.4)
+        result.append(Span(name=name, start=min(start, 100 - shown), length=shown))
+        start += 100 * length / whole
+    return tuple(result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChartColumn:
+    """One column of a chart of days."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    value: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnChart:
+    """A drawn chart of columns."""
+
+    width: float
+    height: float
+    base: float
+    columns: tuple[ChartColumn, ...]
+
+
+def column_chart(values: Sequence[int], *, width: float, height: float) -> ColumnChart:
+    """Columns of equal width with linear heights; what is not zero is seen."""
+    top, base = 20.0, height - 24.0
+    most = max(values, default=0) or 1
+    slot = width / max(len(values), 1)
+    gap = min(10.0, slot * 0.14)
+    drawn = []
+    for index, value in enumerate(values):
+        tall = max(value / most * (base - top), _MIN_BAR_HEIGHT if value else 0.0)
+        drawn.append(
+            ChartColumn(
+                x=index * slot + gap, y=base - tall, width=slot - 2 * gap, height=tall, value=value, index=index
+            )
+        )
+    return ColumnChart(width=width, height=height, base=base, columns=tuple(drawn))
+
+
+def heat_level(share: float | None) -> int:
+    """The step of the heat scale for a small-file share: 0 for none, then quarters up to 4; 0 where unknown too."""
+    return 0 if not share else min(4, math.ceil(share * 4))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person should know or do, said at the head of a page."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from lake.plan import PlanState
+from service.control import serializers
+from service.control.lake_cache import LakeState
+from service.control.store import ScanRecord, TableState
+from service.server.web.formatting import format_ago, shell_command
+from service.text import plural, process_label
+
+#: the list of plans that wait for approval
+PROPOSALS_PATH = "/plans?proposed=true"
+#: halted partitions of a table that are named one by one
+_MAX_PARTITIONS_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Something that a person should know or do.
+
+    ``command`` is what to run, ``block`` what to write into a file, ``links`` are words with their address, ``button``
+    is what sends to ``action``.
+    """
+
+    tone: str
+    subject: str
+    text: str
+    href: str = ""
+    command: str = ""
+    block: str = ""
+    links: tuple[tuple[str, str], ...] = ()
+    action: str = ""
+    button: str = ""
+
+
+def halted_notice(subject: str, text: str, table: str, reason: str | None, href: str = "") -> Notice:
+    """The notice that ``table`` is halted, with what to look at before it is resumed."""
+    plan = serializers.halting_plan_id(reason)
+    links = [("the plan", f"/plans/{plan}")] if plan else []
+    return Notice(
+        tone="bad",
+        subject=subject,
+        text=f"{text}: {reason}. Look into it before it is resumed:",
+        href=href,
+        command=serializers.commands_before_resume(table, reason)[-2],
+        links=(*links, ("what it means and what to do", "/docs/runbook.md#tablehalted")),
+    )
+
+
+def halted_partition_notices(subject: str, table: TableState, now: datetime, href: str = "") -> Iterator[Notice]:
+    """The notices that partitions of ``table`` are halted: the first ones, and how many there are more."""
+    halted = serializers.halted_partitions(table)
+    for one in halted[:_MAX_PARTITIONS_NAMED]:
+        name = one["partition"]
+        yield Notice(
+            tone="bad",
+            subject=subject,
+            href=href,
+            text=f"partition {name} was halted {format_ago(one['halted_at'], now)}: {one['halted_reason']}. "
+            "Other partitions go on. Look into it before it is resumed:",
+            command=serializers.commands_before_partition_resume(table.name, name)[0],
+            links=(("what it means and what to do", "/docs/runbook.md#partitionhalted"),),
+        )
+    if (more := len(halted) - _MAX_PARTITIONS_NAMED) > 0:
+        command = shell_command("lakefold", "tables", "show", table.name)
+        yield Notice(
+            tone="bad", subject=subject, href=href, text=f"{plural(more, 'more partition')} halted:", command=command
+        )
+
+
+def error_budget_notice(subject: str, budgets: str, href: str = "") -> Notice:
+    """The notice that a table misses its objectives for longer than its error budget allows."""
+    links = (("what it means and what to do", "/docs/runbook.md#layoutbudgetburnsfast"),)
+    return Notice(tone="attention", subject=subject, text=f"misses its objectives: {budgets}.", href=href, links=links)
+
+
+def overlap_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
+    """The notice that others wrote to a table of a single writer while lakefold worked on it."""
+    text = f"{serializers.describe_overlaps(scan.table, scan.overlaps, scan.overlap)}."
+    link = ("what it means and what to do", "/docs/runbook.md#singlewritertablewritten")
+    return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))
+
+
+def foreign_files_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
+    """The notice that files of others are among a table's data."""
+    text = f"has {serializers.describe_foreign_files(scan.foreign_files, scan.foreign_file)}."
+    link = ("what it means and what to do", "/docs/runbook.md#tablehasforeignfiles")
+    return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
+
+
+def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
+    """What is left undone: no scheduler, sources that can't be read, nobody who runs plans, executors without Spark."""
+    if not serializers.has_scheduler(lake.leaders):
+        text = "Nothing is scanned and no request is answered until one is started:"
+        yield Notice(tone="attention", subject="No scheduler is running.", text=text, command="lakefold serve")
+    waiting = lake.figures.count(PlanState.REQUESTED) - lake.figures.proposal_count
+    nobody = serializers.no_executor_reason(lake.processes)
+    if nobody is not None:
+        subject = plural(waiting, "plan") if waiting else "No plan can run:"
+        text = f"wait{'s' if waiting == 1 else ''}: {nobody}." if waiting else f"{nobody}."
+        yield Notice(tone="attention", subject=subject, text=text, href="/processes")
+    for one in lake.source_problems:
+        link = ("what it means and what to do", "/docs/runbook.md#sourceunreadable")
+        text = f"{one.problem} (first seen {format_ago(one.since, now)})"
+        yield Notice(tone="attention", subject="Not searched for tables:", text=text, links=(link,))
+    for line in serializers.describe_held_work(serializers.work_budget_document(lake.work)):
+        yield Notice(tone="attention", subject="Work waits:", text=line, href="/plans?state=requested")
+    for process in lake.processes:
+        if process.live and process.problem is not None:
+            text = f"can't use Spark: {process.problem}"
+            yield Notice(tone="attention", subject=process_label(process.name), text=text, href="/processes")
+
+
+def approval_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
+    """That plans wait for somebody to decide."""
+    since, plans = lake.figures.oldest_proposed_at, lake.figures.proposal_count
+    if since is not None:
+        subject = f"{plural(plans, 'plan')} to approve or decline."
+        text = f"The oldest was proposed {format_ago(since, now)}."
+        yield Notice(tone="attention", subject=subject, text=text, href=PROPOSALS_PATH)

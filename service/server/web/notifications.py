@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages to the webhook: what waits, what arrived, and what was given up and needs a person."""
+
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+from service.control.store import Notification, NotificationState
+from service.control.store.notifications import Notifications
+
+MESSAGES_PER_PAGE = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationsPage:
+    """A page of messages, newest first; ``state`` is '' for all. ``dead``: there is one at all that was given up."""
+
+    messages: tuple[Notification, ...]
+    states: tuple[str, ...]
+    state: str
+    has_dead: bool
+    has_webhook: bool
+    first_url: str
+    next_url: str
+
+
+def notifications_page(
+    store: Notifications, *, state: NotificationState | None, after: int | None, configured: bool
+) -> NotificationsPage:
+    """Messages in ``state`` behind the one with the number ``after``; ``configured``: there is a webhook."""
+    found = store.notifications(state, MESSAGES_PER_PAGE + 1, after)
+    shown = found[:MESSAGES_PER_PAGE]
+    chosen = {"state": state.value} if state else {}
+    return NotificationsPage(
+        messages=tuple(shown),
+        states=tuple(known.value for known in NotificationState),
+        state=state.value if state else "",
+        has_dead=bool(store.notifications(NotificationState.DEAD, limit=1)),
+        has_webhook=configured,
+        first_url=f"/notifications?{urlencode(chosen)}" if after is not None else "",
+        next_url=f"/notifications?{urlencode(chosen | {'after': shown[-1].number})}" if len(found) > len(shown) else "",
+    )

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first page: the lake in one line, what needs a person, and the tables, worst first."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from lake.units import format_bytes
+from service.control import serializers
+from service.control.lake_cache import LakeState
+from service.control.store import TableState
+from service.server.api.context import Context
+from service.server.web.formatting import format_ago, format_count, format_rough_duration, shell_command
+from service.server.web.notices import (
+    PROPOSALS_PATH,
+    Notice,
+    approval_notices,
+    error_budget_notice,
+    foreign_files_notice,
+    halted_notice,
+    halted_partition_notices,
+    overlap_notice,
+    process_notices,
+)
+from service.server.web.rendering import table_path
+from service.server.web.table_list import TableListPage
+from service.server.web.trend import TrendPanel
+from service.text import plural
+
+#: tables that need a person and are named one by one; the state filter shows the others
+_MAX_NOTICES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryPart:
+    """A figure of the answer with the words around it; ``title`` has the exact figure."""
+
+    figure: str
+    title: str
+    before: str = ""
+    after: str = ""
+    tone: str = ""
+    href: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage:
+    """Everything the first page shows; ``tables`` is None where there is none."""
+
+    summary: tuple[SummaryPart, ...]
+    notices: tuple[Notice, ...]
+    tables: TableListPage | None
+    table_count: int
+    config_file: str
+    discover_seconds: float
+    over_time: TrendPanel | None
+
+
+def overview_page(
+    context: Context, lake: LakeState, tables: TableListPage, changes: TrendPanel | None, now: datetime
+) -> OverviewPage:
+    """The first page with this page of its list."""
+    return OverviewPage(
+        summary=lake.cached("answer", lambda: tuple(summary_parts(lake))),
+        notices=lake.cached("notices", lambda: tuple(notices(lake, now))),
+        tables=tables if lake.figures.tables or tables.total else None,
+        table_count=len(lake.figures.tables),
+        config_file=context.config.file_name,
+        discover_seconds=context.config.daemon.discover_interval.total_seconds(),
+        over_time=changes,
+    )
+
+
+def summary_parts(lake: LakeState) -> list[SummaryPart]:
+    """The lake in one line, each figure with its exact value in the title."""
+    status = serializers.status(lake)
+    backlog, left = status["backlog_bytes"], status["backlog_seconds"]
+    halted, running, proposed = len(status["halted"]), status["inflight"], status["proposed"]
+    waiting = status["requested"] - proposed
+    speed = f", {format_bytes(status['bytes_per_second'])}/s lately" if status["bytes_per_second"] else ""
+    parts = [
+        SummaryPart(
+            figure=format_count(status["files_removed"]),
+            after=" files removed",
+            title=f"{status['files_removed']:,} files fewer through {plural(status['completed'], 'completed plan')}",
+        ),
+        SummaryPart(
+            figure=format_bytes(status["bytes_rewritten"]),
+            after=" rewritten",
+            title=f"{status['bytes_rewritten']:,} bytes written by completed plans",
+        ),
+        *_reducible_parts(status["layout"]),
+        SummaryPart(
+            figure=str(running),
+            after=" running" + (f", {waiting:,} waiting" if waiting else ""),
+            title=f"{running:,} plans inflight, {waiting:,} requested",
+            href="/plans?state=inflight" if running or not waiting else "/plans?state=requested&proposed=false",
+        ),
+        *_proposal_part(proposed),
+        SummaryPart(
+            before="backlog ",
+            figure=format_bytes(backlog) if backlog else "none",
+            after=f" ≈ {format_rough_duration(left)}" if backlog and left else "",
+            title=f"{backlog:,} bytes in requested and running plans{speed}",
+        ),
+        SummaryPart(
+            figure=str(halted),
+            after=" halted",
+            title=f"{plural(halted, 'table')} halted by a failed proof",
+            tone="bad" if halted else "",
+            href="/?state=halted" if halted else "",
+        ),
+    ]
+    if status["paused"]:
+        parts.append(SummaryPart(figure="paused", title="no executor takes a plan", tone="attention"))
+    return parts
+
+
+def _proposal_part(proposed: int) -> Iterator[SummaryPart]:
+    if proposed:
+        title = f"{plural(proposed, 'plan')} waiting for somebody to approve or decline"
+        yield SummaryPart(
+            figure=format_count(proposed), after=" to approve", title=title, tone="attention", href=PROPOSALS_PATH
+        )
+
+
+def _reducible_parts(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[SummaryPart]:
+    """What is worth a plan in the tables that lakefold compacts, and in those that it only observes."""
+    compact, observed = layouts["compact"], layouts["observe"]
+    if compact["tables"] or not observed["tables"]:
+        figure, comma, rest = serializers.describe_reducible(compact).partition(", ")
+        yield SummaryPart(before="reducible files ", figure=figure, after=comma + rest, title=_reducible_title(compact))
+    if observed["tables"]:
+        before = f"{plural(observed['tables'], 'observed table')}: reducible files "
+        figure, comma, rest = serializers.describe_reducible(observed, since_first=False).partition(", ")
+        yield SummaryPart(
+            before=before, figure=figure, after=comma + rest, title=_reducible_title(observed), href="/?state=observe"
+        )
+
+
+def _reducible_title(layout: Mapping[str, Any]) -> str:
+    if layout["reducible_share"] is None:
+        return "the next scans tell small files that are worth a plan from those that are not"
+    was = ""
+    if layout["reducible_share_before"] is not None:
+        was = f"; at the first scan of each table {layout['reducible_files_before']:,} of {layout['files_before']:,}"
+    return (
+        f"{layout['reducible_files']:,} of {layout['files']:,} files are small and worth a plan, which would read "
+        f"{layout['reducible_bytes']:,} bytes; {layout['residual_files']:,} more are small and not worth one{was}"
+    )
+
+
+def notices(lake: LakeState, now: datetime) -> list[Notice]:
+    """What needs attention, the worst first."""
+    found = list(process_notices(lake, now))
+    tables = [notice for table in lake.figures.tables for notice in _table_notices(lake, table, now)]
+    tables.sort(key=lambda notice: notice.tone != "bad")
+    more = len(tables) - _MAX_NOTICES
+    if more > 0:
+        tables = tables[:_MAX_NOTICES]
+        tables.append(
+            Notice(tone="attention", subject=f"{plural(more, 'more table')}", text="to look at; filter by state.")
+        )
+    found += tables
+    found += approval_notices(lake, now)
+    if dead := lake.figures.notifications_dead:
+        found.append(
+            Notice(
+                tone="attention",
+                subject=f"{plural(dead, 'notification')} could not be delivered.",
+                text="The receiver missed these events.",
+                href="/notifications?state=dead",
+                action="/notifications/retry",
+                button="Send again",
+            )
+        )
+    return found
+
+
+def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[Notice]:
+    found = []
+    name, scan, good = table.name, lake.last_scans.get(table.name), lake.last_good_scans.get(table.name)
+    href = table_path(name)
+    if table.halted:
+        found.append(
+            halted_notice(name, f"was halted {format_ago(table.halted_at, now)}", name, table.halted_reason, href)
+        )
+    found += halted_partition_notices(name, table, now, href)
+    if scan is not None and scan.outcome != "ok":
+        text = f"could not be scanned {format_ago(scan.taken_at, now)}: {scan.error}"
+        found.append(Notice(tone="attention", subject=name, text=text, href=href))
+    if good is not None and good.damaged:
+        text = f"has {plural(good.damaged, 'file slice')} not matching its commits, left alone."
+        command = shell_command("lakefold", "verify", name)
+        found.append(Notice(tone="bad", subject=name, text=text, href=href, command=command))
+    if good is not None and good.overlaps:
+        found.append(overlap_notice(name, good, href))
+    if good is not None and good.foreign_files:
+        found.append(foreign_files_notice(name, good, href))
+    if good is not None and good.not_planned:
+        found.append(Notice(tone="attention", subject=name, text=f"is not planned: {good.not_planned}.", href=href))
+    failed = lake.failed_plans.get(name)
+    if failed is not None and failed.plan_id != serializers.halting_plan_id(table.halted_reason):
+        text = f"has a plan that failed {format_ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
+        found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))
+    if (contest := lake.contested.get(name)) is not None:
+        text = f"is contested: {serializers.describe_contention(contest)}."
+        plans = f"/plans?{urlencode({'table': name, 'state': 'cancelled'})}"
+        links = (("these plans", plans), ("what it means and what to do", "/docs/runbook.md#commitconflictshigh"))
+        found.append(Notice(tone="attention", subject=name, text=text, href=href, links=links))
+    if (budgets := serializers.budget_problems(lake.objectives.get(name, ()), table.mode, now)) is not None:
+        found.append(error_budget_notice(name, budgets, href))
+    if table.pause is not None:
+        text = f"was paused {format_ago(table.pause.at, now)} {table.pause.words}."
+        action = f"{href}/resume"
+        found.append(
+            Notice(tone="attention", subject=name, text=text, href=href, action=action, button=f"Resume {name}")
+        )
+    if table.quarantined:
+        files = plural(len(table.quarantined), "file")
+        text = f"has {files} with unreadable content, left alone."
+        found.append(Notice(tone="attention", subject=name, text=text, href=href))
+    return found

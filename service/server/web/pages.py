@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading: every page of ``/``. Nothing here changes anything or starts a session; only ``/replay`` reads a table."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from lake.plan import PlanKind
+from service.control.planning import bulk_actions
+from service.control.planning.replay import DEFAULT_DAYS as DAYS_REPLAYED
+from service.control.serializers import (
+    TREND_DAYS,
+    has_scheduler,
+    held_reason,
+    lake_points,
+    no_executor_reason,
+    queries,
+    service_settings,
+    table_points,
+    table_settings,
+)
+from service.control.store import NotificationState
+from service.problems import NOT_FOUND, ProblemError
+from service.server.api.context import ContextDep
+from service.server.api.filters import Sort, parse_sort
+from service.server.api.filters import TableFilterQuery as TableTerms
+from service.server.api.request_types import MAX_ROW_NUMBER
+from service.server.api.security import Caller, require
+from service.server.api.table_lookup import find_table
+from service.server.web.audit import audit_page
+from service.server.web.cleaning import cleaning_page
+from service.server.web.notifications import notifications_page
+from service.server.web.overview import overview_page
+from service.server.web.plan_filter import AddressPlanFilter, plan_filter_query
+from service.server.web.plan_list import bulk_page, plan_list_page
+from service.server.web.plan_page import plan_page
+from service.server.web.problems import PageRoute
+from service.server.web.processes import processes_page
+from service.server.web.rendering import render, static_file
+from service.server.web.replay import replay_page
+from service.server.web.request_form import MAX_OVERRIDES, request_form
+from service.server.web.request_page import request_page
+from service.server.web.settings import settings_page
+from service.server.web.simulation import simulation_page
+from service.server.web.table_list import databases_page, table_list_page
+from service.server.web.table_list import table_filter_query as table_list_query
+from service.server.web.table_page import TableRecords, table_page
+from service.server.web.trend import trend_panel
+
+router = APIRouter(include_in_schema=False, route_class=PageRoute)
+#: served to everybody: without it the page for signing in could not look like one
+public_router = APIRouter(include_in_schema=False)
+
+_PLANS_OF_TABLE = 10
+#: of a partition that is searched for
+_MAX_PATH_LENGTH = 1000
+#: a letter may be twelve bytes of an address
+_MAX_SCENARIO_LENGTH = 5_000
+Reader = Annotated[Caller, require("read")]
+_ALL_TABLES = [require("read", all_tables=True)]
+
+
+@public_router.get("/static/{name}")
+async def static(name: str) -> Response:
+    """The style sheet, the script, the icon."""
+    found = static_file(name)
+    if found is None:
+        raise ProblemError(NOT_FOUND, f"no file {name!r}")
+    return Response(found[0], media_type=found[1], headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+
+@router.get("/")
+def show_overview(
+    context: ContextDep,
+    request: Request,
+    table_filter: TableTerms,
+    sort: Sort = "worst",
+    page: Annotated[int, Query(ge=1, le=MAX_ROW_NUMBER)] = 1,
+    days: int = TREND_DAYS[0],
+) -> Response:
+    """The lake in one line, and the tables."""
+    now, (order, descending) = datetime.now(UTC), parse_sort(sort)
+    lake = context.lake_cache.get()
+    changes = trend_panel(lake.cached("points", lambda: lake_points(lake)), days, request.url)
+    tables = table_list_page(context, table_filter, order, descending, page, table_list_query(request.query_params))
+    shown = overview_page(context, lake, tables, changes, now)
+    return render(request, "overview.html", shown, section="/", now=now)
+
+
+@router.get("/databases")
+def show_databases(context: ContextDep, request: Request, table_filter: TableTerms) -> Response:
+    """What the tables of each database add up to."""
+    shown = databases_page(context, table_filter, table_list_query(request.query_params))
+    return render(request, "databases.html", shown, section="/")
+
+
+@router.get("/tables/{name:path}")
+def show_table(
+    context: ContextDep,
+    request: Request,
+    name: str,
+    partition: str | None = None,
+    start: Annotated[int, Query(ge=0, alias="from")] = 0,
+    find: Annotated[str, Query(max_length=_MAX_PATH_LENGTH)] = "",
+    kind: PlanKind | Literal[""] = "",
+    key: Annotated[list[str] | None, Query(max_length=MAX_OVERRIDES)] = None,
+    value: Annotated[list[str] | None, Query(max_length=MAX_OVERRIDES)] = None,
+    days: int = TREND_DAYS[0],
+) -> Response:
+    """One table; ``kind`` and the settings ``key`` and ``value`` are those of the form that asks for plans."""
+    store, now = context.store, datetime.now(UTC)
+    table = find_table(context, name)
+    good = store.last_scan(name, ok=True)
+    known = TableRecords(
+        state=store.table_state(name),
+        scans=store.scans(name),
+        last_good_scan=good,
+        over_time=trend_panel(table_points(store, name, good), days, request.url),
+        first_scan=store.first_scan(name),
+        plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
+        layout=store.partition_layout(table.name),
+        objectives=store.objectives([name]).get(name, ()),
+    )
+    form = request_form(context.config, table, kind=kind, keys=key or (), values=value or ())
+    page = table_page(table, known, form=form, partition=partition, start=start, search=find.strip(), now=now)
+    return render(request, "table.html", page, section="/", now=now)
+
+
+@router.get("/plans")
+def show_plans(
+    context: ContextDep,
+    request: Request,
+    caller: Reader,
+    plan_filter: AddressPlanFilter,
+    after: str | None = None,
+    done: str | None = None,
+) -> Response:
+    """Plans, newest first; ``done`` is what the caller did to many of them just now."""
+    figures, action = context.lake_cache.get().figures, context.store.bulk_action(done, caller.actor) if done else None
+    page = plan_list_page(context.store, figures, plan_filter, plan_filter_query(request.query_params), after, action)
+    return render(request, "plans.html", page, section="/plans")
+
+
+@router.get("/bulk/{action}")
+def confirm_bulk(
+    context: ContextDep, request: Request, action: bulk_actions.BulkActionName, plan_filter: AddressPlanFilter
+) -> Response:
+    """Which plans something would be done to, and the button that does it to them and to none that come later."""
+    would = bulk_actions.preview_bulk_action(context.store, action, plan_filter)
+    # As points in time: how long ago, said once more by the button, would be another time.
+    since = plan_filter.get("since")
+    times = {"until": would["until"]} | ({} if since is None else {"since": since.isoformat()})
+    page = bulk_page(action, would, plan_filter_query(request.query_params) | times)
+    return render(request, "bulk.html", page, section="/plans", now=datetime.now(UTC))
+
+
+@router.get("/plans/{plan_id}")
+def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
+    """One plan."""
+    plan, now = context.store.plan(plan_id), datetime.now(UTC)
+    nobody = no_executor_reason(context.store.processes())
+    held = held_reason(context.store, plan)
+    page = plan_page(plan, context.store.plan_events(plan.plan_id), nobody, held, now)
+    return render(request, "plan.html", page, section="/plans", now=now)
+
+
+@router.get("/requests/{request_id}")
+def show_request(context: ContextDep, request: Request, request_id: str) -> Response:
+    """One request and its answer."""
+    scheduler = has_scheduler(context.store.leaders())
+    return render(request, "request.html", request_page(context.store.request(request_id), has_scheduler=scheduler))
+
+
+@router.get("/processes")
+def show_processes(context: ContextDep, request: Request) -> Response:
+    """Who works, on what, and how it is with Spark."""
+    return render(request, "processes.html", processes_page(context.lake_cache.get()), section="/processes")
+
+
+@router.get("/replay")
+def show_replay(
+    context: ContextDep,
+    request: Request,
+    table: str,
+    days: Annotated[float, Query(gt=0, le=366)] = DAYS_REPLAYED,
+    settings: Annotated[list[str] | None, Query(alias="set", max_length=20)] = None,
+) -> Response:
+    """A table's own history under other policies, and what to change at its writer."""
+    return render(request, "replay.html", replay_page(context, find_table(context, table), days, settings or ()))
+
+
+@router.get("/simulate")
+def show_simulation(
+    request: Request,
+    example: Annotated[str, Query(max_length=100)] = "",
+    scenario: Annotated[str, Query(max_length=_MAX_SCENARIO_LENGTH)] = "",
+) -> Response:
+    """Which files a writer will make, of a scenario or of one that is shipped."""
+    return render(request, "simulate.html", simulation_page(example, scenario))
+
+
+@router.get("/cleaning")
+def show_cleaning(context: ContextDep, request: Request) -> Response:
+    """What disappears when."""
+    now = datetime.now(UTC)
+    page = cleaning_page(queries.load_deletion_days(context.store, context.configured_table), now.date())
+    return render(request, "cleaning.html", page, section="/cleaning", now=now)
+
+
+@router.get("/notifications", dependencies=_ALL_TABLES)
+def show_notifications(
+    context: ContextDep,
+    request: Request,
+    state: NotificationState | None = None,
+    after: Annotated[int | None, Query(le=MAX_ROW_NUMBER)] = None,
+) -> Response:
+    """What the webhook was told, and what it could not be told."""
+    configured = context.config.notify.webhook_url is not None
+    page = notifications_page(context.store, state=state, after=after, configured=configured)
+    return render(request, "notifications.html", page)
+
+
+@router.get("/audit")
+def show_audit(
+    context: ContextDep,
+    request: Request,
+    table: str = "",
+    actor: str = "",
+    after: Annotated[int | None, Query(ge=0, le=MAX_ROW_NUMBER)] = None,
+) -> Response:
+    """Who asked for what."""
+    return render(request, "audit.html", audit_page(context.store, table=table, actor=actor, after=after))
+
+
+@router.get("/pause", dependencies=_ALL_TABLES)
+def confirm_pause(request: Request) -> Response:
+    """What a pause of everything means, and the button that does it."""
+    return render(request, "pause.html", None)
+
+
+@router.get("/settings")
+def show_settings(context: ContextDep, request: Request, caller: Reader, table: str = "") -> Response:
+    """Every setting, of the service or of a table."""
+    if not table:
+        caller.require_all_tables()
+    settings = table_settings(find_table(context, table)) if table else service_settings(context.config)
+    return render(request, "settings.html", settings_page(settings, table, context.config), section="/settings")

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The partitions of one table: a strip of all in their order, and the worst of them in figures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+import pyarrow.compute as pc
+
+from lake.units import format_bytes
+from service.control.serializers import filter_partitions, worst_partitions
+from service.control.store import PartitionLayout
+from service.server.web.charts import heat_level
+from service.text import format_percent, partition_name, plural, share_of
+
+#: partitions drawn at once
+CELLS_PER_PAGE = 400
+#: partitions listed at once
+_MAX_WORST = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StripPosition:
+    """Where on the page of a table somebody is: the first partition on the strip, and what was searched for."""
+
+    path: str
+    start: int
+    search: str
+
+    def link(self, anchor: str, *, start: int | None = None, partition: str | None = None) -> str:
+        """The same place with another ``start``, or with ``partition`` explained."""
+        first = self.start if start is None else start
+        query = {
+            **({} if partition is None else {"partition": partition}),
+            **({"from": first} if first else {}),
+            **({"find": self.search} if self.search else {}),
+        }
+        return f"{self.path}?{urlencode(query)}#{anchor}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A partition on the strip."""
+
+    name: str
+    heat: int
+    title: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strip:
+    """The partitions from number ``start`` to ``end`` (from 1) ``of`` all, as a whole scan found them ``taken_at``.
+
+    ``explained`` are the lines of the account of the partition that was chosen; None where none was.
+    """
+
+    cells: tuple[Cell, ...]
+    total: int
+    start: int
+    end: int
+    previous: str
+    next: str
+    reasons: tuple[Mapping[str, Any], ...] | None
+    taken_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstLine:
+    """A partition in figures; ``share`` of its files are reducible."""
+
+    name: str
+    label: str
+    href: str
+    files: int
+    reducible_files: int
+    reducible_bytes: int
+    share: float | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorstPartitions:
+    """The worst partitions, of the ``found`` whose path contains ``search``."""
+
+    lines: tuple[WorstLine, ...]
+    total: int
+    search: str
+    start: int
+
+
+def partition_strip(layout: PartitionLayout | None, position: StripPosition, partition: str | None) -> Strip | None:
+    """The page of the strip that begins with number ``start``, and why the files of ``partition`` are left or taken."""
+    if layout is None:
+        return None
+    found, lines = layout.partitions, None
+    if partition is not None:
+        chosen = found.filter(pc.equal(found["partition"], partition))["lines"].to_pylist()
+        lines = tuple(chosen[0]) if chosen else ()
+    start = max(0, min(position.start, found.num_rows - 1)) // CELLS_PER_PAGE * CELLS_PER_PAGE
+    shown = found.drop_columns("lines").slice(start, CELLS_PER_PAGE).to_pylist()
+
+    return Strip(
+        cells=tuple(_cell(entry, position, start) for entry in shown),
+        total=found.num_rows,
+        start=start + 1,
+        end=start + len(shown),
+        previous=position.link("partitions", start=start - CELLS_PER_PAGE) if start else "",
+        next=position.link("partitions", start=start + CELLS_PER_PAGE)
+        if start + CELLS_PER_PAGE < found.num_rows
+        else "",
+        reasons=lines,
+        taken_at=layout.taken_at,
+    )
+
+
+def _cell(entry: Mapping[str, Any], position: StripPosition, start: int) -> Cell:
+    share = share_of(entry["reducible_files"], entry["files"])
+    name = partition_name(entry["partition"])
+    return Cell(
+        name=entry["partition"],
+        heat=heat_level(share),
+        title=f"{name}: {plural(entry['files'], 'file')}, {format_percent(share)} reducible, {format_bytes(entry['bytes'])}",
+        href=position.link("explain", start=start, partition=entry["partition"]),
+    )
+
+
+def worst_partition_list(layout: PartitionLayout | None, position: StripPosition) -> WorstPartitions | None:
+    """Those with most to rewrite; without a search only such as have any."""
+    if layout is None:
+        return None
+    found = filter_partitions(layout.partitions.drop_columns("lines"), position.search)
+    if not position.search:
+        found = found.filter(pc.greater(found["reducible_files"], 0))
+    return WorstPartitions(
+        lines=tuple(_worst_line(entry, position) for entry in worst_partitions(found, _MAX_WORST).to_pylist()),
+        total=found.num_rows,
+        search=position.search,
+        start=position.start,
+    )
+
+
+def _worst_line(entry: Mapping[str, Any], position: StripPosition) -> WorstLine:
+    name = entry["partition"]
+    return WorstLine(
+        name=name,
+        label=partition_name(name),
+        href=position.link("explain", partition=name),
+        files=entry["files"],
+        reducible_files=entry["reducible_files"],
+        reducible_bytes=entry["reducible_bytes"],
+        share=share_of(entry["reducible_files"], entry["files"]),
+        bytes=entry["bytes"],
+    )

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One plan: where it is, how long each step took, what happened and what to do."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lake.plan import LIVE_STATES, PlanState, Step
+from service.control.serializers import describe_cost, end_reason, plan_cost, progress_rate
+from service.control.store import PlanEvent, PlanView
+from service.server.web.charts import Span, spans
+from service.server.web.formatting import browsable_url
+from service.text import partition_name
+
+#: partitions of a plan listed at most; the command line lists them all
+_MAX_PARTITIONS = 200
+
+STEP_DESCRIPTIONS: dict[str, str] = {
+    "waiting": "waiting for an executor",
+    Step.FIND_COMMIT: "did it commit already?",
+    Step.START: "starts Spark, unless it is running",
+    Step.PREPARE: "are the inputs unchanged?",
+    Step.REWRITE: "new files written, invisible",
+    Step.VERIFY: "proof that the output equals the input",
+    Step.COMMIT: "the new files become the table",
+    Step.RECORD: "figures recorded in the database",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLine:
+    """A step on the plan's timeline; ``seconds`` is None where it is not known yet."""
+
+    name: str
+    description: str
+    seconds: float | None
+    span: Span | None
+    #: the executor is in it now
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLine:
+    """What a plan does to a partition, or did when ``done``."""
+
+    name: str
+    files_before: int
+    bytes_before: int
+    files_after: int
+    bytes_after: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanPage:
+    """One plan in full."""
+
+    plan: PlanView
+    #: the newest first, each with the time since the one before it
+    events: tuple[tuple[PlanEvent, timedelta | None], ...]
+    bytes_per_second: float | None
+    seconds_left: float | None
+    steps: tuple[StepLine, ...]
+    partitions: tuple[PartitionLine, ...]
+    more_partitions: int
+    is_live: bool
+    can_retry: bool
+    #: why nobody would take the plan up
+    no_executor: str | None
+    #: what it waits for besides an executor
+    held_reason: str | None
+    end_reason: str | None
+    #: what it was predicted to cost and to save, and what happened
+    cost_lines: tuple[tuple[str, str], ...]
+    #: '' where there is none, or none that a browser should open
+    spark_ui: str
+    commands: tuple[str, ...]
+
+
+def plan_page(
+    plan: PlanView, events: Sequence[PlanEvent], no_executor: str | None, held_reason: str | None, now: datetime
+) -> PlanPage:
+    """What the page of a plan shows; ``nobody`` says why nobody takes it up, ``held`` what it waits for besides."""
+    live = plan.state in LIVE_STATES
+    lines = partition_lines(plan)
+    own = f" {plan.plan_id}"
+    commands = [f"lakefold plans {'watch' if live else 'show'}{own}"]
+    if plan.waits_for_approval:
+        commands += [f"lakefold plans approve{own}", f"lakefold plans decline{own} --reason WHY"]
+    if live:
+        commands.append(f"lakefold plans cancel{own}")
+    if plan.state is PlanState.FAILED:
+        commands.append(f"lakefold plans retry{own}")
+    return PlanPage(
+        plan=plan,
+        events=tuple(reversed([*zip(events, _intervals(events), strict=True)])),
+        **progress_rate(plan, no_executor),
+        steps=tuple(step_lines(plan, now)),
+        partitions=tuple(lines[:_MAX_PARTITIONS]),
+        more_partitions=max(0, len(lines) - _MAX_PARTITIONS),
+        is_live=live,
+        no_executor=no_executor,
+        held_reason=held_reason,
+        end_reason=end_reason(plan),
+        cost_lines=tuple(describe_cost(plan_cost(plan))),
+        can_retry=plan.state is PlanState.FAILED,
+        spark_ui=browsable_url(plan.spark_ui),
+        commands=tuple(commands),
+    )
+
+
+def _intervals(events: Sequence[PlanEvent]) -> Iterator[timedelta | None]:
+    """How long after the one before each of ``events`` was."""
+    return (None if number == 0 else event.at - events[number - 1].at for number, event in enumerate(events))
+
+
+def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
+    """The wait and the steps of the last attempt, one after the other."""
+    known = {step: milliseconds / 1000 for step, milliseconds in plan.milliseconds.items()}
+    waited = ((plan.claimed_at or plan.finalized_at or now) - plan.created_at) / timedelta(seconds=1)
+    lengths: list[tuple[str, float]] = [("waiting", max(waited, 0.0))] if plan.attempts <= 1 else []
+    lengths += [(step.value, known[step.value]) for step in Step if step.value in known]
+    current = _current_step(plan)
+    if current is not None and plan.claimed_at is not None and current not in known:
+        spent = (now - plan.claimed_at) / timedelta(seconds=1) - sum(known.values())
+        lengths.append((current, max(spent, 0.0)))
+    drawn = {span.name: span for span in spans(lengths)}
+    seconds = dict(lengths)
+    live = plan.state in LIVE_STATES
+    words = STEP_DESCRIPTIONS | ({"waiting": "waiting for approval"} if plan.waits_for_approval else {})
+    names = ["waiting"] * ("waiting" in seconds) + [step.value for step in Step if live or step.value in seconds]
+    return [
+        StepLine(
+            name=name,
+            description=words[name],
+            seconds=seconds.get(name),
+            span=drawn.get(name),
+            is_current=name == current,
+        )
+        for name in names
+    ]
+
+
+def _current_step(plan: PlanView) -> str | None:
+    """The step an executor is in: the one after the last that ended."""
+    if plan.state is not PlanState.INFLIGHT:
+        return None
+    order = [step.value for step in Step]
+    if plan.step not in order:
+        return order[0]
+    return order[order.index(plan.step) + 1] if plan.step != order[-1] else None
+
+
+def partition_lines(plan: PlanView) -> list[PartitionLine]:
+    """Partitions as the commit left them, or as the plan means to; by name."""
+    if plan.figures:
+        return [
+            PartitionLine(
+                name=partition_name(f.partition),
+                files_before=f.files_before,
+                bytes_before=f.bytes_before,
+                files_after=f.files_after,
+                bytes_after=f.bytes_after,
+            )
+            for f in plan.figures
+        ]
+    sums: dict[str, list[int]] = {}
+    for group in plan.groups:
+        entry = sums.setdefault(group.partition, [0, 0, 0])
+        for index, number in enumerate((group.input_files, group.input_bytes, group.output_files)):
+            entry[index] += number
+    return [
+        PartitionLine(
+            name=partition_name(name), files_before=files, bytes_before=size, files_after=after, bytes_after=None
+        )
+        for name, (files, size, after) in sorted(sums.items())
+    ]

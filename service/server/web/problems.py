@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors as pages: what a browser gets where a program gets a problem document."""
+
+import logging
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
+from service import problems
+from service.problems import ProblemError, classify, describe_error
+from service.server.api.problems import on_http_error, problem_from_http_error
+from service.server.web.rendering import render
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemPage:
+    """An error for a person: what is wrong, and the commands that may help."""
+
+    status: int
+    title: str
+    detail: str
+    commands: tuple[str, ...] = ()
+
+
+class PageRoute(APIRoute):
+    """A route whose errors are pages; who has no token is sent to the page for signing in."""
+
+    def get_route_handler(self) -> Handler:
+        """See FastAPI."""
+        handler = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except RequestValidationError as error:
+                where, message = error.errors()[0]["loc"][-1], error.errors()[0]["msg"].removeprefix("Value error, ")
+                return problem_page(request, ProblemError(problems.INVALID_FIELD, f"{where}: {message}"))
+            except Exception as error:
+                if classify(error) is problems.UNAUTHENTICATED:
+                    return redirect_to_login(request)
+                return problem_page(request, error)
+
+        return handle
+
+
+def redirect_to_login(request: Request) -> Response:
+    """To the page for signing in, and from there back to where the person was."""
+    back = request.url.path if request.method == "GET" else page_of_action(request.url.path)
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/login?{urlencode({'next': back + query})}", status_code=303)
+
+
+def page_of_action(path: str) -> str:
+    """The page that has the button whose form is sent to ``path``."""
+    return path.rpartition("/")[0] or "/"
+
+
+def problem_page(request: Request, error: Exception) -> Response:
+    """``error`` as a page with its status and headers."""
+    if isinstance(error, HTTPException):
+        error = problem_from_http_error(request, error)
+    problem = classify(error)
+    detail = describe_error(error)
+    if problem is problems.ERROR:  # its text may tell what is nobody's business
+        logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+        detail = "Unexpected error; lakefold's log has the details."
+    commands = ("lakefold db check",) if problem is problems.DATABASE else ()
+    page = ProblemPage(status=problem.status, title=problem.title, detail=detail, commands=commands)
+    response = render(request, "problem.html", page, status=problem.status)
+    response.headers.update(getattr(error, "headers", {}))
+    return response
+
+
+def wants_html(request: Request) -> bool:
+    """Whether a browser asks for a page; ``/v1`` answers programs whatever they accept."""
+    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/v1/", "/-/"))
+
+
+async def on_missing_route(request: Request, error: Exception) -> Response:
+    """A page for a person who typed a wrong address, the problem document for every program."""
+    return problem_page(request, error) if wants_html(request) else await on_http_error(request, error)

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Templates and static files: both are read once and kept; every string is escaped unless it is a template's own."""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from fastapi import Request
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context as Variables
+from markupsafe import Markup, escape
+from starlette.responses import HTMLResponse, Response
+
+from lake.units import format_bytes, format_duration, format_elapsed
+from lake.version import __version__
+from service.server.api.context import request_context
+from service.server.api.security import WRITE, Caller
+from service.server.web import cells, formatting
+from service.text import format_percent, process_label, share_of, short_id
+
+#: where the choice of light or dark is kept; it is not secret and the script sets it
+THEME_COOKIE = "lakefold_theme"
+#: where a name may go on in the next line: behind a sign, though not in a number, and anywhere in words this long
+_BREAKS = re.compile(r"(?<=[_/=])(?=[^_/=])|(?<=\.)(?=[^.\d\s])|(?<=[^\s._/=-]{20})(?=[^\s._/=-])")
+#: a word of a command that may be broken is longer than this
+_LONG_WORD = 40
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+#: nothing but our own files, nothing inline, no frame around it; a name of ours in a string can load nothing
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+
+
+@cache
+def static_file(name: str) -> tuple[bytes, str] | None:
+    """A static file and its media type; None where there is none of that name."""
+    names = {entry.name for entry in (files("service.server.web") / "static").iterdir()}
+    if name not in names:
+        return None
+    return (files("service.server.web") / "static" / name).read_bytes(), _TYPES[name.rpartition(".")[2]]
+
+
+@cache
+def asset_url(name: str) -> str:
+    """The address of a static file, another one for every content, so that it may be kept for ever."""
+    found = static_file(name)
+    assert found is not None, name
+    return f"/static/{name}?v={hashlib.sha256(found[0]).hexdigest()[:12]}"
+
+
+def table_path(name: str) -> str:
+    """The page of a table."""
+    return f"/tables/{quote(name, safe='')}"
+
+
+def query_path(path: str, query: Mapping[str, str], **changed: str) -> str:
+    """The page at ``path`` with what ``query`` asks for, some of it ``changed``."""
+    kept = {key: value for key, value in {**query, **changed}.items() if value}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def safe_local_path(path: str) -> str:
+    """``path`` where it is a page of ours, else the first page: nobody is sent elsewhere after signing in."""
+    parts = urlsplit(path)
+    ours = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
+    return path if ours and path.isprintable() else "/"
+
+
+@pass_context
+def _ago(variables: Variables, moment: datetime) -> str:
+    return formatting.format_ago(moment, variables["now"])
+
+
+def _breakable(name: str) -> Markup:
+    """A name, or a text with paths in it, that may go on in the next line."""
+    return Markup("<wbr>").join(_BREAKS.split(name))
+
+
+def _command(text: str) -> Markup:
+    """A command that goes on in the next line between its words, and never within an option."""
+    formatting = (
+        Markup('<span class="nowrap">{}</span>').format(word)
+        if word.startswith("-")
+        else _breakable(word)
+        if len(word) > _LONG_WORD
+        else escape(word)
+        for word in text.split(" ")
+    )
+    return Markup(" ").join(formatting)
+
+
+@cache
+def environment() -> Environment:
+    """The templates with their filters."""
+    made = Environment(
+        loader=PackageLoader("service.server.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "bytes": format_bytes,
+        "count": formatting.format_count,
+        "share_of": share_of,
+        "browsable": formatting.browsable_url,
+        "process_name": process_label,
+        "percent": format_percent,
+        "duration": format_duration,
+        "elapsed": format_elapsed,
+        "ago": _ago,
+        "clock": formatting.format_clock,
+        "iso": lambda moment: moment.astimezone(UTC).isoformat(timespec="seconds"),
+        "short_id": short_id,
+        "breakable": _breakable,
+        "command": _command,
+        "table_path": table_path,
+        "xy": lambda number: f"{number:.1f}".removesuffix(".0"),
+    }
+    made.globals |= {"asset": asset_url, "cells": cells, "version": __version__}
+    return made
+
+
+def render(
+    request: Request, template: str, page: Any, *, section: str = "", status: int = 200, now: datetime | None = None
+) -> Response:
+    """``template`` with ``page``; ``section`` is the entry of the navigation that is current.
+
+    Above it goes the pause of the whole service, for whoever may read; not above a problem, which may be the database.
+    """
+    now = now or datetime.now(UTC)
+    caller: Caller | None = getattr(request.state, "caller", None)
+    is_problem = status >= HTTPStatus.BAD_REQUEST
+    pause = None if is_problem or caller is None else request_context(request).store.service_pause()
+    theme = request.cookies.get(THEME_COOKIE)
+    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    html = (
+        environment()
+        .get_template(template)
+        .render(
+            page=page,
+            section=section,
+            now=now,
+            here=here,
+            theme=theme if theme in ("light", "dark") else None,
+            signed_in_as=(caller.person or caller.name) if caller else None,
+            sees_all=caller is None or caller.table_scope.is_unrestricted,
+            pause=pause,
+            is_problem=is_problem,
+            may_write=caller is not None and caller.name is not None and caller.scope == WRITE,
+        )
+    )
+    return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})

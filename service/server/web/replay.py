@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table's own history under other policies, drawn day by day, and what to change at its writer."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lake.errors import LakefoldError
+from lake.units import format_bytes
+from service.control import serializers
+from service.control.config.tables import ConfiguredTable
+from service.control.planning.replay import ReplayTimeout, advise_table, deadline_check, parse_grid, replay_table
+from service.problems import describe_error
+from service.server.api.context import Context
+from service.server.api.replay import replay_slot
+from service.server.web.formatting import shell_command
+from service.server.web.rendering import table_path
+from service.text import format_percent, plural
+
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960.0, 260.0, 56.0, 16.0, 24.0
+#: how long a page may take; the command has no such limit
+_MAX_SECONDS = 15.0
+_MAX_DAYS = 90
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyLine:
+    """Files at the end of each day under one policy; ``kind`` is none, configured, recommended or other."""
+
+    name: str
+    kind: str
+    path: str
+    description: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YAxisMark:
+    """A height of the chart and what it means."""
+
+    y: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayChart:
+    """A line a policy, all on one scale from zero."""
+
+    width: float
+    height: float
+    left: float
+    base: float
+    marks: tuple[YAxisMark, ...]
+    lines: tuple[PolicyLine, ...]
+    #: the first day and the last one
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRow:
+    """A policy as the table shows it."""
+
+    policy: Mapping[str, Any]
+    kind: str
+    small: str
+    rewritten: str
+    write_amplification: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayPage:
+    """What was asked and what came of it; ``found`` and ``advice`` are None where there is a reason in ``wrong``.
+
+    ``advice`` alone is None where there was no time left for it.
+    """
+
+    table: str
+    path: str
+    days: float
+    settings: tuple[str, ...]
+    error: str
+    result: Mapping[str, Any] | None
+    advice: Mapping[str, Any] | None
+    rows: tuple[PolicyRow, ...]
+    chart: ReplayChart | None
+    chart_text: str
+    commands: tuple[str, ...]
+
+
+def replay_page(context: Context, table: ConfiguredTable, days: float, settings: Sequence[str]) -> ReplayPage:
+    """The last ``days`` of ``table`` under each combination of ``settings``."""
+    given = tuple(word.strip() for word in settings if word.strip())
+    found: Mapping[str, Any] | None = None
+    advice, wrong = None, ""
+    try:
+        with replay_slot():
+            check, days_shown = deadline_check(_MAX_SECONDS), min(days, _MAX_DAYS)
+            done = replay_table(
+                context.config, context.store, table, days=days_shown, grid=parse_grid(given), check=check
+            )
+            found = serializers.replay(done.table, done.history, done.comparison, done.rates)
+            with suppress(ReplayTimeout):  # the page has the command that takes its time
+                advice = serializers.advice(
+                    table.name, *advise_table(context.store, table, days=days_shown, check=check)
+                )
+    except (LakefoldError, OSError) as error:
+        wrong, found = describe_error(error), None
+    asked = [part for word in given for part in ("--set", word)]
+    return ReplayPage(
+        table=table.name,
+        path=table_path(table.name),
+        days=days,
+        settings=given,
+        error=wrong,
+        result=found,
+        advice=advice,
+        rows=tuple(_policy_row(found, policy) for policy in found["policies"]) if found else (),
+        chart=_chart(found) if found else None,
+        chart_text=_chart_text(found) if found else "",
+        commands=(
+            shell_command("lakefold", "tables", "replay", table.name, "--days", f"{days:g}", *asked),
+            shell_command("lakefold", "tables", "advise", table.name, "--days", f"{days:g}"),
+        ),
+    )
+
+
+def _kind(found: Mapping[str, Any], name: str) -> str:
+    if name == found["recommended"]["name"]:
+        return "recommended"
+    return {"no compaction": "none", "configured": "configured"}.get(name, "other")
+
+
+def _policy_row(found: Mapping[str, Any], policy: Mapping[str, Any]) -> PolicyRow:
+    amplification = policy["write_amplification"]
+    return PolicyRow(
+        policy=policy,
+        kind=_kind(found, policy["name"]),
+        small=format_percent(policy["small_share"]),
+        rewritten=format_bytes(round(policy["rewritten_bytes_a_day"])),
+        write_amplification="–" if amplification is None else f"{amplification:.2f}×",
+    )
+
+
+def _chart_text(found: Mapping[str, Any]) -> str:
+    take = found["recommended"]
+    return (
+        f"Files at the end of each day under {plural(len(found['policies']), 'setting')} of the policy. "
+        f"Recommended is {take['name']}. The numbers are in the table."
+    )
+
+
+def _chart(found: Mapping[str, Any]) -> ReplayChart:
+    policies = found["policies"]
+    days = policies[0]["by_day"]
+    most = max((day["files"] for policy in policies for day in policy["by_day"]), default=0) or 1
+    base = _HEIGHT - _BOTTOM
+
+    def y_of(files: float) -> float:
+        return base - files / most * (base - _TOP)
+
+    lines = []
+    for policy in policies:
+        points = policy["by_day"]
+        step = (_WIDTH - _LEFT) / max(1, len(points) - 1)
+        path = "".join(
+            f"{'L' if index else 'M'}{_LEFT + index * step:.1f} {y_of(day['files']):.1f}"
+            for index, day in enumerate(points)
+        )
+        path += f"H{_WIDTH:.1f}" if len(points) == 1 else ""
+        end = policy["end"]["files"]
+        words = f"{policy['name']}: {plural(end, 'file')} at the end, {policy['files']:,.0f} on average"
+        lines.append(PolicyLine(name=policy["name"], kind=_kind(found, policy["name"]), path=path, description=words))
+    order = {"other": 0, "none": 1, "configured": 2, "recommended": 3}
+    return ReplayChart(
+        width=_WIDTH,
+        height=_HEIGHT,
+        left=_LEFT,
+        base=base,
+        marks=tuple(YAxisMark(y=y_of(value), text=f"{value:,}") for value in sorted({most, most // 2} - {0})),
+        lines=tuple(sorted(lines, key=lambda line: order[line.kind])),
+        first=f"{days[0]['at']:%Y-%m-%d}" if days else "",
+        last=f"{days[-1]['at']:%Y-%m-%d}" if len(days) > 1 else "",
+    )

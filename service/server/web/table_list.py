@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of tables: in which order, which of them, and what their databases add up to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lake.model import median_bytes
+from lake.units import format_bytes
+from service.control import serializers
+from service.control.store import (
+    DatabaseSum,
+    NewestPlan,
+    ReferenceScans,
+    ScanRecord,
+    TableFilter,
+    TableObjective,
+    TableOrder,
+    TableState,
+)
+from service.server.api.context import Context
+from service.server.web.charts import Sparkline, sparkline
+from service.server.web.rendering import query_path
+from service.text import format_percent, plural, share_of
+
+TABLES_PER_PAGE = 50
+STATE_CHOICES = ("halted", "unreadable", "missed", "paused", "compact", "propose", "observe", "off")
+#: pages that can be jumped to on either side of this one, besides the first and the last
+_PAGES_AROUND = 2
+_QUERY_FIELDS = ("name", "database", "state", "format", "mode", "owner", "sort")
+#: title, what it is ordered by, whether large values come first, and the class of its cells
+_COLUMNS = (
+    ("Table", TableOrder.NAME, False, ""),
+    ("State", TableOrder.STATE, False, "middle-up"),
+    ("File sizes", None, False, "middle-up"),
+    ("Files", TableOrder.FILES, True, "n middle-up"),
+    ("Reducible", TableOrder.REDUCIBLE, True, "n"),
+    ("Median", TableOrder.MEDIAN, False, "n wide-only"),
+    ("Size", TableOrder.BYTES, True, "n wide-only"),
+    ("To rewrite", TableOrder.REWRITE, True, "n"),
+    ("Last plan", TableOrder.PLAN, True, "middle-up"),
+    ("Scanned", TableOrder.SCANNED, True, "n wide-only"),
+)
+_HINTS = {"Reducible": "share of small files that are worth a plan", "To rewrite": "bytes that plans would read"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """A column; ``sorted`` is 'ascending', 'descending' or '' as ``aria-sort`` has it."""
+
+    title: str
+    hint: str
+    href: str
+    sorted: str
+    classes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableLine:
+    """A table in the list. ``scan`` is its last good scan; ``failing`` says why a later one failed, ``missed`` which
+    objectives it misses.
+    """
+
+    name: str
+    state: str
+    owner: str | None
+    scan: ScanRecord | None
+    scan_error: str | None
+    missed_objectives: str
+    sparkline: Sparkline | None
+    sizes_text: str
+    median: int | None
+    last_plan: NewestPlan | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableListPage:
+    """A page of the list. ``query`` is what was asked, as the address has it; ``pages`` are those to jump to."""
+
+    query: Mapping[str, str]
+    filtered: bool
+    headings: tuple[Heading, ...]
+    lines: tuple[TableLine, ...]
+    total: int
+    page_number: int
+    last_page: int
+    pages: tuple[tuple[int, str], ...]
+    choices: Mapping[str, tuple[str, ...]]
+    by_database_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabasesPage:
+    """What the databases add up to, each with the address of its tables."""
+
+    query: Mapping[str, str]
+    filtered: bool
+    lines: tuple[tuple[DatabaseSum, str], ...]
+    choices: Mapping[str, tuple[str, ...]]
+    tables_url: str
+
+
+def table_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
+    """The part of an address that says which tables are meant, as it was written; '' for what it does not say."""
+    return {name: fields.get(name, "") for name in _QUERY_FIELDS}
+
+
+def table_list_page(
+    context: Context,
+    table_filter: TableFilter,
+    order: TableOrder,
+    descending: bool,
+    number: int,
+    query: Mapping[str, str],
+) -> TableListPage:
+    """The page with this ``number`` (from 1) of the tables that ``terms`` mean."""
+    store = context.store
+    found = store.list_tables(order, descending=descending, limit=TABLES_PER_PAGE, page=number, **table_filter)
+    states = {state.name: state for state in store.table_states(found.names)}
+    scans, plans = store.reference_scans(names=found.names), store.newest_plans(found.names)
+    objectives = store.objectives(found.names)
+    last = max(1, -(-found.total // TABLES_PER_PAGE))
+    return TableListPage(
+        query=query,
+        filtered=any(query[name] for name in _QUERY_FIELDS if name != "sort"),
+        headings=tuple(_heading(title, by, falls, css, query, order, descending) for title, by, falls, css in _COLUMNS),
+        lines=tuple(
+            _line(context, states[name], scans, plans.get(name), objectives.get(name, ()))
+            for name in found.names
+            if name in states
+        ),
+        total=found.total,
+        page_number=found.number,
+        last_page=last,
+        pages=tuple(
+            (page, query_path("/", query, page=str(page) if page > 1 else ""))
+            for page in _nearby_pages(found.number, last)
+        ),
+        choices=_choices(context),
+        by_database_url=query_path("/databases", query, sort="", database=""),
+    )
+
+
+def databases_page(context: Context, table_filter: TableFilter, query: Mapping[str, str]) -> DatabasesPage:
+    """What the databases of the tables that ``terms`` mean add up to."""
+    kept = {**query, "sort": "", "database": ""}
+    return DatabasesPage(
+        query=kept,
+        filtered=any(kept.values()),
+        lines=tuple(
+            (entry, query_path("/", kept, database=entry.database))
+            for entry in context.store.database_sums(**table_filter)
+        ),
+        choices=_choices(context),
+        tables_url=query_path("/", kept),
+    )
+
+
+def _choices(context: Context) -> dict[str, tuple[str, ...]]:
+    labels = context.store.table_labels()
+    return {"format": tuple(labels["format"]), "owner": tuple(labels["owner"]), "state": STATE_CHOICES}
+
+
+def _heading(
+    title: str,
+    by: TableOrder | None,
+    descends_first: bool,
+    classes: str,
+    query: Mapping[str, str],
+    order: TableOrder,
+    descending: bool,
+) -> Heading:
+    """A column whose link orders the list by it, and the other way round once it is."""
+    here = by is order
+    down = not descending if here else descends_first
+    return Heading(
+        title=title,
+        hint=_HINTS.get(title, ""),
+        href=query_path("/", query, sort=f"{'-' if down else ''}{by}") if by else "",
+        sorted=("descending" if descending else "ascending") if here else "",
+        classes=classes,
+    )
+
+
+def _nearby_pages(number: int, last: int) -> list[int]:
+    near = range(max(1, number - _PAGES_AROUND), min(last, number + _PAGES_AROUND) + 1)
+    return sorted({1, *near, last})
+
+
+def _line(
+    context: Context,
+    state: TableState,
+    scans: ReferenceScans,
+    plan: NewestPlan | None,
+    objectives: Sequence[TableObjective],
+) -> TableLine:
+    table = context.configured_table(state)
+    scan, newest, first = (found.get(state.name) for found in (scans.latest_ok, scans.latest, scans.first_ok))
+    limit = table.policy.small_file_limit_bytes
+    before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
+    median = median_bytes(scan.histogram) if scan else None
+    words = ""
+    if scan is not None:
+        share = format_percent(share_of(scan.small_files, scan.files))
+        middle = f", median {format_bytes(median)}" if median is not None else ""
+        words = f"{plural(scan.files, 'file')}, {share} below {format_bytes(limit)}{middle}"
+    return TableLine(
+        name=state.name,
+        state=serializers.displayed_state(table, state),
+        owner=table.owner,
+        scan=scan,
+        scan_error=newest.error if newest is not None and newest.outcome != "ok" else None,
+        missed_objectives="; ".join(one.text for one in objectives if not one.met),
+        sparkline=sparkline(scan.histogram, before, limit) if scan else None,
+        sizes_text=words,
+        median=median,
+        last_plan=plan,
+    )

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One table: its file sizes before and now, its partitions, its plans, its last scans."""
+
+import glob
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby, islice
+from typing import Any
+
+from lake.model import median_bytes
+from lake.units import format_bytes
+from service.control import serializers
+from service.control.config.tables import ConfiguredTable
+from service.control.planning.refusals import required_rule_setting
+from service.control.store import PartitionLayout, PlanView, ScanRecord, TableObjective, TableState
+from service.modes import PLANNED_MODES
+from service.server.web.charts import HistogramChart, TrendChart, histogram_chart, trend_chart
+from service.server.web.formatting import format_ago, shell_command
+from service.server.web.notices import (
+    Notice,
+    error_budget_notice,
+    foreign_files_notice,
+    halted_notice,
+    halted_partition_notices,
+    overlap_notice,
+)
+from service.server.web.partitions import Strip, StripPosition, WorstPartitions, partition_strip, worst_partition_list
+from service.server.web.rendering import table_path
+from service.server.web.request_form import RequestForm
+from service.server.web.trend import TrendPanel
+from service.text import partition_name, plural
+
+_SCANS_SHOWN = 8
+#: of a table that is not compacted: what its notice is called, and what lakefold does with it
+_MODE_NOTICES = {
+    "observe": ("Only observed", "lakefold scans this table and changes nothing."),
+    "off": ("Off", "lakefold neither scans this table nor changes it."),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanLine:
+    """The newest of ``times`` scans in a row that found the same, the first of them at ``since``."""
+
+    scan: ScanRecord
+    times: int
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDetailsPage:
+    """Everything the page of a table shows. ``scan`` is the last good one, ``first`` the oldest there is."""
+
+    state_record: TableState
+    path: str
+    displayed_state: str
+    notices: tuple[Notice, ...]
+    last_good_scan: ScanRecord | None
+    first_scan: ScanRecord | None
+    has_before: bool
+    median: int | None
+    small_file_limit: int
+    chart: HistogramChart | None
+    narrow_chart: HistogramChart | None
+    sizes_text: str
+    strip: Strip | None
+    worst: WorstPartitions | None
+    partitions: int
+    partition: str | None
+    partition_name: str
+    plans: tuple[PlanView, ...]
+    scans: tuple[ScanLine, ...]
+    over_time: TrendPanel | None
+    objectives: tuple[TableObjective, ...]
+    trend: TrendChart | None
+    trend_points: int
+    trend_text: str
+    scan_interval_seconds: float
+    is_scanned: bool
+    form: RequestForm
+    can_pause: bool
+    can_resume: bool
+    commands: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRecords:
+    """What the database knows of a table. ``scans`` are the newest first, ``layout`` the partitions of the last one."""
+
+    state: TableState
+    scans: Sequence[ScanRecord]
+    last_good_scan: ScanRecord | None
+    first_scan: ScanRecord | None
+    plans: Sequence[PlanView]
+    layout: PartitionLayout | None
+    over_time: TrendPanel | None
+    objectives: Sequence[TableObjective]
+
+
+def table_page(
+    table: ConfiguredTable,
+    known: TableRecords,
+    *,
+    form: RequestForm,
+    partition: str | None,
+    start: int,
+    search: str,
+    now: datetime,
+) -> TableDetailsPage:
+    """The page of ``table`` with the partitions from number ``start`` on its strip and ``partition`` explained.
+
+    Beside the strip are the worst partitions whose path contains ``search``.
+    """
+    state, good, first = known.state, known.last_good_scan, known.first_scan
+    path, word = table_path(state.name), serializers.displayed_state(table, state)
+    small, target = table.policy.small_file_limit_bytes, table.policy.target_file_max_bytes
+    limits = {"small-file limit": small, "target": target}
+    before = first.histogram if first and good and first.taken_at < good.taken_at else None
+    now_counts = good.histogram if good else ()
+    place = StripPosition(path=path, start=start, search=search)
+    strip = partition_strip(known.layout, place, partition)
+    moved = [(scan.taken_at, float(scan.files)) for scan in reversed(known.scans) if scan.outcome == "ok"]
+    only = ("--partition", partition) if partition else ()
+    return TableDetailsPage(
+        state_record=state,
+        path=path,
+        displayed_state=word,
+        notices=tuple(_notices(table, known, now)),
+        last_good_scan=good,
+        first_scan=first,
+        has_before=before is not None,
+        median=median_bytes(now_counts),
+        small_file_limit=small,
+        chart=histogram_chart(now_counts, before, limits, width=960, height=300) if good else None,
+        narrow_chart=histogram_chart(now_counts, before, limits, width=360, height=250) if good else None,
+        sizes_text=_sizes_text(good, first if before else None, small),
+        strip=strip,
+        worst=worst_partition_list(known.layout, place),
+        partitions=strip.total if strip else good.partitions if good else 0,
+        partition=partition,
+        partition_name=partition_name(partition or ""),
+        plans=tuple(known.plans),
+        scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
+        over_time=known.over_time,
+        objectives=tuple(known.objectives),
+        trend=trend_chart(moved, width=360, height=84),
+        trend_points=len(moved),
+        trend_text=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
+        scan_interval_seconds=table.policy.scan_interval.total_seconds(),
+        is_scanned=table.mode != "off",
+        form=form,
+        can_pause=not state.paused,
+        can_resume=state.paused or state.halted or bool(state.halted_partitions) or bool(state.quarantined),
+        commands=(
+            shell_command("lakefold", "tables", "explain", state.name, *only),
+            shell_command("lakefold", "plans", "request", state.name, *only, "--dry-run"),
+        ),
+    )
+
+
+def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
+    """Scans newest first, those in a row that found the same as one line."""
+    for _, alike in groupby(scans, _scan_result):
+        newest, *older = alike
+        yield ScanLine(scan=newest, times=1 + len(older), since=(older or [newest])[-1].taken_at)
+
+
+def _scan_result(scan: ScanRecord) -> tuple[Any, ...]:
+    return (
+        scan.outcome,
+        scan.error,
+        scan.instant,
+        scan.files,
+        scan.small_files,
+        scan.reducible_files,
+        scan.reducible_bytes,
+    )
+
+
+def _sizes_text(now: ScanRecord | None, before: ScanRecord | None, limit: int) -> str:
+    if now is None:
+        return ""
+    small = f"{now.small_files:,} below {format_bytes(limit)}"
+    was = f"; before, {plural(before.files, 'file')}, {before.small_files:,} below" if before else ""
+    return f"Files by size: now {plural(now.files, 'file')}, {small}{was}. The table below has the numbers."
+
+
+def _notices(table: ConfiguredTable, known: TableRecords, now: datetime) -> list[Notice]:
+    state, last = known.state, known.scans[0] if known.scans else None
+    found = []
+    if state.halted:
+        found.append(halted_notice("Halted", format_ago(state.halted_at, now), state.name, state.halted_reason))
+    found += halted_partition_notices("Halted", state, now)
+    if state.pause is not None:
+        text = f"{format_ago(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
+        found.append(Notice(tone="attention", subject="Paused", text=text))
+    if last is not None and last.outcome != "ok":
+        text = f"{format_ago(last.taken_at, now)}: {last.error}"
+        found.append(Notice(tone="attention", subject="The last scan failed", text=text))
+    if last is not None and last.damaged:
+        text = f"{plural(last.damaged, 'file slice')} not matching the table's commits, left alone. Which files:"
+        found.append(
+            Notice(tone="bad", subject="Damaged", text=text, command=shell_command("lakefold", "verify", state.name))
+        )
+    if last is not None and last.overlaps:
+        found.append(overlap_notice("This table", last))
+    if last is not None and last.foreign_files:
+        found.append(foreign_files_notice("This table", last))
+    if (budgets := serializers.budget_problems(known.objectives, table.mode, now)) is not None:
+        found.append(error_budget_notice("This table", budgets))
+    if last is not None and last.not_planned:
+        found.append(Notice(tone="attention", subject="Not planned", text=f": {last.not_planned}."))
+    for path, reason in state.quarantined.items():
+        found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
+    if table.mode not in PLANNED_MODES:
+        subject, does = _MODE_NOTICES[table.mode]
+        match = f"match = {json.dumps(glob.escape(state.name), ensure_ascii=False)}"
+        rule = ["[[tables]]", match, 'mode = "compact"']
+        if (wanted := required_rule_setting(table)) is not None:
+            setting, values = wanted
+            page = "formats" if setting == "access" else "writers"
+            choice = " or ".join(map(json.dumps, values))
+            rule += [f"# {choice}, see docs/{page}.md", f'{setting} = "?"']
+        text = f"(mode {table.mode}): {does} To compact it, add this to the configuration and restart:"
+        found.append(Notice(tone="", subject=subject, text=text, block="\n".join(rule)))
+    return found
