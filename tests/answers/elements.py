@@ -59,7 +59,7 @@ def about_elements(
         case "null" | "not null":
             words = f"{name} IS {asked.upper()}"
             return Predicate(
-                spark=words, duckdb=words, arrow=field.is_all_null() if asked == "null" else field.is_valid()
+                spark=words, duckdb=words, arrow=field.is_null() if asked == "null" else field.is_valid()
             )
         case "size":
             count = random.randint(0, 2)
