@@ -21,13 +21,15 @@ def delete_versions(
     fence: Callable[[], None] = lambda: None,
     retention: timedelta = timedelta(),
 ) -> DeletionResult:
-    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; what became of them.
+    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size. Returns the result.
 
-    What a rewrite of any lakefold replaced within ``retention`` stays, as the timeline tells it. ``fence`` is the last
-    look at whose deletion it is. Files already gone free nothing, and one of another size than was replaced stays; its
-    time is not asked for, since Hudi uses no name twice and times do not survive a copy of the table. Raises Conflict
-    where a version is live, pending, kept by a savepoint or has to wait for older ones (before anything of its batch is
-    deleted), Transient where Hudi left a file behind.
+    Files that a rewrite of any lakefold replaced within ``retention``, by the timeline, stay. ``fence`` is the last
+    check that the deletion still belongs to the caller. Files already gone free no bytes. A file whose size differs
+    from the replaced one stays; its time is not compared, since Hudi uses no name twice and a copy of the table changes
+    times.
+
+    Raises Conflict if a version is live, pending, kept by a savepoint or has to wait for older ones (before anything of
+    its batch is deleted), Transient if Hudi did not delete a file.
     """
     freed, left = 0, dict[int, str]()
     ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))

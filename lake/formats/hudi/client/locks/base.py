@@ -111,23 +111,24 @@ class LakefoldLock(ABC):
 
     def release(self) -> None:
         """Release the lock when every call of the JVM made under it has ended."""
-        turn, self._process_lock = self._process_lock, None
-        assert turn is not None
-        worker = self._java_thread
-        if self._idle_callbacks is None and (worker is None or worker.is_idle()):
-            self._release(turn)
+        process_lock, self._process_lock = self._process_lock, None
+        assert process_lock is not None
+        java_thread = self._java_thread
+        if self._idle_callbacks is None and (java_thread is None or java_thread.is_idle()):
+            self._release(process_lock)
             return
-        assert worker is not None
+        assert java_thread is not None
         with self._callbacks_lock:
             self._idle_callbacks = self._idle_callbacks or []
         log.warning(
             "%s: %s did not answer and may still change the table: lakefold's own lock is held until it has ended",
             self._table.name,
-            worker,
+            java_thread,
         )
-        self._on_thread_unanswered(worker)
-        name = f"lock of {self._table.name} until {worker} has ended"
-        threading.Thread(target=self._release_after_thread_end, args=(turn, worker), name=name, daemon=True).start()
+        self._on_thread_unanswered(java_thread)
+        arguments = (process_lock, java_thread)
+        name = f"lock of {self._table.name} until {java_thread} has ended"
+        threading.Thread(target=self._release_after_thread_end, args=arguments, name=name, daemon=True).start()
 
     def _release(self, process_lock: _ProcessLock) -> None:
         try:
@@ -143,9 +144,9 @@ class LakefoldLock(ABC):
                 if not self._idle_callbacks:
                     self._idle_callbacks = None
                     break
-                act = self._idle_callbacks.pop(0)
+                callback = self._idle_callbacks.pop(0)
             try:
-                act()
+                callback()
             except Exception as error:
                 if not is_unanswered(error):  # else the process has ended, and its resources are freed
                     log.warning("%s: after %s had ended: %s", self._table.name, java_thread, error)
@@ -157,10 +158,10 @@ class LakefoldLock(ABC):
 
     def _try_acquire(self, doing: str) -> bool:
         with _registry_lock:
-            turn = _process_locks.setdefault(self._lock_key(), _ProcessLock())
-        if not turn.lock.acquire(timeout=_POLL_SECONDS):
+            process_lock = _process_locks.setdefault(self._lock_key(), _ProcessLock())
+        if not process_lock.lock.acquire(timeout=_POLL_SECONDS):
             return False
-        self._process_lock = turn
+        self._process_lock = process_lock
         self._java_thread = None
         try:
             self._java_thread = JavaThread(self._jvm)
