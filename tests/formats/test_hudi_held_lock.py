@@ -159,7 +159,7 @@ def of_dynamodb(item: LockItem) -> HudiLock:
 def test_h5_a_lock_of_dynamodb_is_renewed_when_it_is_confirmed(locks: Any, clock: Clock) -> None:
     item = LockItem(locks, clock).acquire()
     lock = of_dynamodb(item)
-    assert (type(lock).__name__, lock.validity) == ("_LockItem", LEASE)
+    assert (type(lock).__name__, lock.validity) == ("_DynamoDbItem", LEASE)
     before = item.version
     for _ in range(3):
         clock.passes(LEASE * 0.75)
