@@ -17,7 +17,6 @@ from functools import partial
 from executors.observer import Observer
 from executors.partition_locks import PartitionLock
 from executors.relocation.sweep import partitions_awaiting_sweep
-from executors.take_over import FormatLoader
 from lake.capabilities import (
     Fenced,
     RelocatesPartitions,
@@ -31,7 +30,7 @@ from lake.formats import load_format
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import PlanStore, SupersededRecord
-from lake.ports import Capability, DeletionResult, SparkProvider, TableFormat
+from lake.ports import Capability, DeletionResult, FormatLoader, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 

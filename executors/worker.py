@@ -13,14 +13,14 @@ from executors.observer import Observer
 from executors.outcome import RunOutcome, RunResult
 from executors.run import HEARTBEAT_INTERVAL, run_plan
 from executors.spark import drop_dead_session
-from executors.take_over import FormatLoader, take_over_one, unserved_outcome
+from executors.take_over import take_over_one, unserved_outcome
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, one_line
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import claim_log_fields
 from lake.plan import Claim
-from lake.ports import SparkProvider
+from lake.ports import FormatLoader, SparkProvider
 from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)

@@ -141,7 +141,7 @@ def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explai
     (plan,) = home.scan()
     home.store.decline(plan.plan_id, "ada", "month end")
     assert [found.plan_id for found in home.scan()] == [plan.plan_id]
-    said = f"declined: month end (by ada, plan {plan.plan_id}); to rewrite it all the same: lakefold plans request"
+    said = f"declined: month end (by ada, plan {plan.plan_id}); to rewrite it nevertheless: lakefold plans request"
     assert home.explain() == {(said, "lakefold plans request")}
     last = home.store.last_scan("t1")
     assert (last.skipped["declined"], last.reducible_files) == (6, 6)
