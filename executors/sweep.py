@@ -36,16 +36,18 @@ def sweep_table(
     watch: PartitionWatch | None = None,
     discovers_relocations: bool = True,
 ) -> int:
-    """Make table and database agree on plans that ended; how many instants were withdrawn.
+    """Make table and database agree on plans that ended. Returns the number of instants that were withdrawn.
 
-    A commit of a plan that ended cancelled or failed is recorded. Pending instants of ended plans are withdrawn, such
-    as one published by an executor that had lost its lease, and so are clusterings, which refuse writers, of plans that
-    wait. What has to be executed (``PendingAction.must_execute``) is left to a plan that adopts it. Instants of plans this
-    database does not know belong to another lakefold and are left alone, but not what was written for any plan of a
-    lakefold's after its instant was over: that is deleted. What writers left where partitions were is brought to where
-    they are, whatever else fails; of a ``halted`` table nothing else is done, so that what a person has to look into
-    stays as it is. With a ``watch`` only partitions that it chooses are looked at for that. With ``finds_moves`` the
-    table is asked for moves that this database does not know under its name. Raises what the format raises.
+    Commits of plans that ended cancelled or failed are recorded. Pending instants of ended plans are withdrawn, such
+    as one published by an executor that had lost its lease. So are clusterings of waiting plans, since clusterings
+    refuse writers. An instant that has to be executed (``PendingAction.must_execute``) is left to a plan that adopts
+    it. Instants of plans unknown to this database belong to another lakefold and are not touched; but files that were
+    written for any lakefold plan after its instant had ended are deleted.
+
+    Late files in previous locations are copied to their partitions' locations even if another step fails. Of a
+    ``halted`` table nothing else is done, so that the state that a person has to examine is preserved. With a ``watch``
+    only the partitions that it chooses are swept. With ``discovers_relocations`` the table is read for relocations that
+    this database does not know under its name. Raises what the format raises.
     """
     if halted and not isinstance(format, RelocatesPartitions):
         return 0
@@ -76,13 +78,13 @@ def _sweep_relocated_partitions(
 
 
 def _withdraw_instants(
-    table: TableRef, nobodys: Mapping[str, Sequence[str]], format_: TableFormat, spark: SparkProvider
+    table: TableRef, abandoned: Mapping[str, Sequence[str]], format_: TableFormat, spark: SparkProvider
 ) -> int:
-    if not nobodys:
+    if not abandoned:
         return 0
     withdrawn = 0
     with format_.writer(table, spark) as writer:
-        for plan_id, instants in nobodys.items():
+        for plan_id, instants in abandoned.items():
             done = writer.withdraw(plan_id, instants)
             withdrawn += done
             if done:
@@ -91,11 +93,11 @@ def _withdraw_instants(
 
 
 def _withdraw_orphaned_stagings(table: TableRef, format_: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
-    """Withdraw what ended attempts left on a table that does not tell; forget what nobody is to write to by now.
+    """Withdraw uncommitted work of ended attempts on a table that does not record it; clear expired stagings.
 
-    A partition that a live plan has is left alone: a run of that plan withdraws what its earlier attempts left, and
-    what is left of others waits until it has ended. What a plan has replaced was the table's, even where that has
-    forgotten how it became so, and waits for its retention.
+    Partitions of a live plan are skipped: a run of that plan withdraws its earlier attempts' work, and the work of
+    other plans waits until it has ended. Files that a plan has replaced were the table's own, even if the table has
+    forgotten their commit; they are not withdrawn, and await their deletion.
     """
     if not isinstance(format_, FindsStaged):
         return 0
@@ -139,7 +141,7 @@ def _remove_stragglers(table: TableRef, format_: TableFormat, spark: SparkProvid
 
 
 def _abandoned_instants(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[str, list[str]]:
-    """Pending instants that no run of their plans works on, or can use, by plan."""
+    """Return pending instants, by plan, on which no run of their plan works, or which no run can use."""
     if not any(
         store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in pending_instants(format_, table).values()
     ):
@@ -148,7 +150,7 @@ def _abandoned_instants(table: TableRef, format_: TableFormat, store: PlanStore)
     for entry in pending_actions(format_, table):
         if entry.plan_id is None or (entry.must_execute and not entry.is_begun):
             continue
-        # Asked after the timeline was read: what it shows of a plan that waits now is an earlier attempt's.
+        # Read after the timeline: an instant of a plan that waits now is an earlier attempt's.
         state = store.plan_state(entry.plan_id)
         waits = state is PlanState.REQUESTED and entry.kind is PlanKind.CLUSTERING
         if waits or (state is not None and state not in LIVE_STATES):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take over plans whose lease has run out: record, requeue or cancel each of them as the table's answer demands."""
+"""Take over plans whose lease has run out: find their commits, then record, requeue or cancel the plans."""
 
 import logging
 from collections.abc import Sequence
@@ -27,10 +27,10 @@ def take_over_one(
     heartbeat: timedelta = HEARTBEAT_INTERVAL,
     retry_delays: Sequence[float] = RETRY_DELAYS_SECONDS,
 ) -> RunOutcome | None:
-    """Take over one plan whose lease has run out; how that ended, None when there is no such plan.
+    """Take over one plan whose lease has run out. Returns its outcome, None if there is no such plan.
 
-    Committed plans are recorded. Of others everything pending is withdrawn, then they are requeued, or cancelled
-    where an operator asked for it. A plan whose table gives no answer stays inflight and is asked about again.
+    A committed plan is recorded. Otherwise all pending work is withdrawn, and the plan is requeued, or cancelled if an
+    operator requested it. A plan whose table does not answer stays inflight; a later take-over checks it again.
     """
     observer = observer or Observer()
     claim = store.take_over_expired(executor)
@@ -55,6 +55,6 @@ def take_over_one(
 
 
 def unserved_outcome(claim: Claim, error: Rejected) -> RunOutcome:
-    """A plan that may have committed to a table which this executor has no adapter for: another one has to ask it."""
+    """Leave a plan inflight for another executor: this one has no adapter for the table, which may have its commit."""
     log.error("plan %s of %s stays inflight: %s", claim.plan.plan_id, claim.plan.table.name, one_line(error))
     return RunOutcome(result=RunResult.INFLIGHT, reason=type(error).__name__, error=one_line(error))
