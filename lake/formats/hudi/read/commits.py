@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which commits are ours, and which superseded files nobody needs any more."""
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.actions import current_plan_id
 from lake.formats.hudi.pending.attempt_files import list_attempts
-from lake.formats.hudi.read.deletion_blockers import find_ordering_blockers
-from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
-from lake.formats.hudi.timeline.file_history import WeightedCache
 from lake.formats.hudi.timeline.timeline import (
-    CLEAN_KEY,
-    COMMIT_ACTIONS,
     EPOCH_KEY,
     PLAN_KEY,
-    PLANNED_KINDS,
     Instant,
     Timeline,
     extra_metadata,
@@ -34,8 +27,6 @@ _REWRITE_KINDS = ("clustering", "compaction", "replacecommit")
 #: whose plan a completed instant names; by table and by what identifies the content of the file that completed it
 _plan_id_cache: dict[tuple[str, Hashable], str | None] = {}
 _MAX_CACHED_PLAN_IDS = 100_000
-#: files that a completed clean of others deleted, which never change either
-_foreign_clean_cache: WeightedCache[frozenset[str]] = WeightedCache(300_000)
 
 
 def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Commit | None:
@@ -124,98 +115,6 @@ def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
     at_work = list_attempts(timeline.storage) if plans else {}
     named = {instant.time: current_plan_id(plan, at_work.get(instant.time, ())) for instant, plan in plans}
     return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
-
-
-def find_deletion_blockers(
-    storage: TableStorage,
-    timeline: Timeline,
-    versions: Sequence[SupersededVersion],
-    options: Mapping[str, str],
-) -> dict[str, str | None]:
-    """For each version's path why it must stay, None when it may go; ``options`` are the table's ``write_options``."""
-    if not versions:
-        return {}
-    completed = _completed_times(timeline, versions)
-    # A clean asks under the lock, so that storage is listed only where it matters. hudi-rs finds partitions by the
-    # values of their columns, on which no deletion is to rest.
-    where = None if is_listed_by_metadata_table(timeline) else {version.partition for version in versions}
-    live = {path for entry in list_latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
-    needed: dict[str, str] = {}
-    for instant, plan in timeline.pending_plans():
-        kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"
-        for entry in planned_slices(plan):
-            needed.update((path, f"needed by pending {kind} {instant.time}") for path in entry.paths)
-    for savepoint, paths in timeline.savepoints().items():
-        needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
-
-    def reason(version: SupersededVersion) -> str | None:
-        if version.instant not in completed:
-            return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
-        if version.path in live:
-            return "live: it is in a latest file slice"
-        return needed.get(version.path)
-
-    reasons = {version.path: reason(version) for version in versions}
-    free = [version for version in versions if reasons[version.path] is None]
-    return reasons | find_ordering_blockers(storage, timeline, options, free)
-
-
-def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
-    """Completed instants: those of the active timeline, and those that replaced ``versions`` and were archived since.
-
-    The active timeline was listed before: what is archived meanwhile is in both, not in none.
-    """
-    completed = set(committed_times(timeline))
-    unknown = {v.instant for v in versions} - completed
-    if unknown:
-        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
-    return completed
-
-
-def find_obsolete_deletions(
-    storage: TableStorage, timeline: Timeline, versions: Sequence[SupersededVersion]
-) -> dict[int, str]:
-    """Versions, by index, that nobody has to delete any more: their replacement is undone, or a clean took them.
-
-    A table that was made anew at the same place does not know the instant either, so that a file of its own is never
-    taken for an old one of the same name.
-    """
-    completed = _completed_times(timeline, versions)
-    closed = {
-        index: f"instant {version.instant} that replaced it is not among the table's commits: rolled back, restored "
-        "away, or of a table that was made anew"
-        for index, version in enumerate(versions)
-        if version.instant not in completed
-    }
-    cleaned = _files_of_foreign_cleans(timeline)
-    taken = {index: v.path for index, v in enumerate(versions) if index not in closed and v.path in cleaned}
-    there = storage.sizes(list(taken.values()))
-    for index, path in taken.items():
-        if path not in there:
-            closed[index] = f"deleted by the table's own clean {cleaned[path]}"
-    return closed
-
-
-def _files_of_foreign_cleans(timeline: Timeline) -> dict[str, str]:
-    """Files that completed cleans of the active timeline deleted and that are not lakefold's, with the clean's time."""
-    cleans = [instant for instant in timeline.completed if instant.action == "clean"]
-    deleted = timeline.storage.map_parallel(lambda clean: _files_of_foreign_clean(timeline, clean), cleans)
-    return {path: clean.time for clean, paths in zip(cleans, deleted, strict=True) for path in paths}
-
-
-def _files_of_foreign_clean(timeline: Timeline, clean: Instant) -> frozenset[str]:
-    key = timeline.storage.location, timeline.fingerprint(clean)
-    found = _foreign_clean_cache.get(key)
-    if found is None:
-        record = timeline.metadata(clean) or {}
-        entries = {} if CLEAN_KEY in extra_metadata(record) else record.get("partitionMetadata") or {}
-        found = frozenset(
-            relative_path(partition, path.rsplit("/", 1)[-1])
-            for partition, entry in entries.items()
-            for path in entry.get("successDeleteFiles") or ()
-        )
-        _foreign_clean_cache.put(key, found, 1 + len(found))
-    return found
 
 
 #: how far the times of an instant's files may be from its name before they are taken for those of a copy

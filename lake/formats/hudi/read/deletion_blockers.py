@@ -12,16 +12,24 @@ archiver alone (``can_bound_archival``). Where they can't, files are deleted in 
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
+from lake.formats.hudi.files.cache import WeightedCache
+from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.commits import plan_id_of, recorded_plan_id
+from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import (
     CLEAN_KEY,
     COMMIT_ACTIONS,
+    PLAN_KEY,
     PLANNED_KINDS,
     Instant,
     Timeline,
     extra_metadata,
+    instant_datetime,
+    planned_slices,
 )
 from lake.plan import SupersededVersion
 
@@ -31,6 +39,56 @@ _CLEAN_POLICY_KEYS = ("hoodie.clean.policy", "hoodie.cleaner.policy")
 _KEEP_BY_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 REPLACING_KINDS = frozenset({"clustering", "replacecommit"})
 """Pending actions that will replace file groups."""
+#: an archived rewrite is looked for this long before the retention: instants are named after when they began
+_MAX_REWRITE_DURATION = timedelta(days=1)
+#: files that a completed clean of others deleted, which never change either
+_foreign_clean_cache: WeightedCache[frozenset[str]] = WeightedCache(300_000)
+
+
+def find_deletion_blockers(
+    storage: TableStorage,
+    timeline: Timeline,
+    versions: Sequence[SupersededVersion],
+    options: Mapping[str, str],
+) -> dict[str, str | None]:
+    """For each version's path why it must stay, None when it may go; ``options`` are the table's ``write_options``."""
+    if not versions:
+        return {}
+    completed = _completed_times(timeline, versions)
+    # A clean asks under the lock, so that storage is listed only where it matters. hudi-rs finds partitions by the
+    # values of their columns, on which no deletion is to rest.
+    where = None if is_listed_by_metadata_table(timeline) else {version.partition for version in versions}
+    live = {path for entry in list_latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
+    needed: dict[str, str] = {}
+    for instant, plan in timeline.pending_plans():
+        kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"
+        for entry in planned_slices(plan):
+            needed.update((path, f"needed by pending {kind} {instant.time}") for path in entry.paths)
+    for savepoint, paths in timeline.savepoints().items():
+        needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
+
+    def reason(version: SupersededVersion) -> str | None:
+        if version.instant not in completed:
+            return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
+        if version.path in live:
+            return "live: it is in a latest file slice"
+        return needed.get(version.path)
+
+    reasons = {version.path: reason(version) for version in versions}
+    free = [version for version in versions if reasons[version.path] is None]
+    return reasons | find_ordering_blockers(storage, timeline, options, free)
+
+
+def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
+    """Completed instants: those of the active timeline, and those that replaced ``versions`` and were archived since.
+
+    The active timeline was listed before: what is archived meanwhile is in both, not in none.
+    """
+    completed = set(committed_times(timeline))
+    unknown = {v.instant for v in versions} - completed
+    if unknown:
+        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
+    return completed
 
 
 def can_bound_archival(timeline: Timeline, options: Mapping[str, str]) -> bool:
@@ -120,3 +178,78 @@ def _readable_since(timeline: Timeline, options: Mapping[str, str]) -> str:
 def _describe_retained_file(timeline: Timeline, path: str) -> str:
     saved = next((time for time, paths in timeline.savepoints().items() if path in paths), None)
     return f"{path}, kept by savepoint {saved}," if saved is not None else path
+
+
+def find_retained_files(timeline: Timeline, retention: timedelta) -> Mapping[str, str]:
+    """The inputs of rewrites of any lakefold that completed within ``retention``: paths, and why they stay."""
+    if retention <= timedelta():
+        return {}
+    since, found = datetime.now(UTC) - retention, dict[str, str]()
+    for instant in timeline.commits:
+        at = instant_datetime(instant.completed_at or instant.time, timeline.timezone)
+        if at > since and (plan_id := plan_id_of(timeline, instant)) is not None:
+            reason = _retention_reason(plan_id, instant.time, at + retention)
+            found |= {path: reason for entry in planned_slices(timeline.plan(instant) or {}) for path in entry.paths}
+    # The active timeline was listed before: what is archived meanwhile is in both, not in none.
+    for head in timeline.archived({"commit", "replacecommit"}, plans=False, metadata=False):
+        if instant_datetime(head.time, timeline.timezone) < since - _MAX_REWRITE_DURATION:
+            break  # the newest come first
+        at = instant_datetime(head.completed_at, timeline.timezone)
+        if at <= since:
+            continue
+        for entry in timeline.archived({head.action}, times={head.time}, containing=PLAN_KEY.encode()):
+            plan_id = recorded_plan_id(entry.plan, entry.metadata)
+            if plan_id is not None:
+                reason = _retention_reason(plan_id, head.time, at + retention)
+                found |= {path: reason for planned in planned_slices(entry.plan or {}) for path in planned.paths}
+    return found
+
+
+def _retention_reason(plan_id: str, instant: str, until: datetime) -> str:
+    return f"retained until {until:%Y-%m-%d %H:%M} UTC: plan {plan_id} replaced it at {instant}"
+
+
+def find_obsolete_deletions(
+    storage: TableStorage, timeline: Timeline, versions: Sequence[SupersededVersion]
+) -> dict[int, str]:
+    """Versions, by index, that nobody has to delete any more: their replacement is undone, or a clean took them.
+
+    A table that was made anew at the same place does not know the instant either, so that a file of its own is never
+    taken for an old one of the same name.
+    """
+    completed = _completed_times(timeline, versions)
+    closed = {
+        index: f"instant {version.instant} that replaced it is not among the table's commits: rolled back, restored "
+        "away, or of a table that was made anew"
+        for index, version in enumerate(versions)
+        if version.instant not in completed
+    }
+    cleaned = _files_of_foreign_cleans(timeline)
+    taken = {index: v.path for index, v in enumerate(versions) if index not in closed and v.path in cleaned}
+    there = storage.sizes(list(taken.values()))
+    for index, path in taken.items():
+        if path not in there:
+            closed[index] = f"deleted by the table's own clean {cleaned[path]}"
+    return closed
+
+
+def _files_of_foreign_cleans(timeline: Timeline) -> dict[str, str]:
+    """Files that completed cleans of the active timeline deleted and that are not lakefold's, with the clean's time."""
+    cleans = [instant for instant in timeline.completed if instant.action == "clean"]
+    deleted = timeline.storage.map_parallel(lambda clean: _files_of_foreign_clean(timeline, clean), cleans)
+    return {path: clean.time for clean, paths in zip(cleans, deleted, strict=True) for path in paths}
+
+
+def _files_of_foreign_clean(timeline: Timeline, clean: Instant) -> frozenset[str]:
+    key = timeline.storage.location, timeline.fingerprint(clean)
+    found = _foreign_clean_cache.get(key)
+    if found is None:
+        record = timeline.metadata(clean) or {}
+        entries = {} if CLEAN_KEY in extra_metadata(record) else record.get("partitionMetadata") or {}
+        found = frozenset(
+            relative_path(partition, path.rsplit("/", 1)[-1])
+            for partition, entry in entries.items()
+            for path in entry.get("successDeleteFiles") or ()
+        )
+        _foreign_clean_cache.put(key, found, 1 + len(found))
+    return found

@@ -20,10 +20,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lake.errors import Rejected, Transient
+from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import DataFileName, FileGroupId, log_sort_key, parse_file_name, relative_path
 from lake.formats.hudi.files.storage import StorageListing, TableStorage
 from lake.formats.hudi.read.hudi_rs import open_table
-from lake.formats.hudi.timeline.file_history import WeightedCache
 from lake.formats.hudi.timeline.timeline import (
     COMMIT_ACTIONS,
     PLANNED_KINDS,

@@ -5,18 +5,16 @@ The active timeline is read at each look, but no commit twice: what a completed 
 is room. Archived commits do not change any more, so that only their sum is kept, to which later ones are added.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import FileGroupId, log_sort_key, parse_file_name, relative_path
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
 
 #: files of which commits are kept in memory, of all tables together: some 100 MB, or one table that has more
 _MAX_CACHED_FILES = 300_000
-_Value = TypeVar("_Value")
 
 
 class CommittedFile(NamedTuple):
@@ -195,29 +193,6 @@ class FileHistory:
             n for n, log in logs.items() if (log.since >= since if self.has_logs_named_by_base else log.since > since)
         ]
         return {name: logs[name] for name in sorted(live, key=log_sort_key)}
-
-
-class WeightedCache(Generic[_Value]):
-    """Values with their weight, the latest used as long as all of them are light enough, one at least. Thread-safe."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity, self._total_weight = capacity, 0
-        self._values: OrderedDict[Any, tuple[_Value, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Any) -> _Value | None:
-        with self._lock:
-            if key not in self._values:
-                return None
-            self._values.move_to_end(key)
-            return self._values[key][0]
-
-    def put(self, key: Any, value: _Value, weight: int) -> None:
-        with self._lock:
-            self._total_weight += weight - self._values.pop(key, (value, 0))[1]
-            self._values[key] = value, weight
-            while self._total_weight > self._capacity and len(self._values) > 1:
-                self._total_weight -= self._values.popitem(last=False)[1][1]
 
 
 _changes_cache: WeightedCache[CommitChanges] = WeightedCache(_MAX_CACHED_FILES)
