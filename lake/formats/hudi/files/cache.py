@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of what immutable files of a table say, limited by the weight of its values."""
+"""The cache of values read from immutable files of tables, limited by their weight."""
 
 import threading
 from collections import OrderedDict
@@ -9,7 +9,10 @@ _Value = TypeVar("_Value")
 
 
 class WeightedCache(Generic[_Value]):
-    """Values with their weight, the latest used as long as all of them are light enough, one at least. Thread-safe."""
+    """The least-recently-used cache of weighted values. Thread-safe.
+
+    Values are dropped while their total weight exceeds ``capacity``; one value always stays.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity, self._total_weight = capacity, 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which commits are ours, and which superseded files nobody needs any more."""
+"""The commits of lakefold's plans, and the writers' commits that overlap them."""
 
 from collections.abc import Collection, Hashable, Mapping
 from datetime import timedelta
@@ -24,13 +24,13 @@ from lake.plan import Commit, OutputFile, SupersededVersion
 _REWRITE_KINDS = ("clustering", "compaction", "replacecommit")
 
 
-#: whose plan a completed instant names; by table and by what identifies the content of the file that completed it
+#: plan ids of completed instants; by table and fingerprint of the completed file
 _plan_id_cache: dict[tuple[str, Hashable], str | None] = {}
 _MAX_CACHED_PLAN_IDS = 100_000
 
 
 def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Commit | None:
-    """The completed commit that names ``plan_id``: active timeline newest first, then the archived one."""
+    """Return the completed commit of ``plan_id``: active timeline newest first, then the archived timeline."""
     active = find_recent_commits(storage, timeline, {plan_id}).get(plan_id)
     if active is not None:
         return active
@@ -41,7 +41,7 @@ def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Comm
 
 
 def find_recent_commits(storage: TableStorage, timeline: Timeline, plan_ids: Collection[str]) -> dict[str, Commit]:
-    """The completed commits of the active timeline that name one of ``plan_ids``."""
+    """Return the completed commits of the active timeline that name one of ``plan_ids``."""
     found: dict[str, Commit] = {}
     for instant in reversed(timeline.completed):
         plan_id = plan_id_of(timeline, instant)
@@ -52,7 +52,7 @@ def find_recent_commits(storage: TableStorage, timeline: Timeline, plan_ids: Col
 
 
 def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
-    """The plan of lakefold's that a completed instant belongs to, None for one of others."""
+    """Return the id of the lakefold plan of a completed instant; None if the instant is foreign."""
     if instant.kind not in _REWRITE_KINDS:
         return None
     key = timeline.storage.location, timeline.fingerprint(instant)
@@ -60,7 +60,7 @@ def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
         return _plan_id_cache[key]
     metadata = timeline.metadata(instant)
     name = recorded_plan_id(timeline.plan(instant), metadata)
-    if metadata is not None:  # an empty file may be one that is being written
+    if metadata is not None:  # an empty file may still be being written
         if len(_plan_id_cache) >= _MAX_CACHED_PLAN_IDS:
             _plan_id_cache.clear()
         _plan_id_cache[key] = name
@@ -68,10 +68,10 @@ def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
 
 
 def recorded_plan_id(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
-    """The plan of ours that a completed rewrite belongs to.
+    """Return the id of the lakefold plan that a completed rewrite belongs to; None if it is foreign.
 
-    A commit of ours names the plan that made it, which need not be the one that wrote the request: plans are adopted.
-    Where another process executed a request of ours, only the request tells.
+    A commit of lakefold's names the plan that made it. The request may name another plan, since plans are adopted. If
+    another process executed lakefold's request, only the request names a plan.
     """
     return extra_metadata(metadata).get(PLAN_KEY) or extra_metadata(plan).get(PLAN_KEY)
 
@@ -110,19 +110,22 @@ def _build_commit(
 
 
 def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
-    """Pending rewrites that name a plan of ours: instant and the id of the plan that they are of now."""
+    """Return the pending rewrites of lakefold's plans: instant time and the id of its current plan."""
     plans = timeline.pending_plans()
     at_work = list_attempts(timeline.storage) if plans else {}
     named = {instant.time: current_plan_id(plan, at_work.get(instant.time, ())) for instant, plan in plans}
     return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
 
 
-#: how far the times of an instant's files may be from its name before they are taken for those of a copy
+#: if the modification times of an instant's files differ more from its name, the files are taken for copies
 _MAX_FILE_TIME_DIFFERENCE = timedelta(minutes=1)
 
 
 def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
-    """Such commits of the active timeline, oldest first, each with the first plan that it met."""
+    """Return the foreign commits of the active timeline that overlapped a lakefold plan, oldest first.
+
+    Each names the first plan that it overlapped.
+    """
     ours: list[tuple[Instant, str, str]] = []
     theirs: list[tuple[Instant, str]] = []
     for instant in timeline.commits:
@@ -145,7 +148,7 @@ def _is_published_by_lakefold(timeline: Timeline, instant: Instant) -> bool:
 
 
 def _completion_time(timeline: Timeline, instant: Instant) -> str | None:
-    """When a commit completed; None where that is not known, as in layout 1 of a table that was copied."""
+    """Return when a commit completed; None if unknown, as in layout 1 of a table that was copied."""
     if timeline.layout != 1:
         return instant.completed_at
     requested = timeline.modified_at(instant.requested_file)
