@@ -29,7 +29,7 @@ from sqlalchemy import func, insert, select, update
 from bench.processes import memory
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.errors import LakefoldError
 from lake.formats.hive import FORMAT, commits
 from lake.metastore import MetastoreClient

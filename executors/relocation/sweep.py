@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps the former places of moved partitions and brings late writers' files in."""
+"""Sweeps the previous locations of relocated partitions and copies late files to the partitions' locations."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -29,24 +29,24 @@ from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)
 
-#: one directory that can't be listed costs fourteen among ten thousand partitions; without a metastore all fail
+#: one directory that can't be listed costs 14 failed calls among 10,000 partitions; without a metastore all calls fail
 _MAX_FAILED_INSPECTIONS = 40
 
 
 def partitions_awaiting_sweep(
     table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
 ) -> Mapping[str, str]:
-    """Those of ``partitions`` that the sweep has to see to first, each with why.
+    """Return those of ``partitions`` that the sweep has to process first, each with the reason.
 
-    Somebody has changed a former place, or a round has begun there, or a person has to say what a writer meant. Nothing
-    is planned, committed or deleted in them before that has been seen to.
+    A writer has changed a previous location, or a round has begun there, or a person has to decide what a writer meant.
+    Until then, these partitions are not planned, committed or cleaned.
     """
     if not isinstance(format, RelocatesPartitions):
         return {}
     known = _relocated_partitions(table, format, store, partitions)
     seen = format.inspect_locations(table, known) if known else {}
     found = {one.partition: _sweep_reason(one, seen[one.partition]) for one in known}
-    # After the look: a round that halts a partition may also have ended what was seen there.
+    # Read after the inspection: a round that halts a partition may also have ended the inspected state.
     halted = store.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
     return {partition: reason for partition, reason in found.items() if reason is not None} | reasons
@@ -61,11 +61,11 @@ def sweep_partitions(
     partitions: Collection[str] | None = None,
     grace: timedelta = WRITER_GRACE,
 ) -> SweepReport:
-    """Look at the former places of ``partitions``, or of all that were moved; do what is to be done.
+    """Sweep the previous locations of ``partitions``, or of all relocated partitions.
 
-    What the cleaner holds, or a plan at its commit, is left for the next round. A halt, of the table or of a partition,
-    ends nothing of this: it is about rewriting. Raises what format and store raise, where that concerns one partition
-    after the others have been seen to.
+    Partitions locked by the cleaner, or by a plan at its commit, are left to the next round. A halt, of the table or of
+    a partition, does not prevent the sweep: a halt concerns rewriting. Raises what format and store raise; an error of
+    one partition is raised after the others have been swept.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
@@ -80,7 +80,7 @@ def sweep_partitions(
         one.partition for one in swept if one.partition not in halted or not _needs_operator(one, seen[one.partition])
     ]
     report = _sweep_each(table, format, store, spark, due, partial(decide, grace=grace))
-    # Nothing tells of it any more when it has settled: it changes no time of a directory, as a file that is made does.
+    # Deferred, since no change is detected when these files stop being recent: that changes no directory time.
     report.deferred += [one.partition for one in known if has_recent_files(one, seen[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
     report.halt_reasons |= {partition: halted[partition] for partition in sorted(waiting)}
@@ -98,9 +98,9 @@ def resolve_partitions(
     spark: SparkProvider,
     partitions: Collection[str] | None = None,
 ) -> SweepReport:
-    """Do what a person has said, of each partition of which the files do not tell what a late writer meant.
+    """Execute a person's choice for each partition whose files do not show what a late writer meant.
 
-    Of ``partitions`` only, where they are named. What the sweep has just then, or a plan, is in the report as held.
+    Only for ``partitions`` if they are given. Partitions locked by the sweep or a plan are deferred in the report.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
@@ -116,10 +116,10 @@ def resolve_partitions(
 def restore_original_locations(
     table: TableRef, *, format: TableFormat, store: RelocationStore, spark: SparkProvider, older_than: timedelta
 ) -> SweepReport:
-    """Move partitions that were last moved longer than that ago into the directories that were their own.
+    """Relocate partitions last relocated longer than ``older_than`` ago back into their own directories.
 
-    So what is at rest is an ordinary table again. One whose own directory is not empty yet waits: what was replaced
-    there is deleted when its retention has passed.
+    So a table at rest is an ordinary table again. A partition whose own directory is not empty waits: replaced files
+    there are deleted when their retention has passed.
     """
     report = SweepReport()
     if not isinstance(format, RelocatesPartitions):
@@ -162,10 +162,10 @@ def _relocated_partitions(
 def only_of_current_table(
     table: TableRef, format_: TableFormat, relocated: Sequence[RelocatedPartition]
 ) -> Sequence[RelocatedPartition]:
-    """Those of moved partitions that are of the table that there is.
+    """Return the relocated partitions that belong to the present table.
 
-    Of one that was made anew under its name they are not: what lies in its directories is what its owner wants to be
-    read there, though it was replaced in the table before.
+    Partitions of an earlier table of this name are left out: if it was recreated, its owner wants the files in the new
+    table's directories to be read, even those that were replaced in the earlier table.
     """
     now = with_identity(format_, table) if relocated else table
     return [one for one in relocated if recreated_reason(now, one.table_identity) is None]
@@ -174,9 +174,9 @@ def only_of_current_table(
 def inspect_each(
     table: TableRef, format_: RelocatesPartitions, relocated: Sequence[RelocatedPartition]
 ) -> tuple[Mapping[str, PartitionState], Transient | None]:
-    """What is there of each partition that can be looked at, and the error of the last one that can't be.
+    """Return the state of each partition that can be inspected, and the error of the last one that can't.
 
-    Raises Transient where nothing can be looked at, or too much can't be.
+    Raises Transient if none can be inspected, or too many can't.
     """
     seen: dict[str, PartitionState] = {}
     failed: Transient | None = None
@@ -224,7 +224,7 @@ def _sweep_each(
 
 
 def _needs_operator(record: RelocatedPartition, seen: PartitionState) -> bool:
-    """Whether nothing can be done about a partition before a person has said what a writer meant."""
+    """True if nothing can be done about a partition before a person has decided what a writer meant."""
     is_at_rest = (
         not record.begun_relocations
         and all(carry.is_done for carry in record.late_copies)
@@ -235,7 +235,7 @@ def _needs_operator(record: RelocatedPartition, seen: PartitionState) -> bool:
 
 
 def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
-    """Whether a former place has a file that was written too short a while ago to be carried."""
+    """True if a previous location has a file that was written too recently to be copied."""
     return any(
         UnreadyReason.RECENT in state.locations[former.location].unready.values()
         for former in record.previous_locations
@@ -245,7 +245,7 @@ def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
 def _quarantine_stalled_files(
     table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], seen: Mapping[str, PartitionState]
 ) -> None:
-    """Have the table's status name files of former places that will not be carried as they are."""
+    """Have the table's status name files of previous locations that will not be copied as they are."""
     looked = {
         former.location: seen[one.partition].locations[former.location]
         for one in known
@@ -262,7 +262,7 @@ def _quarantine_stalled_files(
 
 
 def _sweep_reason(record: RelocatedPartition, seen: PartitionState) -> str | None:
-    """Why a round has to look at a partition; None where nothing is to be done there."""
+    """Return why a round has to process a partition; None if nothing is to be done there."""
     if record.begun_relocations or any(not carry.is_done for carry in record.late_copies):
         return f"{partition_label(record.partition)}: a round of the sweep has begun to bring late files in"
     if orphaned_inputs(record, seen):

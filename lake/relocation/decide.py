@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what to do about a moved partition, from its record and the files found.
+"""Decides what the sweep does about a relocated partition, from its record and the files found.
 
-A commit that moves a partition leaves its former place to whoever still writes there: a job that began before the
-move ends in the old directory and reports success. ``decide`` is where its rows are kept or lost. It looks at nothing
-itself: the sweep hands it the evidence and does what it says.
+A commit that relocates a partition leaves the previous location to writers that still use it: a job that began before
+the relocation ends in the old directory and reports success. ``decide`` determines whether the job's rows are retained
+or lost. It reads nothing itself: the sweep passes the evidence and carries out the decision.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,38 +31,38 @@ from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartiti
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
-"""How long files of a former place may be gone, with nothing new, until a person has to say what that means."""
+"""How long files of a previous location may be gone, with nothing new, before a person has to decide about them."""
 
 
 class LocationChoice(StrEnum):
-    """Which place a person says to hold a partition's rows."""
+    """The location that holds a partition's rows, as a person has decided."""
 
     PREVIOUS = "old"  #: the one that it had left, and that a writer has changed
-    CURRENT = "new"  #: the one where it is
+    CURRENT = "new"  #: its present location
 
 
 class RelocationAction(StrEnum):
-    """What to do about a partition's former places."""
+    """What the sweep does about a partition's previous locations."""
 
     NOTHING = "nothing"
-    REPLACE_COPIES = "replace"  #: a writer filled a file under its name, or wrote it again: so is its copy
-    COPY_LATE_FILES = "carry"  #: writers added files to a former place: copy them to where the partition is
-    REAPPLY = "restore"  #: somebody has written back where the partition was before its last move: move it again
-    RELOCATE_BACK = "move back"  #: a writer overwrote a former place: the partition is there again
-    WAIT = "wait"  #: a writer is at work, or one that wrote nothing has ended: look again
-    HALT = "halt"  #: nobody but a person can tell; keep everything
+    REPLACE_COPIES = "replace"  #: a writer filled or rewrote a file under its name: replace its copy as well
+    COPY_LATE_FILES = "carry"  #: writers added files to a previous location: copy them to the partition's location
+    REAPPLY = "restore"  #: a writer wrote back the location from before the latest relocation: relocate again
+    RELOCATE_BACK = "move back"  #: a writer overwrote a previous location: relocate the partition back to it
+    WAIT = "wait"  #: a writer is at work, or one that wrote nothing has ended: the next sweep checks again
+    HALT = "halt"  #: only a person can decide; retain everything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationDecision:
-    """An action and why. ``files`` are copied to where the partition then is.
+    """An action and its reason. ``files_to_copy`` are copied to the partition's location after the action.
 
-    ``aside`` are files that an overwrite which came later has removed, as far as readers go: they stay where they are
-    until their retention has passed. ``place`` is where the partition moves back to. ``cleared`` are former places
-    that an overwrite of another place has emptied: nothing is expected there any more. ``revoked`` are copies of files
-    set aside which the overwrite has not met: a round made them while it was at work. ``of_table``: what halts says
-    something of all partitions, such as that another lakefold moves them. ``regrown`` are files whose copies take the
-    place of shorter ones.
+    ``superseded_files`` are files that a later overwrite has removed, as far as readers are concerned: they stay where
+    they are until their retention has passed. ``target_location`` is the location that the partition is relocated back
+    to. ``emptied_locations`` are previous locations that an overwrite of another location has emptied: no files are
+    expected there after that. ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a
+    sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions,
+    such as another lakefold that relocates them. ``modified_files`` are files whose copies replace shorter ones.
     """
 
     action: RelocationAction
@@ -79,10 +79,10 @@ class RelocationDecision:
 def decide(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta = WRITER_GRACE
 ) -> RelocationDecision:
-    """The action for one moved partition. ``waited``: how long it has been unsettled.
+    """Return the action for one relocated partition. ``waited``: how long the decision has been to wait.
 
-    ``seen.places`` has every place of ``record.places``; else KeyError. Whatever the evidence can't tell is a halt, and
-    never a guess: then all files stay, and readers read on where they do.
+    ``state.locations`` must have all of ``record.locations``; else KeyError. Ambiguous evidence results in a halt and
+    never in a guess: then all files stay, and readers continue to read the same files.
     """
     state = with_recorded_arrivals(record, state)
     if reverted_by_writer(record, state) is not None:
@@ -92,7 +92,7 @@ def decide(
         return elsewhere
     changed = changed_previous_locations(record, state)
     if not changed:
-        return _do_nothing("nobody has written to its former places")
+        return _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
     untold = [one for one in changed if one.change is LocationChange.AMBIGUOUS]
     if untold:
@@ -102,9 +102,9 @@ def decide(
     is_overwritten = any(one.change is LocationChange.OVERWRITTEN for one in (*changed, here))
     unsettled = [one for one in (*changed, here) if one.change is LocationChange.IN_PROGRESS]
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
-        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # for as long as its writer goes on
-    # Spark empties a partition's own directory too, wherever the partition is, and of a whole table all there is: with
-    # the table's own directory, where one without partitions was, also every version in it.
+        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # for as long as its writer continues
+    # Spark also empties a partition's own directory, wherever the partition is, and with a whole table the entire
+    # directory. If the table's own directory is that of an unpartitioned table, it also empties every version in it.
     if unsettled := unsettled or ([] if is_overwritten else cleared):
         return _wait(unsettled[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
@@ -118,21 +118,23 @@ def decide(
 
 
 def is_unchanged(record: RelocatedPartition, state: PartitionState) -> bool:
-    """Whether nothing is to be done about a partition, as far as the former places of ``record`` tell.
+    """True if nothing is to be done about a partition, as far as the previous locations of ``record`` show.
 
-    It is where its last move left it, nothing is waited for or to be finished, and no writer was in these places.
+    The partition is where its latest relocation left it, no work is waiting or unfinished, and no writer has changed
+    these locations.
     """
     is_open = record.begun_relocations or record.is_waiting or any(not carry.is_done for carry in record.late_copies)
     return not is_open and _is_at_latest(record, state) and not changed_previous_locations(record, state)
 
 
 def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tuple[str, str | None] | None:
-    """Place and token of a partition that a writer has put back where it was before a move; None where none has.
+    """Return location and token if a writer has put the partition back to its state before a relocation; else None.
 
-    Hive reads a partition when an INSERT begins to bring in its files, and writes all of it back with new counts: both
-    are as they were before the move. Flink reads it when it has brought them in, sets the location that follows from
-    the table's directory, and keeps all properties: then a former location is named together with a later token. An
-    owner who moves a partition names another location; a partition that is dropped and added again has another age.
+    Hive reads a partition when an INSERT begins to move its files in, and writes all of it back with new counts:
+    location and token are as they were before the relocation. Flink reads it after it has moved files in, sets the
+    location that follows from the table's directory, and retains all properties: then the catalog has a previous
+    location with a later token. An owner who moves a partition sets another location; a partition that is dropped and
+    added again has another creation time.
     """
     if state.location is None or state.created_at != record.latest.partition_created_at or _is_at_latest(record, state):
         return None
@@ -150,7 +152,7 @@ def _is_at_latest(record: RelocatedPartition, seen: PartitionState) -> bool:
 def _decide_reverted(
     record: RelocatedPartition, seen: PartitionState, waited: timedelta, grace: timedelta
 ) -> RelocationDecision:
-    """What follows as if it were still where it was moved to; where nothing else does, it has to be there again."""
+    """Decide as if the partition were at its latest location; if nothing else is to be done, it is put back there."""
     decision = decide(record, replace(seen, location=record.latest.location, token=record.latest.token), waited, grace)
     if decision.action is not RelocationAction.NOTHING:
         return decision
@@ -163,7 +165,10 @@ def _decide_reverted(
     if (seen.location, seen.token) in record.earlier_locations:
         reason = f"{what} was written back as it was before a move"
     else:
-        reason = f"{what} was pointed back at {location_label(seen.location or '')}, which a move had left, as Flink's sink does"
+        reason = (
+            f"{what} was pointed back at {location_label(seen.location or '')}, its location before a relocation, "
+            "as Flink's sink does"
+        )
     return replace(decision, action=RelocationAction.REAPPLY, reason=reason)
 
 
@@ -175,7 +180,7 @@ def _decide_changed(
     waited: timedelta,
     grace: timedelta,
 ) -> RelocationDecision:
-    """What follows where writers have added to former places, or overwritten them, and all of them have ended."""
+    """Decide about previous locations to which writers have added files, or which they have overwritten, and ended."""
     assert seen.location is not None
     overwritten = [one for one in changed if one.change is LocationChange.OVERWRITTEN]
     if len(overwritten) > 1:
@@ -183,7 +188,7 @@ def _decide_changed(
     late = {file: came for one in changed for file, came in one.late_files.items()}
     if here.change is LocationChange.OVERWRITTEN:
         began = overwrite_start_ms(here.late_files)
-        # Of a place that was removed with all that is above, what is there now may have been added or be all there is.
+        # If all directories above were removed, the present files may be additions or may be all rows.
         is_later = all(latest_arrival_ms(*item, seen) < began for one in overwritten for item in one.late_files.items())
         if overwritten and (seen.locations[seen.location].is_tree_removed or not is_later):
             return _halt(_both_overwritten(overwritten[0].location, seen.location))
@@ -205,15 +210,15 @@ def _decide_changed(
 
 
 def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
-    """What follows where a person has said which place holds the rows, of a partition that nothing else tells of.
+    """Return the decision after a person has said which location of a halted partition holds its rows.
 
-    The other one's files are kept aside. A halt is what not even that answers.
+    The other location's files are superseded. A halt means that the choice is not sufficient either.
     """
     if reverted_by_writer(record, state) is not None:
         state = replace(state, location=record.latest.location, token=record.latest.token)
     changed = [] if _decide_elsewhere(record, state) is not None else changed_previous_locations(record, state)
     if not changed:
-        return _decide_elsewhere(record, state) or _do_nothing("nobody has written to its former places")
+        return _decide_elsewhere(record, state) or _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
     late = {file: came for one in changed for file, came in one.late_files.items()}
     if choice is LocationChoice.CURRENT:
@@ -243,7 +248,7 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
 
 
 def decide_restore_location(record: RelocatedPartition, state: PartitionState) -> RelocationDecision:
-    """Whether a partition moves with all its files into the directory that was its own, which has to be empty."""
+    """Return whether a partition moves with all its files into its own directory, which has to be empty."""
     decision = decide(record, state, timedelta())
     home = record.original_location
     if (
@@ -253,7 +258,7 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     ):
         return decision if decision.action is not RelocationAction.NOTHING else _do_nothing(decision.reason)
     if state.location is None or state.location == home:
-        return _do_nothing(f"{partition_label(record.partition)} is at home")
+        return _do_nothing(f"{partition_label(record.partition)} is at its original location")
     targets = {carry.target for carry in record.late_copies if not carry.is_done}
     there = [file for file in state.locations[home].files if file.path not in targets]
     if there:
@@ -262,22 +267,22 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     here = state.locations[state.location]
     if waits := unready_reason(here.files, here):
         return RelocationDecision(action=RelocationAction.WAIT, reason=waits)
-    # An overwrite that is between removing files and naming new ones would be left behind, in an empty place.
+    # An overwrite between removing files and naming new ones would be left behind, in an empty location.
     if (looked := inspect_current_location(record, here)).change is LocationChange.IN_PROGRESS:
         return RelocationDecision(action=RelocationAction.WAIT, reason=looked.reason)
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
-        reason=f"{partition_label(record.partition)} goes home",
+        reason=f"{partition_label(record.partition)} returns to its original location",
         target_location=home,
         files_to_copy=_sorted_by_path(here.files),
     )
 
 
 def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
-    """Replaced files in the own directory of a partition that was dropped: whoever adds it again would read them.
+    """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
-    Where its owner has added it they are read already. Of a partition that only lost its properties nothing is. While
-    another table or partition is read from there they stay.
+    If its owner has added it, readers see them already. A partition that only lost its properties has none. While
+    another table or partition is read from there the files stay.
     """
     anew = (
         state.token is None
@@ -293,10 +298,10 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
 
 
 def _is_exchanged(record: RelocatedPartition, seen: PartitionState) -> bool:
-    """Whether somebody has taken a partition out of the catalog together with its own directory, and left its rows.
+    """True if a partition was taken out of the catalog together with its own directory, while its rows stayed behind.
 
-    Hive's ``EXCHANGE PARTITION`` does: it renames the directory that has the partition's name, wherever that is read
-    from. Whoever drops a partition deletes where it is read from, or nothing.
+    Hive's ``EXCHANGE PARTITION`` does this: it renames the directory with the partition's name, wherever the partition
+    is read from. A program that drops a partition deletes the directory that it is read from, or nothing.
     """
     if seen.location is not None or record.original_location not in seen.locations:
         return False
@@ -304,30 +309,31 @@ def _is_exchanged(record: RelocatedPartition, seen: PartitionState) -> bool:
 
 
 def _decide_elsewhere(record: RelocatedPartition, seen: PartitionState) -> RelocationDecision | None:
-    """What follows where a partition is not as its last move left it; None where it is."""
+    """Decide about a partition that is not as its latest relocation left it; None if it is."""
     last = record.latest
     if _is_exchanged(record, seen):
         return _halt(
-            f"{partition_label(record.partition)} is not in the catalog, nor is {location_label(record.original_location)} there, "
-            f"as after EXCHANGE PARTITION: its rows are in {location_label(last.location)}. Put them where they should be read"
+            f"{partition_label(record.partition)} is not in the catalog, and "
+            f"{location_label(record.original_location)} does not exist, as after EXCHANGE PARTITION: its rows are in "
+            f"{location_label(last.location)}. Put them where they should be read"
         )
     if seen.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
-    # At home, too, and where its owner added its last version by LOCATION.
+    # The same in its original location, and if its owner added its last version by LOCATION.
     if seen.token is None and (seen.location != last.location or seen.created_at != last.partition_created_at):
-        return _do_nothing(f"{partition_label(record.partition)} was made anew")
+        return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if seen.token != last.token:
         decision = _halt(
-            f"{partition_label(record.partition)} names {seen.token or 'no move'}, and its last move is {last.token}: an "
-            "executor that slept has moved it, or another lakefold did"
+            f"{partition_label(record.partition)} names {seen.token or 'no move'}, and its last move is {last.token}: "
+            "an executor that was suspended, or another lakefold, has moved it"
         )
         return replace(decision, concerns_table=True)
     if seen.location != last.location:
         if any(seen.location == former.location for former in record.previous_locations):
             return _halt(
-                f"{partition_label(record.partition)} was dropped and added again at {location_label(seen.location)} with the properties "
-                f"of its last move, {last.token}, to {location_label(last.location)}: drop it and add it again without its "
-                "lakefold.* properties, and with the LOCATION that holds its rows"
+                f"{partition_label(record.partition)} was dropped and added again at {location_label(seen.location)} "
+                f"with the properties of its last move, {last.token}, to {location_label(last.location)}: drop it and "
+                "add it again without its lakefold.* properties, and with the LOCATION that holds its rows"
             )
         return _do_nothing(
             f"{partition_label(record.partition)} was moved to {location_label(seen.location)} by its owner"
@@ -349,9 +355,9 @@ def _decide_copy(late: Mapping[LocatedFile, int], overwritten_from: int | None, 
 def _decide_relocate_back(
     over: LocationFinding, late: Mapping[LocatedFile, int], seen: PartitionState, record: RelocatedPartition
 ) -> RelocationDecision:
-    """The overwrite of a former place wins; what else was written goes along, unless it is older or there already.
+    """Relocate back to an overwritten previous location, with other written files that are newer and not there yet.
 
-    An overwrite removes the files that it has listed, which one that came and was carried just then is not.
+    An overwrite removes the files that it has listed: it may miss a file that arrived and was copied during that time.
     """
     assert seen.location is not None
     published = frozenset(record.latest.files)
@@ -380,10 +386,10 @@ def _decide_modified(
     record: RelocatedPartition,
     seen: PartitionState,
 ) -> RelocationDecision:
-    """What follows where files of former places were filled under their names, or written again, and nothing is gone.
+    """Decide about files of previous locations that were filled or rewritten under their names, with none missing.
 
-    A file is its name in its directory, and what is there now is all of it. So its copy is replaced. Where a rewrite
-    took it, its rows can't be told from others any more: the partition moves back to where all its files still are.
+    A file is its name in its directory, and its present content is all of it. So its copy is replaced. If a rewrite
+    took the copy, its rows can't be distinguished from others: the partition is relocated back to its original files.
     """
     replaced = []
     for one in regrown:
@@ -410,7 +416,7 @@ def _decide_undo(
     record: RelocatedPartition,
     seen: PartitionState,
 ) -> RelocationDecision:
-    """Move back to the place that the last move left, of which the move took a file that was written again since."""
+    """Relocate back to the location that the latest relocation left, since one of its files was rewritten later."""
     what = f"{new.path} has {new.bytes} bytes after a rewrite had taken it with {old.bytes}"
     last = next((former for former in record.previous_locations if former.token == record.latest.token), None)
     if last is None or last.location != one.location:

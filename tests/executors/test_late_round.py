@@ -204,7 +204,7 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
     monkeypatch.setattr(Store, "clock", lambda store: clock(store) + slept[0])
     (kept, *_) = table.clean().kept
     assert (list(table.read()), len(table.store.awaiting_deletion(table.ref))) == (["in-b"], 2)
-    assert ("may be somebody else's" if told_by == "the hold" else "was written back") in kept.reason
+    assert ("may have another owner" if told_by == "the hold" else "was written back") in kept.reason
 
 
 def test_a_replaced_file_that_a_killed_round_had_taken_and_not_put_aside_is_put_there_by_the_next(

@@ -19,12 +19,11 @@ from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
 from lake.formats.hudi.read.commits import (
     find_commit,
-    find_deletion_blockers,
-    find_obsolete_deletions,
     find_overlaps,
     find_recent_commits,
     pending_plan_ids,
 )
+from lake.formats.hudi.read.deletion_blockers import find_deletion_blockers, find_obsolete_deletions
 from lake.formats.hudi.read.describe import describe_table
 from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table

@@ -14,7 +14,7 @@ from executors.relocation.pruning import prune_relocations
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.sweep import restore_original_locations
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake import capabilities
 from lake.capabilities import RecordsRelocations, RunsTableServices, UsesRetention
 from lake.errors import TableGone, one_line

@@ -29,7 +29,7 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.pruning import PRUNE_AFTER, prune_relocations
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.capabilities import with_identity
 from lake.formats.hive import commits
 from lake.formats.hive.format import HiveFormat

@@ -9,8 +9,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.plans.clean_bounds import read_cleaner_progress
 from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, clean_files, withdraw_pending_cleans
-from lake.formats.hudi.read.commits import find_deletion_blockers
-from lake.formats.hudi.read.retained import find_retained_files
+from lake.formats.hudi.read.deletion_blockers import find_deletion_blockers, find_retained_files
 from lake.plan import SupersededVersion
 from lake.ports import DeletionResult
 

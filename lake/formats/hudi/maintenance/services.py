@@ -21,8 +21,7 @@ from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, Cle
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
-from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival
-from lake.formats.hudi.read.retained import find_retained_files
+from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival, find_retained_files
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
 from lake.plan import SupersededVersion
