@@ -8,9 +8,10 @@ the entries of the metadata table. The commit with the earlier time counts as ol
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
-from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.model import TableRef
 
 MAX_SKEW = "hoodie.time.generator.max_expected_clock_skew_ms"
@@ -18,6 +19,8 @@ _MAX_SKEW_DEFAULT = 200
 #: the names of the first instants of a metadata table, which was initialized from existing files, are not times
 _BOOTSTRAP_PREFIX = "0000"
 _TIME_DIGITS = 17
+#: the kinds of instants by which writers commit
+_WRITE_KINDS = frozenset({"commit", "deltacommit", "replacecommit"})
 #: the writers' clock is estimated from so many of the last writes, and from no fewer than so many
 _MAX_WRITES, _MIN_WRITES = 5, 2
 #: how many times have to agree if lagging ones are left out
@@ -92,7 +95,7 @@ def writer_clock_offset(timeline: Timeline) -> tuple[timedelta, str] | None:
 
     Returns None if there are too few writes, or if no two of the last writes agree.
     """
-    last = sorted(_read_write_stamps(timeline), key=lambda write: write[-1].written_at)[-_MAX_WRITES:]
+    last = list(islice(_read_write_stamps(timeline), _MAX_WRITES))
     if len(last) < _MIN_WRITES:
         return None
     stamps = [
@@ -153,9 +156,10 @@ class _WriteStamp(NamedTuple):
 
 
 def _read_write_stamps(timeline: Timeline) -> Iterator[list[_WriteStamp]]:
-    """Yield the stamps of each write: of its request, and of its completion if its time is known."""
+    """Yield the stamps of each write, newest first: of its request, and of its completion if its time is known."""
+    writes = []
     for instant in timeline.instants:
-        if instant.kind not in ("commit", "deltacommit") or instant.time.startswith(_BOOTSTRAP_PREFIX):
+        if instant.kind not in _WRITE_KINDS or instant.time.startswith(_BOOTSTRAP_PREFIX):
             continue
         # In layout 1 the modification time of the file is the only completion time.
         completed_at = None if timeline.layout == 1 else instant.completed_at
@@ -166,7 +170,15 @@ def _read_write_stamps(timeline: Timeline) -> Iterator[list[_WriteStamp]]:
             if (written_at := timeline.modified_at(name)) is not None and (formed := _parse_or_none(time)) is not None
         ]
         if found:
-            yield found
+            writes.append((found[-1].written_at, instant, found))
+    for _, instant, stamps in sorted(writes, key=lambda write: write[0], reverse=True):
+        if not _has_clustering_plan(timeline, instant):
+            yield stamps
+
+
+def _has_clustering_plan(timeline: Timeline, instant: Instant) -> bool:
+    """Return whether a replace commit is a clustering, which may be lakefold's own; INSERT OVERWRITE has no plan."""
+    return instant.kind == "replacecommit" and bool((timeline.plan(instant) or {}).get("clusteringPlan"))
 
 
 def _parse_or_none(time: str | None) -> datetime | None:
