@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold serve``, ``worker``, ``status``, ``pause`` and ``resume``: running it, and one look at it."""
+"""The commands ``lakefold serve``, ``worker``, ``status``, ``pause`` and ``resume``."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,7 +37,7 @@ def status(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Say in one line how the lake is, then who works on it and what needs a person."""
+    """Summarize the lake in one line, then list the processes and everything that needs attention."""
     with command_run(json, config) as run:
         data = run.client.status()
         run.out.result(data, lambda: _print_status(run, data))
@@ -49,9 +49,8 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
     out.line(serializers.summary_line(data))
     out.line()
     if data["paused"]:
-        out.line(
-            f"lakefold was paused {format_age(parse_timestamp(data['paused_at']), now)} {_paused_by(data)}; to go on: lakefold resume"
-        )
+        since = format_age(parse_timestamp(data["paused_at"]), now)
+        out.line(f"lakefold was paused {since} {_paused_by(data)}; to go on: lakefold resume")
     _print_processes(run, data, now)
     if data["oldest_proposed_at"]:
         since, plans = format_age(parse_timestamp(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
@@ -108,7 +107,7 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
 
 
 def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: datetime) -> None:
-    """Which partitions of a table are halted, and what to do about them."""
+    """Print a table's halted partitions, with the commands that resolve or resume each."""
     out, name, halted = run.out, table["table"], table["halted_partitions"]
     for one in halted[:_MAX_PARTITIONS_NAMED]:
         since = format_age(parse_timestamp(one["halted_at"]), now)
@@ -120,7 +119,7 @@ def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: dat
 
 
 def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) -> None:
-    """Who works on it, and what that leaves undone."""
+    """Print the processes, and the work that no running process does."""
     out, known = run.out, {process["name"] for process in data["processes"]}
     columns = (
         TableColumn("PROCESS"),
@@ -145,7 +144,7 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
         )
         for process in data["processes"]
     ]
-    # A command may lead for as long as it runs.
+    # A command such as clean may hold a leadership while it runs.
     rows += [
         (
             process_label(leader["holder"]),
@@ -173,7 +172,7 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
 
 
 def _running_plans(process: Mapping[str, Any]) -> str:
-    """The plans of a process among its slots."""
+    """Return the plans that a process runs, out of its slots."""
     if not process["slots"]:
         return ""
     tables = ", ".join(dict.fromkeys(plan["table"] for plan in process["runs"]))
@@ -181,7 +180,7 @@ def _running_plans(process: Mapping[str, Any]) -> str:
 
 
 def _paused_by(paused: Mapping[str, Any]) -> str:
-    """Who paused it, and why where they said."""
+    """Return the actor of the pause, and the reason if there is one."""
     return f"by {paused['paused_by']}" + (f": {paused['paused_reason']}" if paused["paused_reason"] else "")
 
 
@@ -222,9 +221,7 @@ def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, co
 
 
 def serve(
-    role: Annotated[
-        Role, typer.Option("--role", help="CommandRun only this role; other processes run the rest.")
-    ] = Role.ALL,
+    role: Annotated[Role, typer.Option("--role", help="Run only this role; other processes run the rest.")] = Role.ALL,
     once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
     json: Json = False,
     config: ConfigFile = None,
