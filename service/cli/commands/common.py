@@ -77,7 +77,7 @@ class CommandRun:
 
     @property
     def store(self) -> "Store":
-        """Return the checked database. Raises SchemaMismatch or DatabaseUnreachable, and ProblemError with ``--url``."""
+        """Return the checked database. Raises SchemaMismatch, DatabaseUnreachable, and ProblemError with ``--url``."""
         return self._require_local().store
 
     @property
