@@ -105,7 +105,7 @@ def _print_advice(run: CommandRun, found: Mapping[str, Any]) -> None:
         TableColumn("NEW FILES", True),
         TableColumn("SMALL", True),
         TableColumn("AVERAGE", True),
-        TableColumn("MOST AT (UTC)"),
+        TableColumn("BUSIEST HOURS (UTC)"),
     )
     run.out.table(columns, (_source_row(source) for source in found["sources"]))
     run.out.line()
