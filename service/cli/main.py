@@ -14,7 +14,20 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
-from service.cli.commands import audit, clean, config, init, notifications, plans, simulate, status, tables, tokens
+from service.cli.commands import (
+    audit,
+    clean,
+    config,
+    init,
+    notifications,
+    pause,
+    plans,
+    serve,
+    simulate,
+    status,
+    tables,
+    tokens,
+)
 from service.cli.commands.common import remote_url
 from service.cli.commands.output import CommandOutput
 from service.cli.demo import command as demo
@@ -62,7 +75,9 @@ def _root(
 
 
 init.add_to(app)
+serve.add_to(app)
 status.add_to(app)
+pause.add_to(app)
 demo.add_to(app)
 tables.add_to(app)
 plans.add_to(app)

@@ -39,6 +39,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 __all__ = [
     "LIVE_PLAN",
+    "MAX_PARTITIONS_NAMED",
     "NOT_FOUND",
     "CommandRun",
     "ConfigFile",
@@ -52,7 +53,8 @@ __all__ = [
     "plural",
 ]
 
-
+#: halted partitions of a table that a command names one by one
+MAX_PARTITIONS_NAMED = 5
 #: the address from ``--url`` or ``LAKEFOLD_URL`` for the current command; None means the local machine
 remote_url: ContextVar[str | None] = ContextVar("remote_url", default=None)
 

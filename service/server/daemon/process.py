@@ -80,13 +80,13 @@ class Daemon:
         self.config, self.role, self._on_first_refresh = config, role, on_first_refresh
         self.name = executor_name()
         self._is_scheduler, self._is_executor = role in ("all", "scheduler"), role in ("all", "executor")
-        settings, global_ = config.daemon, global_settings(config)
+        settings, durations = config.daemon, global_settings(config)
         self.metrics = Metrics(role)
         self._metrics_page = MetricsPage(self.metrics.process_registry, self.metrics.table_series)
         self._telemetry = Telemetry(config, self.name)
         webhook = open_webhook(config) if self._is_scheduler else None
         slots = settings.executor_slots if self._is_executor else 0
-        self._slots = ExecutorSlots(self.metrics, slots, global_.lease)
+        self._slots = ExecutorSlots(self.metrics, slots, durations.lease)
         url = config.database.url.get_secret_value()
         self.store = check_store_schema(InstrumentedStore(url, store_settings(config), self._slots))
         self.store.set_observer(OutageLog(self.metrics, self.store.url))
@@ -137,13 +137,13 @@ class Daemon:
             executor=self.name,
             observer=self._observer,
             settings=WorkerSettings(
-                slots=max(1, slots), heartbeat=global_.heartbeat, poll_interval=settings.claim_interval
+                slots=max(1, slots), heartbeat=durations.heartbeat, poll_interval=settings.claim_interval
             ),
         )
         failures = LoopFailureLog()
         #: the loops that run until the process drains, and those that run until it ends
         self._work_loops, self._drain_loops = LoopRunner(failures.log_failure), LoopRunner(failures.log_failure)
-        self._sweep_interval = global_.sweep_interval
+        self._sweep_interval = durations.sweep_interval
         self._refreshed_at: datetime | None = None
         self._draining, self._aborted, self._worker_failed = threading.Event(), False, False
 
