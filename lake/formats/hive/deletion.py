@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from posixpath import dirname
 
 from lake.errors import Conflict
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import list_partitions, load_table, open_metastore
+from lake.formats.hive.commit import commit_record
+from lake.formats.hive.commit.commit_record import migrate_legacy_data_dir
 from lake.formats.hive.commit.preconditions import check_identity
-from lake.formats.hive.commits import data_dirs, migrate_legacy_data_dir, version_of_directory
+from lake.formats.hive.commit.version_names import data_dirs, version_of_directory
 from lake.formats.hive.directories.in_use import files_in_use, parent_directories
 from lake.formats.hive.directories.shared_directories import check_no_foreign_readers
 from lake.model import TableRef
@@ -42,7 +43,7 @@ def delete(
     partitions: dict[str, set[str]] = defaultdict(set)
     for version in versions:
         partitions[version.instant].add(version.partition)
-    commits.mark_cleaning(ref, partitions)
+    commit_record.mark_cleaning(ref, partitions)
     freed, left = 0, {}
     for index, version in enumerate(versions):
         path = resolve_path(ref.location, version.path)
@@ -66,7 +67,7 @@ def delete(
         # A partition's own directory stays, for whoever drops the partition and adds it again.
         if (made_by := version_of_directory(ref, directory)) is not None:
             _remove_empty_directories(ref, directory)
-            commits.remove_emptied_version(ref, made_by)
+            commit_record.remove_emptied_version(ref, made_by)
     migrate_legacy_data_dir(ref)
     return DeletionResult(bytes_freed=freed, retained=left)
 

@@ -10,7 +10,6 @@ from posixpath import dirname
 from lake.capabilities import LikelyWriter
 from lake.engines import RewriteEngine
 from lake.errors import Rejected
-from lake.formats.hive import commits
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.refusals import FileFormat
 from lake.formats.hive.catalog.tables import (
@@ -21,6 +20,7 @@ from lake.formats.hive.catalog.tables import (
     open_metastore,
     table_identity,
 )
+from lake.formats.hive.commit import commit_lookup
 from lake.formats.hive.directories import shared_directories
 from lake.formats.hive.directories.in_use import directories_in_use, files_in_use, find_restored, parent_directories
 from lake.formats.hive.directories.shared_directories import (
@@ -111,13 +111,13 @@ class HiveFormat:
         with open_metastore(table) as metastore:
             found = load_table(metastore, table)
             every = cache(lambda: tuple(list_partitions(metastore, found)))
-            made = {plan_id: commits.find_commit(metastore, found, table, plan_id, every) for plan_id in plan_ids}
+            made = {plan_id: commit_lookup.find_commit(metastore, found, table, plan_id, every) for plan_id in plan_ids}
         return {plan_id: commit for plan_id, commit in made.items() if commit is not None}
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """See ``FindsStaged``."""
         with open_metastore(table) as metastore:
-            return commits.withdrawable_versions(metastore, table, [one.token for one in staged], time.time())
+            return commit_lookup.withdrawable_versions(metastore, table, [one.token for one in staged], time.time())
 
     def inspect_locations(
         self, table: TableRef, relocated: Sequence[RelocatedPartition]
@@ -143,7 +143,7 @@ class HiveFormat:
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         """See ``RelocatesPartitions``."""
         with open_metastore(table) as metastore:
-            return commits.applied_commits(
+            return commit_lookup.applied_commits(
                 metastore, load_table(metastore, table), table, [one.token for one in staged]
             )
 

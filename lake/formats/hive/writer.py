@@ -15,11 +15,13 @@ from typing import cast
 
 from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
 from lake.errors import Conflict, Integrity, Transient
-from lake.formats.hive import commits, deletion
+from lake.formats.hive import deletion
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.tables import DATA_DIR, load_table, open_metastore
-from lake.formats.hive.commit import metastore_commit, staging
+from lake.formats.hive.commit import commit_lookup, commit_record, metastore_commit, staging, version_names
+from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import (
+    MAX_CHECK_AGE,
     CompleteFiles,
     PartitionSnapshot,
     PreparedInputs,
@@ -28,7 +30,7 @@ from lake.formats.hive.commit.preconditions import (
     unchanged_groups,
 )
 from lake.formats.hive.commit.version_files import VersionFiles
-from lake.formats.hive.commits import MAX_CHECK_AGE, VERSION_KEY, CommitRecord, new_version_name
+from lake.formats.hive.commit.version_names import VERSION_KEY, new_version_name
 from lake.formats.hive.files.listing import ListedFile, to_located_file
 from lake.formats.hive.relocation import late_files
 from lake.metastore import TIMEOUT, MetastoreClient, MetastorePartition, MetastoreTable
@@ -176,9 +178,9 @@ class HiveWriter:
                         for seen in now.values()
                         if VERSION_KEY in seen.partition.parameters
                     }:
-                        commits.archive_record(self._ref, version)
+                        commit_record.archive_record(self._ref, version)
                     commit = self._build_commit(rewrite, now, files, publication.left_out)
-                    commits.write_record(
+                    commit_record.write_record(
                         self._ref, CommitRecord(commit=commit, partitions=tuple(now), table_created_at=table.created_at)
                     )
                 changed = {
@@ -195,7 +197,7 @@ class HiveWriter:
                     refuse_additions=turn < _MAX_CHECKS,
                 )
                 if refused is None:
-                    commits.mark_committed(self._ref, commit.instant)
+                    commit_record.mark_committed(self._ref, commit.instant)
                     metastore_commit.verify_after_commit(metastore, table, self._ref, changed)
                     self._verify_call_in_time(looked)
                     return commit
@@ -212,9 +214,9 @@ class HiveWriter:
         """See ``TableWriter``."""
         wanted = {one.token for one in staged if instants is None or one.token in instants}
         with open_metastore(self._ref) as metastore:
-            left = commits.withdrawable_versions(metastore, self._ref, wanted, time.time())
+            left = commit_lookup.withdrawable_versions(metastore, self._ref, wanted, time.time())
         for version in left:
-            commits.remove_version(self._ref, version)
+            staging.remove_version(self._ref, version)
         return len(left)
 
     # What late writers left.
@@ -351,7 +353,7 @@ class HiveWriter:
                     partition=name,
                     token=prepared.instant,
                     previous_location=relative_path(self._ref.location, seen.partition.location),
-                    location=commits.location_in_version(prepared.instant, name),
+                    location=version_names.location_in_version(prepared.instant, name),
                     partition_created_at=seen.partition.created_at,
                     files=tuple(
                         to_located_file(self._ref.location, file.path, file.bytes, file.modified_ns)
@@ -373,12 +375,12 @@ class HiveWriter:
         """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
         place = snapshot.partition
         location = hadoop_uri(
-            resolve_path(self._ref.location, commits.location_in_version(prepared.instant, place.name))
+            resolve_path(self._ref.location, version_names.location_in_version(prepared.instant, place.name))
         )
         return place.with_location(location).updated_object(
-            commits.relocated_parameters(place.parameters, prepared.instant, files)
+            version_names.relocated_parameters(place.parameters, prepared.instant, files)
         )
 
 
 def _final_path(output: OutputFile, version: str) -> str:
-    return f"{commits.location_in_version(version, output.partition)}/{basename(output.path)}"
+    return f"{version_names.location_in_version(version, output.partition)}/{basename(output.path)}"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 
 from lake.errors import CommitUnknown, Integrity, Transient
 from lake.failpoints import failpoint
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import find_lost_update, list_partitions, load_table, put_partitions
+from lake.formats.hive.commit import commit_lookup, commit_record
 from lake.formats.hive.commit.preconditions import PartitionSnapshot, file_identities
 from lake.formats.hive.files.listing import list_partition_files
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
@@ -39,10 +39,10 @@ def try_commit(
         other = _find_changed_partition(metastore, ref, expected, refuse_additions=refuse_additions)
         check_before_call()
     except BaseException:
-        commits.withdraw_record(ref, commit.instant)
+        commit_record.withdraw_record(ref, commit.instant)
         raise
     if other is not None:
-        commits.withdraw_record(ref, commit.instant)
+        commit_record.withdraw_record(ref, commit.instant)
         return Transient(f"{partition_label(other)} was changed right before its commit")
     try:
         put_partitions(metastore, table, updated.values())
@@ -50,11 +50,11 @@ def try_commit(
         raise
     except Transient as error:
         try:
-            made = commits.committed_versions(metastore, table, ref, [commit.instant])
+            made = commit_lookup.committed_versions(metastore, table, ref, [commit.instant])
         except Transient as unknown:
             raise CommitUnknown(f"{error}; and then: {unknown}") from error
         if not made:
-            commits.withdraw_record(ref, commit.instant)
+            commit_record.withdraw_record(ref, commit.instant)
             return error
     return None
 

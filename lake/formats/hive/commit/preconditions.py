@@ -5,6 +5,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from lake.capabilities import recreated_reason
 from lake.engines import ChosenEngine, RewriteTask
@@ -28,6 +29,9 @@ from lake.storage.locations import relative_path
 
 #: looking at the end of a file over a network is waiting for it
 _MAX_CONCURRENT_READS = 8
+
+MAX_CHECK_AGE = timedelta(seconds=30)
+"""How long after the last look at partitions the call that changes them may begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,11 +7,17 @@ from dataclasses import replace
 
 from lake.engines import RewriteTask, build_task
 from lake.errors import Conflict
-from lake.formats.hive import commits
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.table_schema import spark_schema_json
+from lake.formats.hive.commit import commit_record
 from lake.formats.hive.commit.preconditions import PartitionSnapshot
-from lake.formats.hive.commits import ATTEMPTS_DIR, data_dir, output_file_name
+from lake.formats.hive.commit.version_names import (
+    ATTEMPTS_DIR,
+    data_dir,
+    location_in_version,
+    output_file_name,
+    version_directory,
+)
 from lake.metastore import MetastoreTable
 from lake.model import TableRef
 from lake.plan import Plan
@@ -39,17 +45,27 @@ def create_version(ref: TableRef, version: str, partitions: Mapping[str, Partiti
     with suppress(FileExistsError):
         files.make_directory(home)
     files.copy_permissions(home, ref.location)
-    commits.migrate_legacy_data_dir(ref)
+    commit_record.migrate_legacy_data_dir(ref)
     for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS_DIR}"):
         files.make_directory(directory)
         files.copy_permissions(directory, ref.location)
     for name, one in partitions.items():
         directory = f"{home}/{version}"
-        for part in commits.location_in_version(version, name).split("/")[2:]:
+        for part in location_in_version(version, name).split("/")[2:]:
             directory = f"{directory}/{part}"
             with suppress(FileExistsError):
                 files.make_directory(directory)
                 files.copy_permissions(directory, one.partition.location)
+
+
+def remove_version(ref: TableRef, version: str) -> None:
+    """Remove a version; what says whose it is goes last."""
+    files, directory = file_io_of(ref.location), version_directory(ref, version)
+    with suppress(FileNotFoundError):
+        for entry in files.list(directory):
+            if entry.name != ATTEMPTS_DIR:
+                files.remove_own_tree(entry.path) if entry.is_directory else files.remove_own_file(entry.path)
+    files.remove_own_tree(directory)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from posixpath import basename
 
 from lake.errors import Conflict, Integrity
 from lake.formats.hive.commit.preconditions import PartitionSnapshot
-from lake.formats.hive.commits import location_in_version
+from lake.formats.hive.commit.version_names import location_in_version
 from lake.formats.hive.files.listing import ListedFile, list_partition_files
 from lake.model import partition_label
 from lake.ports import Rewrite

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from lake.formats.hive.catalog.tables import is_in_data_dir
-from lake.formats.hive.commits import version_of_output
+from lake.formats.hive.commit.version_names import version_of_output
 from lake.formats.hive.files.listing import PartitionListing, to_located_file
 from lake.history import (
     CancellationCheck,

@@ -16,7 +16,7 @@ from lake.errors import LakefoldError
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.refusals import FileFormat
 from lake.formats.hive.catalog.tables import is_in_data_dir, list_partitions, load_table, open_metastore
-from lake.formats.hive.commits import OUTPUT_FILE_PATTERN
+from lake.formats.hive.commit.version_names import OUTPUT_FILE_PATTERN
 from lake.formats.hive.inspection import known_tools
 from lake.formats.hive.inspection.known_tools import FLINK, PATH_JOB, Tool, ToolMatch
 from lake.metastore import MetastoreTable

@@ -15,9 +15,9 @@ from contextlib import suppress
 from posixpath import basename
 
 from lake.errors import Transient
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import list_partitions, load_table, open_metastore
-from lake.formats.hive.commits import data_dirs, relocation_token
+from lake.formats.hive.commit import commit_record, version_names
+from lake.formats.hive.commit.version_names import data_dirs, relocation_token
 from lake.formats.hive.files.listing import is_hidden
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
@@ -124,7 +124,7 @@ class HiveChangeDetector:
             roots, seen = self._roots(), 0
             for root in roots[bisect_right(roots, self._last_root) :]:
                 before, self._fingerprints[root] = self._fingerprints.get(root), {}
-                is_ours = root == self._ref.location or commits.has_lakefold_files(self._ref, basename(root))
+                is_ours = root == self._ref.location or commit_record.has_lakefold_files(self._ref, basename(root))
                 again = self._recreated[root] = []
                 for holder, entries in self._partition_parents(root, depth):
                     seen += len(entries)
@@ -154,7 +154,7 @@ class HiveChangeDetector:
 
     def _recreated_locations(self, root: str, parent: str, entries: Sequence[FileEntry]) -> Iterator[tuple[str, str]]:
         """The partitions and places in a version of which lakefold has nothing any more, where there are files."""
-        if not commits.is_version_name(basename(root)):
+        if not version_names.is_version_name(basename(root)):
             return
         for entry in entries:
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError):

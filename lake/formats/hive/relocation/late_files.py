@@ -9,7 +9,6 @@ from posixpath import basename, dirname
 
 from lake.errors import CommitUnknown, Conflict, Integrity, Transient
 from lake.failpoints import failpoint
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import (
     DATA_DIRS,
     CatalogPartition,
@@ -18,6 +17,7 @@ from lake.formats.hive.catalog.tables import (
     load_table,
     put_partitions,
 )
+from lake.formats.hive.commit import commit_record, preconditions, version_names
 from lake.formats.hive.files.listing import list_partition_files, to_located_file
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef, partition_label
@@ -220,18 +220,18 @@ def update_catalog(
         files.make_directories(directory)
         files.copy_permissions(directory, place.location)
     there = place if place.location == directory else place.with_location(hadoop_uri(directory))
-    if move is not None and commits.VERSION_KEY in commits.token_parameters(last.token):
-        commits.archive_record(ref, last.token)
+    if move is not None and version_names.VERSION_KEY in version_names.token_parameters(last.token):
+        commit_record.archive_record(ref, last.token)
     if move is not None and (plan_id := _plan_id_of_token(ref, last.token)) is not None:
         (left,) = list_partition_files(ref.name, [place])
         replaced = [to_located_file(ref.location, file.path, file.bytes, file.modified_ns) for file in left.files]
-        commits.write_relocation_record(ref, move, plan_id, replaced, table)
+        commit_record.write_relocation_record(ref, move, plan_id, replaced, table)
     (listing,) = list_partition_files(ref.name, [there])
-    parameters = commits.relocated_parameters(place.parameters, to.token, listing.files)
+    parameters = version_names.relocated_parameters(place.parameters, to.token, listing.files)
     if there is place and parameters == dict(place.parameters):
         return
     changed = there.updated_object(parameters)
-    if looked.elapsed_seconds > commits.MAX_CHECK_AGE.total_seconds():
+    if looked.elapsed_seconds > preconditions.MAX_CHECK_AGE.total_seconds():
         raise Transient("looking at the partition took too long for a safe call")
     failpoint("in_tell")
     fence()
@@ -244,7 +244,7 @@ def update_catalog(
     except Transient as error:
         # Listeners of the metastore are told afterwards, and may fail: then it was done all the same.
         now = next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None)
-        told = (commits.RELOCATION_KEY, "numFiles", "totalSize")
+        told = (version_names.RELOCATION_KEY, "numFiles", "totalSize")
         if (
             now is None
             or now.location != there.location
@@ -260,9 +260,9 @@ def update_catalog(
 
 def _plan_id_of_token(ref: TableRef, token: str) -> str | None:
     """The plan under which what the move ``token`` left waits for its deletion; None where nothing tells."""
-    if commits.version_started_ns(token) is not None:
-        return commits.plan_id_of(token)
-    record = commits.archived_record(ref, token)
+    if version_names.version_started_ns(token) is not None:
+        return version_names.plan_id_of(token)
+    record = commit_record.archived_record(ref, token)
     return None if record is None else record.commit.plan_id
 
 
@@ -271,7 +271,7 @@ def _hidden_path(target: str) -> str:
 
 
 def _location_and_token(ref: TableRef, partition: CatalogPartition) -> tuple[str, str | None]:
-    return relative_path(ref.location, partition.location), commits.relocation_token(partition.parameters)
+    return relative_path(ref.location, partition.location), version_names.relocation_token(partition.parameters)
 
 
 def _size_and_mtime(file: LocatedFile) -> tuple[int, int]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
-from lake.formats.hive.commits import is_cleaned, record_path_beside, relocation_token
+from lake.formats.hive.commit.commit_record import is_cleaned
+from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.model import TableRef

@@ -8,9 +8,10 @@ now, where the database was lost or set back, or where another lakefold was ther
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from posixpath import basename
 
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import list_partitions
-from lake.formats.hive.commits import MAX_CHECK_AGE, CommitRecord
+from lake.formats.hive.commit import commit_record, version_names
+from lake.formats.hive.commit.commit_record import CommitRecord
+from lake.formats.hive.commit.preconditions import MAX_CHECK_AGE
 from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.formats.hive.relocation.late_files import digest_in_copy_name, source_digest
 from lake.metastore import MetastoreClient, MetastoreTable
@@ -30,7 +31,7 @@ def find_unrecorded_relocations(
     if not records:
         return ()
     places = list(list_partitions(metastore, table))
-    named = {token for place in places if (token := commits.relocation_token(place.parameters)) is not None}
+    named = {token for place in places if (token := version_names.relocation_token(place.parameters)) is not None}
     these = [one for one in records if _is_of_table(one, table, named)]
     made = _oldest_first([one for one in these if _is_applied(ref, one, named, these)])
     if not made:
@@ -70,16 +71,16 @@ def find_unrecorded_relocations(
 
 
 def _unknown_records(ref: TableRef, known: Collection[str]) -> Iterator[CommitRecord]:
-    versions, stems = commits.list_records(ref)
-    plans = {commits.plan_id_of(token) for token in known if commits.version_started_ns(token) is not None}
+    versions, stems = commit_record.list_records(ref)
+    plans = {version_names.plan_id_of(token) for token in known if version_names.version_started_ns(token) is not None}
     seen = set(known)
     for token in sorted(versions - seen):
-        record = commits.read_record(ref, token)
+        record = commit_record.read_record(ref, token)
         if record is not None:
             seen.add(token)
             yield record
     for stem in sorted(stems - plans - seen):
-        record = commits.archived_record(ref, stem)
+        record = commit_record.archived_record(ref, stem)
         if record is not None and record.commit.instant not in seen:
             yield record
 
@@ -97,8 +98,8 @@ def _is_applied(
     token = record.commit.instant
     if token in catalog_tokens:
         return True
-    if commits.version_started_ns(token) is not None:
-        return commits.is_marked_committed(ref, token)
+    if version_names.version_started_ns(token) is not None:
+        return commit_record.is_marked_committed(ref, token)
     went = {(move.partition, move.location) for move in record.commit.relocations}
     return any(
         (move.partition, move.previous_location) in went for other in others for move in other.commit.relocations
@@ -117,7 +118,7 @@ def _recorded_paths(record: CommitRecord) -> Iterator[str]:
 
 def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, Sequence[FileEntry]]) -> frozenset[str]:
     """What of the replaced files lakefold has deleted, and not an overwrite."""
-    cleaned, gone = commits.cleaned_partitions(ref, record.commit.instant), set[str]()
+    cleaned, gone = commit_record.cleaned_partitions(ref, record.commit.instant), set[str]()
     for move in record.commit.relocations:
         there = {entry.path for entry in listings[move.previous_location]}
         replaced = [one.path for one in record.commit.superseded if one.partition == move.partition]
@@ -163,7 +164,7 @@ def _has_arrived_before(ref: TableRef, entry: FileEntry, move: Relocation, last_
     version = last_record.commit.instant
     there = (file for one in last_record.commit.relocations if one.partition == move.partition for file in one.files)
     ended_ms = min(
-        (file.modified_ms for file in there if commits.version_of_output(file.name) == version), default=None
+        (file.modified_ms for file in there if version_names.version_of_output(file.name) == version), default=None
     )
     if ended_ms is None:
         return False

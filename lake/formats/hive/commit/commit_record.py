@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commits did, kept beside the versions that they made, and whether they are the table's.
+"""What commits did, kept beside the versions that they made: the record of a commit and the markers beside it.
 
 A commit is one call of the metastore: it gives partitions their new places and, in the same call, properties that
 name plan, epoch and version. What the plan wrote and replaced is more than a property holds. It is written into the
@@ -9,60 +9,34 @@ partition takes that name away; before it does, it files what it finds there und
 
 import json
 import logging
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lake.errors import CommitLost, Integrity, Transient
-from lake.formats.hive.catalog.tables import (
-    DATA_DIR,
-    DATA_DIRS,
-    LEGACY_DATA_DIR,
-    UNPARTITIONED_DIR,
-    CatalogPartition,
-    list_partitions,
-    load_table,
+from lake.errors import Integrity, Transient
+from lake.formats.hive.catalog.tables import LEGACY_DATA_DIR
+from lake.formats.hive.commit.version_names import (
+    ATTEMPTS_DIR,
+    RECORD_FILE,
+    data_dir,
+    data_dirs,
+    is_version_name,
+    plan_id_of,
+    version_directory,
+    version_started_ns,
 )
-from lake.formats.hive.directories.shared_directories import foreign_readers
-from lake.formats.hive.files.listing import ListedFile, is_hidden, to_located_file
-from lake.metastore import MetastoreClient, MetastoreTable
-from lake.model import TableRef, partition_label
+from lake.metastore import MetastoreTable
+from lake.model import TableRef
 from lake.plan import STAGED_WATCH_PERIOD, Commit, LocatedFile, OutputFile, Relocation, SupersededVersion
 from lake.storage.filesystems import file_io_of
-from lake.storage.locations import resolve_path
 
 log = logging.getLogger(__name__)
 
-OUTPUT_FILE_PATTERN = r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+"
-"""The names of files that rewrites make, as ``re`` and RE2 read it."""
-
-_OUTPUT_FILE = re.compile(OUTPUT_FILE_PATTERN)
-
-ATTEMPTS_DIR = "_attempts"
-"""Where in a version engines write: a task that outlives its attempt never reaches what readers read."""
-
-PLAN_KEY, EPOCH_KEY, VERSION_KEY = "lakefold.plan", "lakefold.epoch", "lakefold.version"
-"""Properties of a partition that a commit has moved."""
-
-RELOCATION_KEY = "lakefold.moved"
-"""The property, in place of those, of a partition that was moved since by no plan: back to where a writer was."""
-
-_TOKEN_KEYS = frozenset({PLAN_KEY, EPOCH_KEY, VERSION_KEY, RELOCATION_KEY})
-#: what is called by ``new_version_name``
-_VERSION_NAME = re.compile(r"(?P<plan>.+)-e(?P<epoch>\d+)-\d+")
-
-#: properties that are wrong once files were added or replaced: readers answer counts from them
-_STALE_STATISTICS = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
-
-MAX_CHECK_AGE = timedelta(seconds=30)
-"""How long after the last look at partitions the call that changes them may begin."""
-
 #: a day less than what is staged is looked for, so that the sweep still finds it afterwards
 _IN_FLIGHT_FOR = STAGED_WATCH_PERIOD - timedelta(days=1)
-RECORD_FILE = "commit.json"
+
 _ARCHIVE_DIR = "_commits"
 
 
@@ -76,31 +50,6 @@ class CommitRecord:
     table_created_at: int | None = None
     #: when this was written, right before the call, by the storage's clock; 0 of one that was not read from there
     written_ns: int = 0
-
-
-def data_dir(ref: TableRef) -> str:
-    """Where the versions of a table are made."""
-    return f"{ref.location}/{DATA_DIR}"
-
-
-def data_dirs(ref: TableRef) -> tuple[str, ...]:
-    """Where the versions of a table may be: those of earlier releases have another directory."""
-    return tuple(f"{ref.location}/{home}" for home in DATA_DIRS)
-
-
-def version_directory(ref: TableRef, version: str) -> str:
-    """Where a version is; where it would be made if it is nowhere."""
-    files = file_io_of(ref.location)
-    here, before = (f"{home}/{version}" for home in data_dirs(ref))
-    return before if not files.exists(here) and files.exists(before) else here
-
-
-def version_of_directory(ref: TableRef, directory: str) -> str | None:
-    """The version that a directory is in; None for one that is in none."""
-    for home in data_dirs(ref):
-        if directory.startswith(f"{home}/"):
-            return directory.removeprefix(f"{home}/").partition("/")[0]
-    return None
 
 
 def migrate_legacy_data_dir(ref: TableRef) -> None:
@@ -123,70 +72,6 @@ def migrate_legacy_data_dir(ref: TableRef) -> None:
             files.remove_empty_directory(directory)
 
 
-def location_in_version(version: str, partition: str) -> str:
-    """Where a partition, or '' a table without any, is in a new version; relative to the table's own directory."""
-    return f"{DATA_DIR}/{version}/{partition or UNPARTITIONED_DIR}"
-
-
-def record_path_beside(location: str) -> str:
-    """What says beside a place in a version what its commit did; relative as the place is."""
-    return "/".join([*location.split("/")[:2], RECORD_FILE])
-
-
-def list_versions(ref: TableRef, plan_id: str) -> Iterator[str]:
-    """The versions in storage that attempts at a plan have made."""
-    names: set[str] = set()
-    for home in data_dirs(ref):
-        with suppress(FileNotFoundError):
-            names |= {entry.name for entry in file_io_of(ref.location).list(home)}
-    yield from (name for name in sorted(names) if plan_id_of(name) == plan_id)
-
-
-def new_version_name(plan_id: str, epoch: int, nanoseconds: int) -> str:
-    """The name of a version, which no other attempt has."""
-    return f"{plan_id}-e{epoch}-{nanoseconds}"
-
-
-def token_parameters(token: str) -> dict[str, str]:
-    """The properties by which a partition names a move as its last."""
-    version = _VERSION_NAME.fullmatch(token)
-    return (
-        {PLAN_KEY: version["plan"], EPOCH_KEY: version["epoch"], VERSION_KEY: token}
-        if version
-        else {RELOCATION_KEY: token}
-    )
-
-
-def relocated_parameters(parameters: Mapping[str, str], token: str, files: Collection[ListedFile]) -> dict[str, str]:
-    """The properties of a partition after the move ``token``: that name, and the counts of its ``files``.
-
-    ``parameters`` are those before the move. Names of earlier moves are dropped, and counts that may not hold any more.
-    """
-    kept = {name: value for name, value in parameters.items() if name not in _STALE_STATISTICS | _TOKEN_KEYS}
-    return {
-        **kept,
-        **token_parameters(token),
-        "numFiles": str(len(files)),
-        "totalSize": str(sum(file.bytes for file in files)),
-    }
-
-
-def output_file_name(version: str, group: int, number: int, suffix: str) -> str:
-    """The name of a file that a rewrite makes, which no writer's file has."""
-    return f"part-{version}-{group}-{number}.{suffix}"
-
-
-def version_of_output(file_name: str) -> str | None:
-    """The version whose rewrite made the file of this name; None for a writer's."""
-    found = _OUTPUT_FILE.fullmatch(file_name)
-    return found["version"] if found else None
-
-
-def plan_id_of(version: str) -> str:
-    """The plan that made a version."""
-    return version.rsplit("-", 2)[0]
-
-
 def write_record(ref: TableRef, record: CommitRecord) -> None:
     """Keep what a commit is going to do; it is on disk afterwards."""
     commit = record.commit
@@ -202,7 +87,7 @@ def write_record(ref: TableRef, record: CommitRecord) -> None:
         "moves": [_relocation_document(one) for one in commit.relocations],
         "table_made_at": record.table_created_at,
     }
-    is_version = _VERSION_NAME.fullmatch(commit.instant) is not None
+    is_version = is_version_name(commit.instant)
     path = f"{data_dir(ref)}/{commit.instant}/{RECORD_FILE}" if is_version else _archive_path(ref, commit.instant)
     file_io_of(ref.location).write(path, json.dumps(document).encode())
 
@@ -237,16 +122,11 @@ def list_records(ref: TableRef) -> tuple[set[str], set[str]]:
     files, versions, stems = file_io_of(ref.location), set[str](), set[str]()
     for home in data_dirs(ref):
         with suppress(FileNotFoundError):
-            versions |= {entry.name for entry in files.list(home) if _VERSION_NAME.fullmatch(entry.name)}
+            versions |= {entry.name for entry in files.list(home) if is_version_name(entry.name)}
         with suppress(FileNotFoundError):
             names = {entry.name for entry in files.list(f"{home}/{_ARCHIVE_DIR}")}
             stems |= {name.removesuffix(".json") for name in names if name.endswith(".json")}
     return versions, stems
-
-
-def version_started_ns(token: str) -> int | None:
-    """When the version of that name was begun, in nanoseconds since 1970; None of a move that no plan made."""
-    return int(token.rpartition("-")[2]) if _VERSION_NAME.fullmatch(token) else None
 
 
 def mark_committed(ref: TableRef, version: str) -> None:
@@ -339,11 +219,6 @@ def has_lakefold_files(ref: TableRef, version: str) -> bool:
     )
 
 
-def is_version_name(name: str) -> bool:
-    """Whether a directory has the name of a version."""
-    return _VERSION_NAME.fullmatch(name) is not None
-
-
 def has_record_archive(ref: TableRef) -> bool:
     """Whether the directory of filed commits is there: else nothing tells that storage is."""
     return file_io_of(ref.location).exists(f"{data_dir(ref)}/{_ARCHIVE_DIR}")
@@ -363,105 +238,6 @@ def archive_record(ref: TableRef, version: str) -> None:
         return
     files.sync(f"{data_dir(ref)}/{_ARCHIVE_DIR}")
     files.remove_own_file(_committed_marker_path(ref, version))
-
-
-def find_commit(
-    metastore: MetastoreClient,
-    table: MetastoreTable,
-    ref: TableRef,
-    plan_id: str,
-    list_all_partitions: Callable[[], Sequence[CatalogPartition]],
-) -> Commit | None:
-    """The commit that names a plan; None where there is none. Raises CommitLost where what it did is gone.
-
-    ``every`` lists the table's partitions, which is asked for only where no commit is found.
-    """
-    found = archived_record(ref, plan_id)
-    if found is not None:
-        return found.commit
-    for version in list_versions(ref, plan_id):
-        record = read_record(ref, version)
-        if record is not None and _is_applied(metastore, table, ref, record):
-            return record.commit
-    lost = [place.name for place in list_all_partitions() if _is_located_by_plan(ref, place, plan_id)]
-    if lost:
-        raise CommitLost(_lost_commit_message(table, ref, plan_id, lost), plan_id, lost)
-    return None
-
-
-def _lost_commit_message(table: MetastoreTable, ref: TableRef, plan_id: str, partitions: Sequence[str]) -> str:
-    what, how = (
-        (
-            f"{partition_label(partitions[0])} of {ref.name}{f' (and {len(partitions) - 1} more)' * (len(partitions) > 1)}",
-            "drop such partitions and add them with their own directories as LOCATION",
-        )
-        if table.partition_columns
-        else (ref.name, f"SET LOCATION to there, UNSET TBLPROPERTIES ('{PLAN_KEY}', '{EPOCH_KEY}', '{VERSION_KEY}')")
-    )
-    return (
-        f"{what} is read from what plan {plan_id} made, and that is gone: an overwrite of all of {ref.location}, where "
-        f"its rows were before, removed it; if so, {how}, then lakefold resume {ref.name}"
-    )
-
-
-def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
-    """Those of ``versions`` that are in storage, of no commit, and of none that may be under way.
-
-    None that a partition or another table is read from, either: an ``INSERT OVERWRITE`` of the whole table removes what
-    says whose they are, and its rows are in them. What is under such a name without anything of ours stays, too: a
-    writer has made it.
-    """
-    files = file_io_of(ref.location)
-    there = {
-        one for one in versions if files.exists(version_directory(ref, one)) and not can_be_in_flight(ref, one, now)
-    }
-    if not there:
-        return set()
-    table = load_table(metastore, ref)
-    read_from = {version_of_directory(ref, place.location) for place in list_partitions(metastore, table)}
-    strangers = {one for one in there if not _is_original_version(ref, one)}
-    by_others = foreign_readers(metastore, table, {version_directory(ref, one) for one in there})
-    read_from |= {version_of_directory(ref, f"{directory}/") for directory in by_others}
-    return there - read_from - strangers - committed_versions(metastore, table, ref, there)
-
-
-def remove_version(ref: TableRef, version: str) -> None:
-    """Remove a version; what says whose it is goes last."""
-    files, directory = file_io_of(ref.location), version_directory(ref, version)
-    with suppress(FileNotFoundError):
-        for entry in files.list(directory):
-            if entry.name != ATTEMPTS_DIR:
-                files.remove_own_tree(entry.path) if entry.is_directory else files.remove_own_file(entry.path)
-    files.remove_own_tree(directory)
-
-
-def committed_versions(
-    metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
-) -> set[str]:
-    """Those of ``versions`` that a commit made the table's, now or once."""
-    found = set()
-    for version in versions:
-        old = archived_record(ref, plan_id_of(version))
-        if old is not None and old.commit.instant == version:
-            found.add(version)
-            continue
-        record = read_record(ref, version)
-        if record is not None and _is_applied(metastore, table, ref, record):
-            found.add(version)
-    return found
-
-
-def applied_commits(
-    metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
-) -> Sequence[Commit]:
-    """The commits of those of ``versions`` whose call was made, as far as anybody can tell."""
-    records = [record for record in (read_record(ref, version) for version in versions) if record is not None]
-    return [one.commit for one in records if _is_applied(metastore, table, ref, one)]
-
-
-def relocation_token(parameters: Mapping[str, str]) -> str | None:
-    """The move that a partition names as its last; None where it names none."""
-    return parameters.get(RELOCATION_KEY) or parameters.get(VERSION_KEY)
 
 
 def can_be_in_flight(ref: TableRef, version: str, now: float) -> bool:
@@ -528,55 +304,6 @@ def _create_record_archive(ref: TableRef) -> None:
 
 def _has_legacy_data_dir(ref: TableRef) -> bool:
     return file_io_of(ref.location).exists(f"{ref.location}/{LEGACY_DATA_DIR}")
-
-
-def _is_named_by_partition(metastore: MetastoreClient, table: MetastoreTable, record: CommitRecord) -> bool:
-    places = list_partitions(metastore, table, record.partitions)
-    return any(place.parameters.get(VERSION_KEY) == record.commit.instant for place in places)
-
-
-def _is_located_by_plan(ref: TableRef, partition: CatalogPartition, plan_id: str) -> bool:
-    """Whether a partition names a plan as its last, and is where that has put it: its owner has not moved it since."""
-    version = version_of_directory(ref, partition.location)
-    return partition.parameters.get(PLAN_KEY) == plan_id and version is not None and plan_id_of(version) == plan_id
-
-
-def _is_applied(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord) -> bool:
-    """Whether the call of a commit was made: a partition names it, or did until somebody put back what he had read.
-
-    Hive does so at the end of an INSERT. Who was told of the version before that writes there, and nobody else.
-    """
-    return _is_named_by_partition(metastore, table, record) or _has_foreign_files(ref, record)
-
-
-def _has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:
-    files = file_io_of(ref.location)
-    for move in record.commit.relocations:
-        try:
-            entries = files.list(resolve_path(ref.location, move.location))
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise Transient(f"{move.location} can't be listed: {error.strerror}") from error
-        there = {
-            to_located_file(ref.location, entry.path, entry.bytes, entry.modified_ns)
-            for entry in entries
-            if not is_hidden(entry.name)
-        }
-        if not there <= set(move.files):
-            return True
-    return False
-
-
-def _is_original_version(ref: TableRef, version: str) -> bool:
-    """Whether a version is as an attempt has made it, and not what a writer made anew when all had been removed."""
-    try:
-        names = {entry.name for entry in file_io_of(ref.location).list(version_directory(ref, version))}
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        raise Transient(f"version {version} can't be listed: {error.strerror}") from error
-    return not names or bool(names & {ATTEMPTS_DIR, RECORD_FILE})
 
 
 def _load_record(ref: TableRef, path: str) -> CommitRecord | None:
