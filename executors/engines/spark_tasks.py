@@ -32,6 +32,7 @@ _POLL_SECONDS = 0.1
 _ENDS_SECONDS = 10.0
 _PACKED_FILES = (
     "lake/*.py",
+    "lake/storage/*.py",
     "executors/__init__.py",
     "executors/rowhash.py",
     "executors/datafiles/*.py",
