@@ -232,7 +232,7 @@ def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_sta
 
     table.hooks["move_aside"] = hours
     table.swept()
-    assert (table.rows(), "where another file is by now" in str(table.halted())) == (["newer"], True)
+    assert (table.rows(), "where another file is now" in str(table.halted())) == (["newer"], True)
     (taken,) = (table.root / ".lakefold/_aside").rglob(".000000_0")
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
 

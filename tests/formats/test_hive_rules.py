@@ -206,7 +206,7 @@ def test_rule_10_a_partition_that_is_dropped_before_the_commit_is_left_out_and_t
     (left,) = commit.skipped
     assert (left.group, left.reason) == (
         0,
-        "partition dt=0 changed before the commit: it is not in the metastore any more",
+        "partition dt=0 changed before the commit: it is no longer in the metastore",
     )
     assert {output.partition for output in commit.outputs} == {"dt=1"}
     assert {version.partition for version in commit.superseded} == {"dt=1"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes files that plans have replaced, after a look whether anybody reads them."""
+"""Deletes files that plans have replaced, after a check that no partition or table is read from them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
 
 _MAX_CHECK_AGE = timedelta(minutes=2)
-"""How long after a look a file may be deleted without another one; a fence holds its partition for longer."""
+"""How long after a check a file may be deleted without another check; a fence protects the partition for longer."""
 
 
 def delete(
@@ -33,9 +33,9 @@ def delete(
     fence: Callable[[], None],
     clock: Callable[[], float],
 ) -> DeletionResult:
-    """See ``TableWriter``. ``fence`` raises where another process may have the partitions by now.
+    """See ``TableWriter``. ``fence`` raises if another process may have the partition locks now.
 
-    ``clock`` is another machine's, in seconds: this one, with all its clocks, may be stopped at any file.
+    ``clock`` is another machine's, in seconds: this machine may be suspended at any file, with all its clocks.
     """
     files = file_io_of(ref.location)
     looked = Stopwatch(clock)
@@ -49,7 +49,7 @@ def delete(
         path = resolve_path(ref.location, version.path)
         try:
             there = files.status(path)
-            # Many deletions may take long, and a process may be stopped at any of them, for longer than its hold.
+            # Many deletions may take long, and the process may be suspended at any of them beyond the end of its locks.
             if looked.elapsed_seconds > _MAX_CHECK_AGE.total_seconds():
                 looked = Stopwatch(clock)
                 _check_deletable(ref, versions[index:], retention, fence)
@@ -62,9 +62,9 @@ def delete(
             continue
         files.delete_data_file(path)
         freed += there.bytes
-    # Also of files that are gone already: whoever deleted them may have died before he came here.
+    # Also of files that are gone already: the process that deleted them may have died before it came here.
     for directory in {dirname(resolve_path(ref.location, version.path)) for version in versions}:
-        # A partition's own directory stays, for whoever drops the partition and adds it again.
+        # A partition's own directory stays: the partition may be dropped and added again.
         if (made_by := version_of_directory(ref, directory)) is not None:
             _remove_empty_directories(ref, directory)
             commit_record.remove_emptied_version(ref, made_by)
@@ -75,7 +75,7 @@ def delete(
 def _check_deletable(
     ref: TableRef, versions: Sequence[SupersededVersion], retention: timedelta, fence: Callable[[], None]
 ) -> None:
-    """Raise Conflict where these may not be deleted any more."""
+    """Raise Conflict if ``versions`` must not be deleted now."""
     fence()
     with open_metastore(ref) as metastore:
         table = load_table(metastore, ref)
@@ -87,7 +87,7 @@ def _check_deletable(
 
 
 def _remove_empty_directories(ref: TableRef, directory: str) -> None:
-    """Remove a directory of a version, and those above it in the version, as far as they are empty."""
+    """Remove a directory of a version, and the directories above it in the version, as far as they are empty."""
     files = file_io_of(ref.location)
     with suppress(OSError):
         while dirname(directory) not in data_dirs(ref):

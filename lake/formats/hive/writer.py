@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes one Hive table: new files beside the old ones, then one call of the metastore that moves the partitions."""
+"""The writer of a Hive table: it writes new files beside the old ones, and one metastore call relocates partitions."""
 
 import threading
 import time
@@ -53,14 +53,18 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import hadoop_uri, relative_path, resolve_path
 
 _MAX_CHECKS = 5
-"""How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
+"""How often partitions are checked before a commit, and how often the commit is put off, while writers add files."""
 
 _COMMIT_TIMEOUT = MAX_CHECK_AGE + TIMEOUT
-"""How long after the look before it the call that commits may still change anything."""
+"""How long after the check before it the call that commits may still change anything."""
 
 
 class HiveWriter:
-    """See ``lake.ports.TableWriter``, ``Fenced``, ``UsesDatabaseClock``, ``UsesRetention`` and ``lake.capabilities.CopiesLateFiles``."""
+    """The writer of one Hive table.
+
+    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``UsesDatabaseClock``,
+    ``UsesRetention`` and ``CopiesLateFiles``.
+    """
 
     max_commit_duration = _COMMIT_TIMEOUT
 
@@ -81,7 +85,7 @@ class HiveWriter:
         return None
 
     def start(self) -> None:
-        """See ``TableWriter``. The metastore is spoken to without a JVM, and engines start what they need."""
+        """See ``TableWriter``. The client of the metastore needs no JVM, and engines start what they need."""
 
     def cancel(self) -> None:
         """See ``TableWriter``."""
@@ -219,7 +223,7 @@ class HiveWriter:
             staging.remove_version(self._ref, version)
         return len(left)
 
-    # What late writers left.
+    # Late files.
 
     def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
         """See ``CopiesLateFiles``."""
@@ -272,11 +276,11 @@ class HiveWriter:
         """See ``TableWriter``."""
         return deletion.delete(self._ref, versions, self.retention, self.fence, self.clock)
 
-    # Its parts.
+    # Helpers.
 
     @contextmanager
     def _transient_storage_errors(self) -> Iterator[None]:
-        """What storage fails at in the block, before the metastore is called, can be tried again."""
+        """Raise errors of storage in the block as Transient: the metastore was not called yet, so a retry is safe."""
         try:
             yield
         except OSError as error:
@@ -285,9 +289,9 @@ class HiveWriter:
     def _final_check(
         self, metastore: MetastoreClient, version_files: VersionFiles
     ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
-        """The table and its partitions right before the commit, but for those that have to be left out.
+        """Return the table and its partitions right before the commit, without those that have to be left out.
 
-        What writers have added meanwhile comes along.
+        Files that writers have added meanwhile are linked into the version.
         """
         for _ in range(_MAX_CHECKS):
             self.fence()
@@ -297,25 +301,25 @@ class HiveWriter:
                 is_still = version_files.rebase_on(now)
             if is_still:
                 return table, {name: now[name] for name in version_files.partitions}
-        raise Transient("files are added to the partitions faster than they can be brought along")
+        raise Transient("files are added to the partitions faster than they can be linked")
 
     def _check_in_time(self, checked: Stopwatch) -> None:
-        """Raise where a call that follows a look of then could come too late, or the plan is somebody else's."""
+        """Raise Transient if a call after the check ``checked`` could come too late, or the fence's error."""
         if checked.elapsed_seconds > MAX_CHECK_AGE.total_seconds():
-            raise Transient("looking at the partitions took too long for a safe commit")
+            raise Transient("checking the partitions took too long for a safe commit")
         self.fence()
 
     def _verify_call_in_time(self, checked: Stopwatch) -> None:
-        """Raise Integrity where the call was made so late after its look that anybody may have been there meanwhile.
+        """Raise Integrity if the call ended so long after its check that a partition may have been changed in between.
 
-        Nothing stops a process between the two for good. What an owner has done to a partition then is undone, and
-        nothing in the table tells.
+        A process may be suspended between the check and the call for any time. A change that an owner makes to a
+        partition meanwhile is undone by the call, and nothing in the table shows it.
         """
         if checked.elapsed_seconds > _COMMIT_TIMEOUT.total_seconds():
             raise Integrity(
-                f"the call that changed {self._ref.name} in the metastore ended {checked.elapsed_seconds:.0f} s after the last "
-                "look at its partitions, since its process had stood still: where somebody gave one of them another "
-                "place or other properties meanwhile, that is undone; do it again, then lakefold resume "
+                f"the call that changed {self._ref.name} in the metastore ended {checked.elapsed_seconds:.0f} s after "
+                "the last check of its partitions, because its process was suspended: a change of a partition's "
+                "location or properties in between is undone; make it again, then lakefold resume "
                 f"{self._ref.name}"
             )
 
@@ -372,7 +376,10 @@ class HiveWriter:
     def _relocated_partition(
         self, snapshot: PartitionSnapshot, prepared: PreparedPlan, files: Sequence[ListedFile]
     ) -> MetastorePartition | MetastoreTable:
-        """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
+        """Return the partition at its new location, with the commit's name and true counts.
+
+        Statistics that may no longer be right are dropped.
+        """
         place = snapshot.partition
         location = hadoop_uri(
             resolve_path(self._ref.location, version_names.location_in_version(prepared.instant, place.name))

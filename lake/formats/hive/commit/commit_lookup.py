@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose commit a version is, and whether it is the table's."""
+"""Lookup of commits: the commit of a plan or a version, and whether its call of the metastore was made."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ from lake.storage.locations import resolve_path
 
 
 def list_versions(ref: TableRef, plan_id: str) -> Iterator[str]:
-    """The versions in storage that attempts at a plan have made."""
+    """Yield the versions in storage that attempts at a plan have made."""
     names: set[str] = set()
     for home in data_dirs(ref):
         with suppress(FileNotFoundError):
@@ -43,9 +43,10 @@ def find_commit(
     plan_id: str,
     list_all_partitions: Callable[[], Sequence[CatalogPartition]],
 ) -> Commit | None:
-    """The commit that names a plan; None where there is none. Raises CommitLost where what it did is gone.
+    """Return the commit that names a plan. None if there is no such commit.
 
-    ``every`` lists the table's partitions, which is asked for only where no commit is found.
+    ``list_all_partitions`` lists the table's partitions; it is called only if no commit is found. Raises CommitLost if
+    a partition is at the plan's version and the record of the commit is gone.
     """
     found = archived_record(ref, plan_id)
     if found is not None:
@@ -61,26 +62,27 @@ def find_commit(
 
 
 def _lost_commit_message(table: MetastoreTable, ref: TableRef, plan_id: str, partitions: Sequence[str]) -> str:
+    more = f" (and {len(partitions) - 1} more)" if len(partitions) > 1 else ""
     what, how = (
         (
-            f"{partition_label(partitions[0])} of {ref.name}{f' (and {len(partitions) - 1} more)' * (len(partitions) > 1)}",
+            f"{partition_label(partitions[0])} of {ref.name}{more}",
             "drop such partitions and add them with their own directories as LOCATION",
         )
         if table.partition_columns
         else (ref.name, f"SET LOCATION to there, UNSET TBLPROPERTIES ('{PLAN_KEY}', '{EPOCH_KEY}', '{VERSION_KEY}')")
     )
     return (
-        f"{what} is read from what plan {plan_id} made, and that is gone: an overwrite of all of {ref.location}, where "
-        f"its rows were before, removed it; if so, {how}, then lakefold resume {ref.name}"
+        f"{what} is read from the version of plan {plan_id}, which is gone: an overwrite of all of {ref.location}, "
+        f"where the rows were before, removed it; if so, {how}, then lakefold resume {ref.name}"
     )
 
 
 def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
-    """Those of ``versions`` that are in storage, of no commit, and of none that may be under way.
+    """Return those of ``versions`` that exist in storage, are of no commit, and of no commit that may be in flight.
 
-    None that a partition or another table is read from, either: an ``INSERT OVERWRITE`` of the whole table removes what
-    says whose they are, and its rows are in them. What is under such a name without anything of ours stays, too: a
-    writer has made it.
+    A version that a partition or another table is read from is not withdrawable: an ``INSERT OVERWRITE`` of the whole
+    table removes the records, and the version holds its rows. A directory with the name of a version but without any
+    file of lakefold is not withdrawable either: a writer has made it.
     """
     files = file_io_of(ref.location)
     there = {
@@ -99,7 +101,7 @@ def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: C
 def committed_versions(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
 ) -> set[str]:
-    """Those of ``versions`` that a commit made the table's, now or once."""
+    """Return those of ``versions`` that a commit has made part of the table, now or earlier."""
     found = set()
     for version in versions:
         old = archived_record(ref, plan_id_of(version))
@@ -115,7 +117,7 @@ def committed_versions(
 def applied_commits(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
 ) -> Sequence[Commit]:
-    """The commits of those of ``versions`` whose call was made, as far as anybody can tell."""
+    """Return the commits of those of ``versions`` whose call was made, as far as the table shows it."""
     records = [record for record in (read_record(ref, version) for version in versions) if record is not None]
     return [one.commit for one in records if _is_applied(metastore, table, ref, one)]
 
@@ -126,15 +128,16 @@ def _is_named_by_partition(metastore: MetastoreClient, table: MetastoreTable, re
 
 
 def _is_located_by_plan(ref: TableRef, partition: CatalogPartition, plan_id: str) -> bool:
-    """Whether a partition names a plan as its last, and is where that has put it: its owner has not moved it since."""
+    """True if a partition names a plan as its last and is in that plan's version: its owner has not moved it since."""
     version = version_of_directory(ref, partition.location)
     return partition.parameters.get(PLAN_KEY) == plan_id and version is not None and plan_id_of(version) == plan_id
 
 
 def _is_applied(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord) -> bool:
-    """Whether the call of a commit was made: a partition names it, or did until somebody put back what he had read.
+    """True if the call of a commit was made: a partition names the version, or a writer has written into the version.
 
-    Hive does so at the end of an INSERT. Who was told of the version before that writes there, and nobody else.
+    A writer may undo the call by writing back the partition that it had read before, as Hive does at the end of an
+    INSERT. Only a writer that read the new location before that writes into the version.
     """
     return _is_named_by_partition(metastore, table, record) or _has_foreign_files(ref, record)
 
@@ -159,7 +162,7 @@ def _has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:
 
 
 def _is_original_version(ref: TableRef, version: str) -> bool:
-    """Whether a version is as an attempt has made it, and not what a writer made anew when all had been removed."""
+    """True if a version is as an attempt made it. False if a writer created it again after all of it was removed."""
     try:
         names = {entry.name for entry in file_io_of(ref.location).list(version_directory(ref, version))}
     except FileNotFoundError:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commits did, kept beside the versions that they made: the record of a commit and the markers beside it.
+"""The records of commits, stored beside the versions that the commits made, and the markers beside the records.
 
-A commit is one call of the metastore: it gives partitions their new places and, in the same call, properties that
-name plan, epoch and version. What the plan wrote and replaced is more than a property holds. It is written into the
-version's directory before the call, and is a commit only where a partition names the version. The next commit of a
-partition takes that name away; before it does, it files what it finds there under the plan's id, where it stays.
+A commit is one call of the metastore. It gives partitions their new locations and, in the same call, properties that
+name plan, epoch and version. The files that the plan wrote and replaced do not fit into a property, so a record in the
+version's directory lists them. The record is written before the call, and counts as a commit only if a partition names
+the version. The next commit of a partition replaces that name. Before it does, it archives the record under the plan's
+id, where the record stays until it is pruned.
 """
 
 import json
@@ -34,7 +35,7 @@ from lake.storage.filesystems import file_io_of
 
 log = logging.getLogger(__name__)
 
-#: a day less than what is staged is looked for, so that the sweep still finds it afterwards
+#: a day less than staged work is watched, so that the sweep still finds the version afterwards
 _IN_FLIGHT_FOR = STAGED_WATCH_PERIOD - timedelta(days=1)
 
 _ARCHIVE_DIR = "_commits"
@@ -42,20 +43,20 @@ _ARCHIVE_DIR = "_commits"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRecord:
-    """A commit, made or not, and the partitions that it moves."""
+    """A commit, applied or not, and the partitions that it relocates."""
 
     commit: Commit
     partitions: tuple[str, ...]
-    #: when the table was made that the commit was of, in seconds; None of a commit of an earlier release
+    #: when the commit's table was created, in seconds; None in a record of an earlier release
     table_created_at: int | None = None
-    #: when this was written, right before the call, by the storage's clock; 0 of one that was not read from there
+    #: when the record was written, right before the call, by the storage's clock; 0 if it was not read from storage
     written_ns: int = 0
 
 
 def migrate_legacy_data_dir(ref: TableRef) -> None:
-    """Take the filed commits out of the directory that earlier releases used, and remove it once it is empty.
+    """Move archived records out of the directory that earlier releases used, and remove the directory once it is empty.
 
-    Impala reads what is in there as files of a table without partitions.
+    Impala reads the files in that directory as files of a table without partitions.
     """
     files, before = file_io_of(ref.location), f"{ref.location}/{LEGACY_DATA_DIR}"
     if not files.exists(before):
@@ -73,7 +74,7 @@ def migrate_legacy_data_dir(ref: TableRef) -> None:
 
 
 def write_record(ref: TableRef, record: CommitRecord) -> None:
-    """Keep what a commit is going to do; it is on disk afterwards."""
+    """Write the record of a commit that is about to be made; the record is on disk when this returns."""
     commit = record.commit
     document = {
         "plan": commit.plan_id,
@@ -93,7 +94,7 @@ def write_record(ref: TableRef, record: CommitRecord) -> None:
 
 
 def read_record(ref: TableRef, version: str) -> CommitRecord | None:
-    """What is kept in a version's directory; None where nothing is."""
+    """Return the record in a version's directory. None if there is no record."""
     found = (_load_record(ref, f"{home}/{version}/{RECORD_FILE}") for home in data_dirs(ref))
     return next((record for record in found if record is not None), None)
 
@@ -101,7 +102,7 @@ def read_record(ref: TableRef, version: str) -> CommitRecord | None:
 def write_relocation_record(
     ref: TableRef, move: Relocation, plan_id: str, previous_files: Sequence[LocatedFile], table: MetastoreTable
 ) -> None:
-    """Keep what a move that no plan makes is going to do; it is on disk afterwards."""
+    """Write the record of a relocation that is about to be made and that no plan makes; it is on disk on return."""
     replaced = tuple(
         SupersededVersion(
             partition=move.partition,
@@ -118,7 +119,7 @@ def write_relocation_record(
 
 
 def list_records(ref: TableRef) -> tuple[set[str], set[str]]:
-    """The versions there are, and under which ids of plans, or tokens of moves, something is filed."""
+    """Return the versions that exist, and the names of archived records: ids of plans, or tokens of relocations."""
     files, versions, stems = file_io_of(ref.location), set[str](), set[str]()
     for home in data_dirs(ref):
         with suppress(FileNotFoundError):
@@ -130,14 +131,17 @@ def list_records(ref: TableRef) -> tuple[set[str], set[str]]:
 
 
 def mark_committed(ref: TableRef, version: str) -> None:
-    """Note that the call of a commit was made: its partitions may be dropped before another database hears of it."""
+    """Mark that the call of a commit was made.
+
+    The commit's partitions may be dropped before another database learns of the commit.
+    """
     with suppress(OSError):
         _create_record_archive(ref)
         file_io_of(ref.location).write(_committed_marker_path(ref, version), b"")
 
 
 def is_marked_committed(ref: TableRef, version: str) -> bool:
-    """Whether it is noted that the call of a version's commit was made."""
+    """True if it is marked that the call of a version's commit was made, or the commit's record is archived."""
     old = archived_record(ref, plan_id_of(version))
     return (old is not None and old.commit.instant == version) or file_io_of(ref.location).exists(
         _committed_marker_path(ref, version)
@@ -145,9 +149,10 @@ def is_marked_committed(ref: TableRef, version: str) -> bool:
 
 
 def mark_cleaning(ref: TableRef, partitions: Mapping[str, Collection[str]]) -> None:
-    """Note, by the token of a move, in which of its partitions what it replaced is about to be deleted.
+    """Mark, by the token of a relocation, the partitions whose replaced files are about to be deleted.
 
-    Else a database that learns of the move later would take what is gone for removed by an overwrite.
+    Without the mark a database that learns of the relocation later would take the deleted files for files that an
+    overwrite removed.
     """
     files = file_io_of(ref.location)
     _create_record_archive(ref)
@@ -158,16 +163,16 @@ def mark_cleaning(ref: TableRef, partitions: Mapping[str, Collection[str]]) -> N
 
 
 def cleaned_partitions(ref: TableRef, token: str) -> frozenset[str]:
-    """The partitions in which the deletion of what a move replaced has begun."""
+    """Return the partitions in which the deletion of the files that a relocation replaced has begun."""
     with suppress(FileNotFoundError):
         return frozenset(json.loads(file_io_of(ref.location).read(_cleaning_marker_path(ref, token))))
     return frozenset()
 
 
 def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
-    """The commit that was filed under a plan's id; None where none was."""
+    """Return the record that is archived under a plan's id or a relocation's token. None if there is no such record."""
     here, before = (f"{home}/{_ARCHIVE_DIR}/{record_id}.json" for home in data_dirs(ref))
-    # It may be on its way from the former directory to the other one, and is in one of them at any time.
+    # The record may be in a move from the legacy directory to the present one; it is in one of them at any time.
     return (
         _load_record(ref, here)
         or _load_record(ref, before)
@@ -176,21 +181,25 @@ def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
 
 
 def is_cleaned(ref: TableRef, token: str, partition: str) -> bool:
-    """Whether the deletion of what a move replaced in a partition has begun, or ended before the move was forgotten."""
+    """True if the deletion of the files that a relocation replaced in a partition has begun.
+
+    The deletion may also have ended before the relocation's records were pruned.
+    """
     return partition in cleaned_partitions(ref, token) or token in pruned_tokens(ref)
 
 
 def pruned_tokens(ref: TableRef) -> frozenset[str]:
-    """The tokens of moves of which nothing is filed any more, since all that they replaced was deleted long ago."""
+    """Return the tokens of relocations whose records were removed, since all replaced files were deleted long ago."""
     with suppress(FileNotFoundError):
         return frozenset(json.loads(file_io_of(ref.location).read(_pruned_tokens_path(ref))))
     return frozenset()
 
 
 def mark_pruned(ref: TableRef, tokens: Collection[str]) -> None:
-    """Note which moves are about to be forgotten: a database that is set back to before that still knows them.
+    """Mark the relocations whose records are about to be removed.
 
-    Else it would take what late writers add to their places for an overwrite of what it expects there.
+    A database that is restored from an earlier backup still knows these relocations. Without the mark it would take
+    late files in their locations for an overwrite of the files that it expects there.
     """
     before = pruned_tokens(ref)
     if not before.issuperset(tokens):
@@ -198,7 +207,7 @@ def mark_pruned(ref: TableRef, tokens: Collection[str]) -> None:
 
 
 def remove_archived_record(ref: TableRef, token: str) -> None:
-    """Remove what is filed of a move, and the notes about it."""
+    """Remove the archived record of a relocation, and the markers beside it."""
     files = file_io_of(ref.location)
     stem = plan_id_of(token) if version_started_ns(token) is not None else token
     for home in data_dirs(ref):
@@ -207,12 +216,15 @@ def remove_archived_record(ref: TableRef, token: str) -> None:
 
 
 def archived_record_of_token(ref: TableRef, token: str) -> CommitRecord | None:
-    """What is filed under the name that a move's commit has; it may be another attempt's at its plan."""
+    """Return the archived record under the name that a relocation's commit has. None if there is no such record.
+
+    The record may be that of another attempt at the same plan.
+    """
     return archived_record(ref, plan_id_of(token) if version_started_ns(token) is not None else token)
 
 
 def has_lakefold_files(ref: TableRef, version: str) -> bool:
-    """Whether a version that is there has what an attempt or its commit puts into it."""
+    """True if an existing version contains files that an attempt or its commit writes."""
     files = file_io_of(ref.location)
     return any(
         files.exists(f"{home}/{version}/{name}") for home in data_dirs(ref) for name in (RECORD_FILE, ATTEMPTS_DIR)
@@ -220,12 +232,12 @@ def has_lakefold_files(ref: TableRef, version: str) -> bool:
 
 
 def has_record_archive(ref: TableRef) -> bool:
-    """Whether the directory of filed commits is there: else nothing tells that storage is."""
+    """True if the directory of archived records exists. If it does not, the storage itself may be missing."""
     return file_io_of(ref.location).exists(f"{data_dir(ref)}/{_ARCHIVE_DIR}")
 
 
 def archive_record(ref: TableRef, version: str) -> None:
-    """Keep the commit of a version, which a partition names, under its plan's id."""
+    """Archive the record of a version, which a partition names, under the plan's id."""
     files, document = file_io_of(ref.location), _record_path(ref, version)
     try:
         _create_record_archive(ref)
@@ -233,7 +245,7 @@ def archive_record(ref: TableRef, version: str) -> None:
     except FileExistsError:
         return
     except FileNotFoundError:
-        # An INSERT OVERWRITE of the whole table removed it with all that the commit was about.
+        # An INSERT OVERWRITE of the whole table removed the record together with the commit's files.
         log.warning("%s: a partition names version %s, but %s is gone", ref.name, version, document)
         return
     files.sync(f"{data_dir(ref)}/{_ARCHIVE_DIR}")
@@ -241,9 +253,10 @@ def archive_record(ref: TableRef, version: str) -> None:
 
 
 def can_be_in_flight(ref: TableRef, version: str, now: float) -> bool:
-    """Whether the call that commits a version may be under way, of an executor that slept before it for however long.
+    """True if the call that commits a version may still be made, by an executor that was suspended before it.
 
-    Nothing can stop that call. What it makes the table's has to be there then; so such a version stays for days.
+    Nothing can stop that call, and the version's files have to exist then. Such a version therefore stays for
+    ``_IN_FLIGHT_FOR`` after its record was written.
     """
     try:
         written = file_io_of(ref.location).status(_record_path(ref, version)).modified_ns
@@ -253,14 +266,14 @@ def can_be_in_flight(ref: TableRef, version: str, now: float) -> bool:
 
 
 def withdraw_record(ref: TableRef, version: str) -> None:
-    """Note that the call that commits a version has not been made, or was refused."""
+    """Remove the record of a version, since the call that commits the version was not made or was refused."""
     file_io_of(ref.location).remove_own_file(_record_path(ref, version))
 
 
 def remove_emptied_version(ref: TableRef, version: str) -> None:
-    """Remove a version that no partition is left of; its commit is filed, and found there as long as it is asked for.
+    """Remove a version in which no partition's directory is left. The archive keeps the record of its commit.
 
-    A version with anything else in it than what tasks wrote into stays.
+    A version with anything else in it than the record and the directory of attempts stays.
     """
     directory, old = version_directory(ref, version), archived_record(ref, plan_id_of(version))
     if old is None or old.commit.instant != version:
@@ -294,7 +307,7 @@ def _pruned_tokens_path(ref: TableRef) -> str:
 
 
 def _create_record_archive(ref: TableRef) -> None:
-    """Make the directory of filed commits, which belongs to whom the table's belongs to."""
+    """Create the directory of archived records, with the owner and permissions of the table's directory."""
     files = file_io_of(ref.location)
     for directory in (data_dir(ref), f"{data_dir(ref)}/{_ARCHIVE_DIR}"):
         with suppress(FileExistsError):
@@ -335,7 +348,7 @@ def _load_record(ref: TableRef, path: str) -> CommitRecord | None:
 
 
 def _relocation_document(relocation: Relocation) -> dict[str, Any]:
-    """Return a relocation as records keep it. Its keys are older than the names of the fields and must not change."""
+    """Return a relocation as a record stores it. The keys are older than the field names and must not change."""
     return {
         "partition": relocation.partition,
         "token": relocation.token,
@@ -347,7 +360,7 @@ def _relocation_document(relocation: Relocation) -> dict[str, Any]:
 
 
 def _relocation_of(document: Mapping[str, Any]) -> Relocation:
-    """Return what ``_relocation_document`` kept."""
+    """Return the relocation that ``_relocation_document`` has stored."""
     return Relocation(
         partition=document["partition"],
         token=document["token"],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the directories of a new version, and the tasks by which engines fill it."""
+"""The directories of a new version, and the tasks by which engines fill it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +28,7 @@ from lake.storage.locations import resolve_path
 def rewrite_tasks(
     ref: TableRef, plan: Plan, groups: Sequence[int], version: str, table: MetastoreTable
 ) -> list[RewriteTask]:
-    """The rewrite of each of these groups of a plan: its files, and those to be made in ``version``."""
+    """Return the rewrite tasks of some groups of a plan: the input files, and the files to write in ``version``."""
     attempts, schema = f"{data_dir(ref)}/{version}/{ATTEMPTS_DIR}", spark_schema_json(table)
     suffix = str(refusals.file_format_of(table)).lower()
 
@@ -40,7 +40,7 @@ def rewrite_tasks(
 
 
 def create_version(ref: TableRef, version: str, partitions: Mapping[str, PartitionSnapshot]) -> None:
-    """Make the directories of a version; they belong to whom the partitions' own belong to."""
+    """Create the directories of a version, with the owner and permissions of the partitions' own directories."""
     files, home = file_io_of(ref.location), data_dir(ref)
     with suppress(FileExistsError):
         files.make_directory(home)
@@ -59,7 +59,7 @@ def create_version(ref: TableRef, version: str, partitions: Mapping[str, Partiti
 
 
 def remove_version(ref: TableRef, version: str) -> None:
-    """Remove a version; what says whose it is goes last."""
+    """Remove a version. The directory of attempts, which shows that lakefold made the version, is removed last."""
     files, directory = file_io_of(ref.location), version_directory(ref, version)
     with suppress(FileNotFoundError):
         for entry in files.list(directory):
@@ -70,7 +70,7 @@ def remove_version(ref: TableRef, version: str) -> None:
 
 @contextmanager
 def slice_paths_in_conflicts(ref: TableRef, plan: Plan, tasks: Sequence[RewriteTask]) -> Iterator[None]:
-    """Have a Conflict of the block name files that are to be left alone as the plan's slices name them."""
+    """Give the files to quarantine, in a Conflict that the block raises, the names that the plan's slices have."""
     try:
         yield
     except Conflict as error:

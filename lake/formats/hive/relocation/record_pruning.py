@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes away what a table tells of moves that nothing depends on any more."""
+"""Removes a table's records of relocations on which nothing depends."""
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +18,10 @@ _MAX_CONCURRENT_CHECKS = 8
 
 
 def missing_locations(ref: TableRef, locations: Collection[str]) -> Collection[str]:
-    """See ``PrunesRelocations``. A place is gone with its whole version: what is made there again stands without a document.
+    """See ``PrunesRelocations``. A location is missing if its whole version is gone.
 
-    Places outside of versions are somebody's own, and never gone.
+    A location that a writer creates there again has no record beside it. Locations outside of versions belong to the
+    table's owner, and are never missing.
     """
     by_place = {place: version_of_directory(ref, resolve_path(ref.location, place)) for place in locations}
     versions = sorted({version for version in by_place.values() if version is not None})
@@ -30,7 +31,7 @@ def missing_locations(ref: TableRef, locations: Collection[str]) -> Collection[s
         with ThreadPoolExecutor(_MAX_CONCURRENT_CHECKS) as pool:
             there = dict(zip(versions, pool.map(lambda version: _has_version(ref, version), versions), strict=True))
     except OSError as error:
-        raise Transient(f"{ref.name}: its versions can't be looked at: {error.strerror or error}") from error
+        raise Transient(f"{ref.name}: its versions can't be listed: {error.strerror or error}") from error
     return frozenset(place for place, version in by_place.items() if version is not None and not there[version])
 
 
@@ -49,7 +50,7 @@ def prune_records(
         for token in sorted(forgotten):
             commit_record.remove_archived_record(ref, token)
     except OSError as error:
-        raise Transient(f"{ref.name}: filed commits can't be removed: {error.strerror or error}") from error
+        raise Transient(f"{ref.name}: archived records can't be removed: {error.strerror or error}") from error
     return forgotten
 
 
