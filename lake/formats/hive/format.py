@@ -61,10 +61,10 @@ class HiveFormat:
     session_requirements = SessionRequirements()
     is_metastore_only = True
     catalog_only_reason = (
-        "a rewrite relocates partitions in the metastore. A program that uses a partition's path, or a table of another "
-        "metastore in the same directory, reads the old files until they are deleted, and its writes there are not in "
-        "the table. And an INSERT OVERWRITE … SELECT from the same partition loses the rows that a job begun before a "
-        "rewrite has appended to it seconds earlier"
+        "a rewrite relocates partitions in the metastore. A program that uses a partition's path, or a table of "
+        "another metastore in the same directory, reads the old files until they are deleted, and its writes there "
+        "are not in the table. And an INSERT OVERWRITE … SELECT from the same partition loses the rows that a job "
+        "begun before a rewrite has appended to it seconds earlier"
     )
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:

@@ -23,8 +23,9 @@ _FORMATS_BY_CLASSES = {
     ("OrcSerde", "OrcInputFormat"): FileFormat.ORC,
 }
 _MANAGED_REASON = (
-    "the table has no partitions and is managed: a rewrite would relocate the table itself. DROP TABLE then deletes only "
-    "the new location, so that the table can't be created again, and RENAME may leave its rows behind; make it external"
+    "the table has no partitions and is managed: a rewrite would relocate the table itself. DROP TABLE then deletes "
+    "only the new location, so that the table can't be created again, and RENAME may leave its rows behind; make it "
+    "external"
 )
 _CACHED_REASON = (
     "the table has no partitions and is Spark's (USING): a session that has read it uses the directory that it cached "

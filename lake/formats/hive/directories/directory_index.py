@@ -81,9 +81,10 @@ class DirectoryCache:
         self._index, self._indexed_at = DirectoryIndex(), -float("inf")
 
     def load(self, metastore: MetastoreClient, *, max_age: timedelta, max_partition_age: timedelta) -> DirectoryIndex:
-        """All directories as they were at most ``age`` ago; known names of partitions at most ``partition_age``.
+        """Return all directories, at most ``max_age`` old; those of known partitions at most ``max_partition_age`` old.
 
-        Raises Transient where the connection breaks. What the metastore refuses to tell is ``DirectoryIndex.unreadable``.
+        Raises Transient if the connection breaks. ``DirectoryIndex.unreadable`` has what the metastore refuses to
+        return.
         """
         with self._lock:
             began = time.monotonic()

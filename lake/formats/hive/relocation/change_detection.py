@@ -171,7 +171,7 @@ class HiveChangeDetector:
                     entries = [
                         one for one in self._files.list(directory) if one.is_directory and not is_hidden(one.name)
                     ]
-                # A directory that can't be listed, such as a foreign one, shows nothing; the metastore's part covers it.
+                # A directory that can't be listed, such as a foreign one, shows nothing; the metastore covers it.
                 except (FileNotFoundError, NotADirectoryError, PermissionError):
                     continue
                 if step == depth - 1:

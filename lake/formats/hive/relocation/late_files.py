@@ -257,7 +257,7 @@ def update_catalog(
             raise Conflict(f"the metastore refused the call: {error}") from error
     if (difference := find_lost_update(metastore, load_table(metastore, ref), {last.partition: changed})) is not None:
         raise Integrity(
-            f"another program changed {ref.name} in the metastore during a sweep, and one of the two may have undone the "
+            f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
             f"other: {difference}; compare with what was intended, then lakefold resume"
         )
 
