@@ -234,7 +234,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
 
 
 def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None]) -> None:
-    """The receipt over tables in memory, in the place of ``executors.verification.prove``, which reads Parquet files."""
+    """Verification over tables in memory; ``executors.verification.verify_rewrite`` reads Parquet files."""
     check()
     writer.world.before("prove", lake=True)
     expected: dict[int, int] = {}
