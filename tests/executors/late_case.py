@@ -100,7 +100,7 @@ class MovedTable:
         )
         self.store.complete(claim, commit, figures_of(plan), {})
         self.hooks: Hooks = {}
-        self.at: Any = self.place(PLACE, {version_names.VERSION_KEY: VERSION}, made_at=5)
+        self.at: Any = self.place(PLACE, {version_names.VERSION_KEY: VERSION}, created_at=5)
 
     # What others do.
 
@@ -114,9 +114,9 @@ class MovedTable:
         """A file that somebody is writing."""
         (self.root / path).write_text("ro")
 
-    def place(self, path: str, parameters: Mapping[str, str], *, made_at: int) -> Any:
+    def place(self, path: str, parameters: Mapping[str, str], *, created_at: int) -> Any:
         return SimpleNamespace(
-            name=PARTITION, location=f"{self.ref.location}/{path}", parameters=parameters, made_at=made_at
+            name=PARTITION, location=f"{self.ref.location}/{path}", parameters=parameters, created_at=created_at
         )
 
     def hours_pass(self) -> None:
@@ -167,10 +167,10 @@ class MovedTable:
         with ExitStack() as patched:
             for name, answer in (
                 ("open_metastore", lambda ref: nullcontext()),
-                ("table_of", lambda *_: None),
+                ("load_table", lambda *_: None),
                 ("check_identity", lambda *_: None),
-                ("check_unread_by_others", lambda *_: None),
-                ("places_of", lambda *_: [self.at]),
+                ("check_no_foreign_readers", lambda *_: None),
+                ("list_partitions", lambda *_: [self.at]),
             ):
                 patched.enter_context(mock.patch.object(deletion, name, answer))
             return clean_table(
@@ -268,4 +268,4 @@ class Mover:
         if now != (reverted_to or (latest.location, latest.token)):
             raise Conflict("the partition is not where its last move left it")
         to = relocation or latest
-        self.table.at = self.table.place(to.location, version_names.token_parameters(to.token), made_at=at.made_at)
+        self.table.at = self.table.place(to.location, version_names.token_parameters(to.token), created_at=at.created_at)

@@ -69,7 +69,7 @@ def dropped(table: MovedTable) -> None:
 def made_anew(table: MovedTable) -> None:
     """What an ``INSERT`` into a partition that there is not does."""
     table.put(f"{PARTITION}/000000_0", "new")
-    table.at = table.place(PARTITION, {}, made_at=99)
+    table.at = table.place(PARTITION, {}, created_at=99)
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
@@ -196,7 +196,7 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
         delete(files, path)
         if not slept[0]:
             slept[0] = 3600.0
-            table.at = table.place(PARTITION, {}, made_at=5)  # somebody has sent the partition back meanwhile
+            table.at = table.place(PARTITION, {}, created_at=5)  # somebody has sent the partition back meanwhile
             if told_by == "the hold":
                 table.hours_pass()
 
@@ -264,7 +264,7 @@ def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_a
         for file in record.latest.files
     )
     commit = Commit(plan_id="plan", instant="plan-e2-2", epoch=1, outputs=(), superseded=replaced, relocations=(move,))
-    table.at = table.place(other, {version_names.VERSION_KEY: "plan-e2-2"}, made_at=5)
+    table.at = table.place(other, {version_names.VERSION_KEY: "plan-e2-2"}, created_at=5)
 
     def recorded(*_: object, **__: object) -> None:
         table.store.add_relocations(table.ref, commit)

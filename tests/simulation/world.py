@@ -456,7 +456,7 @@ def simulated() -> Iterator[None]:
     stand_ins: dict[str, Any] = {
         "threading": _THREADS,
         "time": time,
-        "prove": prove,
+        "verify_rewrite": prove,
         "failpoint": lambda name: None,
         "executor_name": lambda: _THREADS.scheduler.current.process.name,
     }

@@ -151,7 +151,7 @@ class LocationsWriter(FilesWriter):
     ) -> int:
         self._format.hook("discard")
         wanted = [one for one in staged if instants is None or one.token in instants]
-        left = self._format.left_of(self._table, wanted)
+        left = self._format.remaining_staged(self._table, wanted)
         for one in wanted:
             for path in one.paths if one.token in left else ():
                 shutil.rmtree(self._base / path, ignore_errors=True)
