@@ -52,30 +52,30 @@ def settings_with_jars(conf: Mapping[str, str]) -> Iterator[tuple[dict[str, str]
         yield dict(conf), lambda jars: None
         return
     ivy = Path(conf[IVY])
-    places = (ivy, ivy.with_name(f"{ivy.name}.2"))
+    caches = (ivy, ivy.with_name(f"{ivy.name}.2"))
     busy: list[str] = []
-    for place in places:
-        with _exclusive_cache(place, lambda: _cached_jars(places, conf), busy) as alone:
-            if jars := _cached_jars(places, conf):
+    for cache in caches:
+        with _exclusive_cache(cache, lambda: _cached_jars(caches, conf), busy) as alone:
+            if jars := _cached_jars(caches, conf):
                 yield _with_jars(conf, jars), lambda jars: None
                 return
             if alone:
-                yield {**conf, IVY: str(place)}, partial(_write_manifest, place, conf)
+                yield {**conf, IVY: str(cache)}, partial(_write_manifest, cache, conf)
                 return
     raise Transient(f"{PACKAGES} = {conf[PACKAGES]} can't be fetched: {'; '.join(busy)}")
 
 
 @contextmanager
-def _exclusive_cache(place: Path, needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
-    """Get exclusive use of ``place``; False if that is ``needless``, or not possible within the timeout.
+def _exclusive_cache(cache: Path, needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
+    """Get exclusive use of ``cache``; False if that is ``needless``, or not possible within the timeout.
 
     After a timeout the process that fills the cache is added to ``busy``.
     """
     if needless():
         yield False
         return
-    place.mkdir(parents=True, exist_ok=True)
-    with (place / _LOCK).open("a+") as file:
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / _LOCK).open("a+") as file:
         deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
         while not _try_lock(file.fileno()):
             if needless():
@@ -84,7 +84,7 @@ def _exclusive_cache(place: Path, needless: Callable[[], object], busy: list[str
             if time.monotonic() > deadline:
                 file.seek(0)
                 holder = file.read().strip() or "a process that does not say who it is"
-                busy.append(f"{place} is being filled by {holder}, which did not end within {LOCK_TIMEOUT_SECONDS:g} s")
+                busy.append(f"{cache} is being filled by {holder}, which did not end within {LOCK_TIMEOUT_SECONDS:g} s")
                 log.warning("%s", busy[-1])
                 yield False
                 return
@@ -110,31 +110,31 @@ def _with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
     return {**kept, _JARS: ",".join([*own, *map(str, jars)])}
 
 
-def _manifest_path(place: Path, conf: Mapping[str, str]) -> Path:
+def _manifest_path(cache: Path, conf: Mapping[str, str]) -> Path:
     asked = json.dumps([conf.get(key, "") for key in _RESOLUTION_SETTINGS])
-    return place / f"lakefold-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
+    return cache / f"lakefold-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
 
 
-def _cached_jars(places: Sequence[Path], conf: Mapping[str, str]) -> list[Path]:
-    """Return the jars of ``conf``'s packages in the first of ``places`` that is known to have them all; else none."""
-    for place in places:
+def _cached_jars(caches: Sequence[Path], conf: Mapping[str, str]) -> list[Path]:
+    """Return the jars of ``conf``'s packages in the first of ``caches`` that is known to have them all; else none."""
+    for cache in caches:
         with suppress(OSError, ValueError):
-            names = json.loads(_manifest_path(place, conf).read_text())
-            found = [(place / "jars" / name, size) for name, size in names]
+            names = json.loads(_manifest_path(cache, conf).read_text())
+            found = [(cache / "jars" / name, size) for name, size in names]
             if all(path.stat().st_size == size for path, size in found):
                 return [path for path, _ in found]
     return []
 
 
-def _write_manifest(place: Path, conf: Mapping[str, str], found: str) -> None:
+def _write_manifest(cache: Path, conf: Mapping[str, str], found: str) -> None:
     """Record which files Spark resolved the packages of ``conf`` to, unless their versions can change."""
     if "SNAPSHOT" in conf[PACKAGES] or "latest." in conf[PACKAGES]:
         return
     paths = [Path(jar.removeprefix("file:")) for jar in found.split(",")]
-    jars = [path for path in paths if path.parent.resolve() == (place / "jars").resolve()]
+    jars = [path for path in paths if path.parent.resolve() == (cache / "jars").resolve()]
     if not jars:
         return
-    target = _manifest_path(place, conf)
+    target = _manifest_path(cache, conf)
     scratch = target.with_suffix(f".{os.getpid()}")
     with suppress(OSError):  # the next start fetches again if the cache can't be written
         scratch.write_text(json.dumps([[path.name, path.stat().st_size] for path in jars]))

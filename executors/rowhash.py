@@ -221,10 +221,10 @@ def _strings(array: pa.Array) -> Words:
     counts = (lengths + 7) // 8
     ends = np.zeros(len(array) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
-    place = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
-    words = window[np.repeat(starts, counts) + place * 8]
-    words &= _LOW_BYTES[np.minimum(np.repeat(lengths, counts) - place * 8, 8)]
-    words += (place.view(np.uint64) + np.uint64(1)) * _POSITION
+    position = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
+    words = window[np.repeat(starts, counts) + position * 8]
+    words &= _LOW_BYTES[np.minimum(np.repeat(lengths, counts) - position * 8, 8)]
+    words += (position.view(np.uint64) + np.uint64(1)) * _POSITION
     return _mix(_range_sums(_mix(words), ends) + lengths.view(np.uint64) * _LENGTH + _POSITION)
 
 
@@ -246,9 +246,9 @@ def _lists(array: pa.Array, name: str) -> Words:
         items = _hash(array.items.slice(low, count), f"{name}.value")
         elements = _mix(keys + _mix(items + _VALUE))
     else:
-        place = np.arange(count) - np.repeat(offsets[:-1], lengths)
+        position = np.arange(count) - np.repeat(offsets[:-1], lengths)
         elements = _mix(
-            _hash(array.values.slice(low, count), f"{name}.element") + (place + 1).view(np.uint64) * _POSITION
+            _hash(array.values.slice(low, count), f"{name}.element") + (position + 1).view(np.uint64) * _POSITION
         )
     return _mix(_range_sums(elements, offsets) + lengths.view(np.uint64) * _LENGTH + _VALUE)
 

@@ -24,16 +24,16 @@ def new_scratch_directory() -> Path:
 
     Raises OSError if there is no space for it.
     """
-    place = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    held = os.open(place / f"{_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    held = os.open(directory / f"{_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(held, fcntl.LOCK_EX)
     # Other processes can find it only under this name: a directory without a held lock is abandoned.
-    (place / f"{_LOCK}.new").rename(place / _LOCK)
+    (directory / f"{_LOCK}.new").rename(directory / _LOCK)
     while _lock_descriptors:
         os.close(_lock_descriptors.pop())
     _lock_descriptors.append(held)
-    _remove_abandoned(place.parent)
-    return place
+    _remove_abandoned(directory.parent)
+    return directory
 
 
 def _remove_abandoned(parent: Path) -> None:
@@ -45,10 +45,10 @@ def _remove_abandoned(parent: Path) -> None:
                     _remove_unlocked(Path(entry.path))
 
 
-def _remove_unlocked(place: Path) -> None:
-    lock = os.open(place / _LOCK, os.O_RDWR)
+def _remove_unlocked(directory: Path) -> None:
+    lock = os.open(directory / _LOCK, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock)

@@ -158,7 +158,7 @@ def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tup
     """Return packages and settings of all ``formats`` together, without the settings in ``chosen``."""
     packages: list[str] = []
     settings: dict[str, str] = {}
-    told_by: dict[str, str] = {}
+    set_by: dict[str, str] = {}
     for name in formats:
         needs = lake.formats.load_format(name).session_requirements
         packages += needs.packages
@@ -169,11 +169,11 @@ def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tup
                 settings[key] += f",{value}"
             elif settings.setdefault(key, value) != value:
                 raise Rejected(
-                    f"{told_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
+                    f"{set_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
                     f"and {value}; set it in [spark] to what serves both, or serve each format by processes with "
                     "[[sources]] and a [database] of their own"
                 )
-            told_by.setdefault(key, name)
+            set_by.setdefault(key, name)
     return list(dict.fromkeys(packages)), settings
 
 

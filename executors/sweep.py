@@ -111,15 +111,15 @@ def _withdraw_orphaned_stagings(table: TableRef, format_: TableFormat, store: Pl
             one.staged.token for one in known if one.staged.token in left and _has_replaced_file(one.staged, replaced)
         }
     if left:
-        keeping = PartitionLock(LockOwnerKind.SWEEP, table, format_, store)
+        lock = PartitionLock(LockOwnerKind.SWEEP, table, format_, store)
         try:
             with format_.writer(table, spark) as writer:
                 for entry in known:
-                    if entry.staged.token in left and keeping.lock(entry.partitions) >= set(entry.partitions):
+                    if entry.staged.token in left and lock.lock(entry.partitions) >= set(entry.partitions):
                         log.warning("plan %s of %s left %s: withdrawn", entry.plan_id, table.name, entry.staged.token)
                         withdrawn += writer.withdraw(entry.plan_id, (entry.staged.token,), staged=(entry.staged,))
         finally:
-            keeping.release()
+            lock.release()
     store.clear_stagings([entry for entry in known if entry.is_expired and entry.staged.token not in left])
     return withdrawn
 

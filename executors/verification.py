@@ -341,10 +341,10 @@ def _is_type_compatible(before: LeafStatistics, after: LeafStatistics | None) ->
 def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStatistics, found: FileStatistics) -> None:
     """Raise the difference of a changed column that is not in the new files as a reader of the table sees it."""
     for path, difference in changed.items():
-        seen, after = columns.leaves.get(path), found.leaves.get(path)
+        merged, after = columns.leaves.get(path), found.leaves.get(path)
         # A reader may return instants in a finer unit than they are stored in.
-        if seen is not after and not (
-            seen and after and (_is_type_compatible(seen, after) or _is_type_compatible(after, seen))
+        if merged is not after and not (
+            merged and after and (_is_type_compatible(merged, after) or _is_type_compatible(after, merged))
         ):
             raise difference
 

@@ -119,8 +119,8 @@ def has_executor_ended(executor: str) -> bool:
     here = _current_namespace()
     try:
         host, pid, _, mark = executor.split("/")
-        place, started = mark.split(".")
+        digest, started = mark.split(".")
         known = int(pid), int(started)
     except ValueError:
         return False
-    return here is not None and (host, place) == (here[0], _namespace_digest(*here[1:])) and _has_ended(*known)
+    return here is not None and (host, digest) == (here[0], _namespace_digest(*here[1:])) and _has_ended(*known)

@@ -254,7 +254,7 @@ class TableFormat(FormatFeatures, Protocol):
     def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
         """Return the completed commit that names ``plan_id``, however old; None if the table has no such commit.
 
-        If nothing of the plan is left to commit, the answer None is final. So an implementation that can't check raises
+        If nothing of the plan is left to commit, callers rely on None. So an implementation that can't check raises
         Transient or Rejected instead, TableGone included. A table that has forgotten its older commits may return None
         for them (``lake.capabilities.FindsStaged``). Raises CommitLost if a commit names the plan and its result is
         gone.

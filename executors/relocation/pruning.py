@@ -39,15 +39,19 @@ def prune_relocations(
     found, last = store.relocation_histories(table, age, after, _MAX_PARTITIONS)
     halted = store.halted_partitions(table) if found else {}
     found = [past for past in found if past.partition not in halted]
-    places = {move.previous_location for past in found for move in past.relocations if move.is_cleaned_up}
-    gone = format.missing_locations(table, places) if places else ()
-    moves = [move for past in found for move in past.prunable(gone)]
-    if not moves:
+    locations = {
+        relocation.previous_location for past in found for relocation in past.relocations if relocation.is_cleaned_up
+    }
+    gone = format.missing_locations(table, locations) if locations else ()
+    relocations = [relocation for past in found for relocation in past.prunable(gone)]
+    if not relocations:
         return 0, last
-    kept = set(store.tokens_used_elsewhere(table, moves))
-    told = {move.token for move in moves} - kept
-    may_go = kept.union(format.prune_relocations(table, told) if told else ())
-    forgotten = store.prune_relocations(table, [move.relocation_id for move in moves if move.token in may_go])
+    kept = set(store.tokens_used_elsewhere(table, relocations))
+    tokens = {relocation.token for relocation in relocations} - kept
+    may_go = kept.union(format.prune_relocations(table, tokens) if tokens else ())
+    forgotten = store.prune_relocations(
+        table, [relocation.relocation_id for relocation in relocations if relocation.token in may_go]
+    )
     if forgotten:
         log.info("table %s: pruned %d relocations whose locations are gone", table.name, forgotten)
     return forgotten, last

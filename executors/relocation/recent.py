@@ -58,11 +58,11 @@ class RecentLocations:
         known = self._tables.get(key)
         if known is None:
             known = self._tables[key] = _TableRotation(format_.change_detector(table))
-        places = {one.location for one in left}
-        changed = known.detector.find_changed_locations(places)
+        locations = {one.location for one in left}
+        changed = known.detector.find_changed_locations(locations)
         # Locations pending after a failed check, or before their first one, come after those that changed now.
-        known.pending = (known.pending | changed) & places
-        every = sorted(places)
+        known.pending = (known.pending | changed) & locations
+        every = sorted(locations)
         start = next((index for index, place in enumerate(every) if place > known.last_location), 0)
         turn = every[start : start + _ROTATION_SIZE]
         known.last_location = turn[-1] if turn else ""
@@ -78,13 +78,13 @@ class RecentLocations:
 
 def _first_partitions(order: Sequence[str], left: Sequence[VacatedLocation], most: int) -> Sequence[VacatedLocation]:
     """Return all relocations of the partitions of these locations, in ``order``, until they are ``most``."""
-    of_place = {one.location: one.partition for one in left}
+    partition_of_location = {one.location: one.partition for one in left}
     of_partition: dict[str, list[VacatedLocation]] = defaultdict(list)
     for one in left:
         of_partition[one.partition].append(one)
     chosen: list[VacatedLocation] = []
-    for place in order:
-        chosen += of_partition.pop(of_place[place], ())
+    for location in order:
+        chosen += of_partition.pop(partition_of_location[location], ())
         if len(chosen) >= most:
             break
     return chosen
@@ -107,14 +107,16 @@ def sweep_recent_locations(
         return SweepReport()
     left = recent.choose(table, format, store, within)
     known = only_of_current_table(table, format, store.recently_relocated(table, left))
-    seen, failed = inspect_each(table, format, known)
-    due = [one.partition for one in known if one.partition in seen and not is_unchanged(one, seen[one.partition])]
+    states, failed = inspect_each(table, format, known)
+    due = [one.partition for one in known if one.partition in states and not is_unchanged(one, states[one.partition])]
     report = SweepReport()
     if due:
         report = sweep_partitions(table, format=format, store=store, spark=spark, partitions=due)
     if failed is not None:
         raise failed
     recent.mark_swept(
-        table, left, {*report.deferred, *(one.partition for one in known if has_recent_files(one, seen[one.partition]))}
+        table,
+        left,
+        {*report.deferred, *(one.partition for one in known if has_recent_files(one, states[one.partition]))},
     )
     return report

@@ -44,8 +44,8 @@ def partitions_awaiting_sweep(
     if not isinstance(format, RelocatesPartitions):
         return {}
     known = _relocated_partitions(table, format, store, partitions)
-    seen = format.inspect_locations(table, known) if known else {}
-    found = {one.partition: _sweep_reason(one, seen[one.partition]) for one in known}
+    states = format.inspect_locations(table, known) if known else {}
+    found = {one.partition: _sweep_reason(one, states[one.partition]) for one in known}
     # Read after the inspection: a round that halts a partition may also have ended the inspected state.
     halted = store.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
@@ -70,18 +70,18 @@ def sweep_partitions(
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
     known = _relocated_partitions(table, format, store, partitions)
-    seen, failed = inspect_each(table, format, known)
-    known = [one for one in known if one.partition in seen]
+    states, failed = inspect_each(table, format, known)
+    known = [one for one in known if one.partition in states]
     if known:
-        _quarantine_stalled_files(table, store, known, seen)
+        _quarantine_stalled_files(table, store, known, states)
     halted = store.halted_partitions(table) if known else {}
-    swept = [one for one in known if one.is_waiting or _sweep_reason(one, seen[one.partition]) is not None]
+    swept = [one for one in known if one.is_waiting or _sweep_reason(one, states[one.partition]) is not None]
     due = [
-        one.partition for one in swept if one.partition not in halted or not _needs_operator(one, seen[one.partition])
+        one.partition for one in swept if one.partition not in halted or not _needs_operator(one, states[one.partition])
     ]
     report = _sweep_each(table, format, store, spark, due, partial(decide, grace=grace))
     # Deferred, since no change is detected when these files stop being recent: that changes no directory time.
-    report.deferred += [one.partition for one in known if has_recent_files(one, seen[one.partition])]
+    report.deferred += [one.partition for one in known if has_recent_files(one, states[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
     report.halt_reasons |= {partition: halted[partition] for partition in sorted(waiting)}
     if failed is not None:
@@ -105,11 +105,11 @@ def resolve_partitions(
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
     known = _relocated_partitions(table, format, store, partitions)
-    seen = format.inspect_locations(table, known) if known else {}
+    states = format.inspect_locations(table, known) if known else {}
     asked = (RelocationAction.WAIT, RelocationAction.HALT)
-    due = [one.partition for one in known if decide(one, seen[one.partition], timedelta()).action in asked]
+    due = [one.partition for one in known if decide(one, states[one.partition], timedelta()).action in asked]
     return _sweep_each(
-        table, format, store, spark, due, lambda record, seen, waited: decide_by_choice(record, seen, choice)
+        table, format, store, spark, due, lambda record, state, waited: decide_by_choice(record, state, choice)
     )
 
 
@@ -129,10 +129,10 @@ def restore_original_locations(
         for one in _relocated_partitions(table, format, store)
         if one.latest.location != one.original_location and one.since_relocation >= older_than
     ]
-    seen = format.inspect_locations(table, known) if known else {}
+    states = format.inspect_locations(table, known) if known else {}
     halted = store.halted_partitions(table) if known else {}
     actions = {
-        one.partition: decide_restore_location(one, seen[one.partition]).action
+        one.partition: decide_restore_location(one, states[one.partition]).action
         for one in known
         if one.partition not in halted
     }
@@ -143,7 +143,7 @@ def restore_original_locations(
         store,
         spark,
         due,
-        lambda record, seen, waited: decide_restore_location(record, seen),
+        lambda record, state, waited: decide_restore_location(record, state),
         beside_plans=False,
     )
     report.waiting += sum(action is RelocationAction.WAIT for action in actions.values())
@@ -178,20 +178,20 @@ def inspect_each(
 
     Raises Transient if none can be inspected, or too many can't.
     """
-    seen: dict[str, PartitionState] = {}
+    states: dict[str, PartitionState] = {}
     failed: Transient | None = None
     parts, failures = [relocated] if relocated else [], 0
     while parts:
         part = parts.pop()
         try:
-            seen |= format_.inspect_locations(table, part)
+            states |= format_.inspect_locations(table, part)
         except Transient as error:
             failed, failures = error, failures + 1
             if failures >= _MAX_FAILED_INSPECTIONS:
                 raise
             if len(part) > 1:
                 parts += [part[: len(part) // 2], part[len(part) // 2 :]]
-    return seen, failed
+    return states, failed
 
 
 def _sweep_each(
@@ -212,9 +212,9 @@ def _sweep_each(
     with moving.writer(table, spark) as writer:
         assert isinstance(writer, CopiesLateFiles)
         for partition in partitions:
-            keeping = PartitionLock(LockOwnerKind.SWEEP, table, moving, store, alongside_plans=beside_plans)
+            lock = PartitionLock(LockOwnerKind.SWEEP, table, moving, store, alongside_plans=beside_plans)
             try:
-                PartitionSweep(table, moving, store, writer, partition, decide, report, keeping).run()
+                PartitionSweep(table, moving, store, writer, partition, decide, report, lock).run()
             except Exception as error:  # the other partitions must not wait for this one
                 log.warning("table %s, %s was not swept: %s", table.name, partition_label(partition), one_line(error))
                 failed = failed or error
@@ -223,51 +223,51 @@ def _sweep_each(
     return report
 
 
-def _needs_operator(record: RelocatedPartition, seen: PartitionState) -> bool:
+def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if nothing can be done about a partition before a person has decided what a writer meant."""
     is_at_rest = (
         not record.begun_relocations
-        and all(carry.is_done for carry in record.late_copies)
-        and not orphaned_inputs(record, seen)
+        and all(late_copy.is_done for late_copy in record.late_copies)
+        and not orphaned_inputs(record, state)
     )
-    decision = decide(record, seen, timedelta())
+    decision = decide(record, state, timedelta())
     return is_at_rest and decision.action is RelocationAction.HALT and not decision.concerns_table
 
 
 def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if a previous location has a file that was written too recently to be copied."""
     return any(
-        UnreadyReason.RECENT in state.locations[former.location].unready.values()
-        for former in record.previous_locations
+        UnreadyReason.RECENT in state.locations[previous.location].unready.values()
+        for previous in record.previous_locations
     )
 
 
 def _quarantine_stalled_files(
-    table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], seen: Mapping[str, PartitionState]
+    table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], states: Mapping[str, PartitionState]
 ) -> None:
     """Have the table's status name files of previous locations that will not be copied as they are."""
-    looked = {
-        former.location: seen[one.partition].locations[former.location]
+    inspected = {
+        previous.location: states[one.partition].locations[previous.location]
         for one in known
-        for former in one.previous_locations
+        for previous in one.previous_locations
     }
     stalled = [
         file
-        for there in looked.values()
+        for there in inspected.values()
         if UnreadyReason.STALLED in there.unready.values()
         for file in there.files
         if there.unready.get(file.path) is UnreadyReason.STALLED
     ]
-    store.quarantine_stalled_files(table, stalled, looked.keys())
+    store.quarantine_stalled_files(table, stalled, inspected.keys())
 
 
-def _sweep_reason(record: RelocatedPartition, seen: PartitionState) -> str | None:
+def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | None:
     """Return why a round has to process a partition; None if nothing is to be done there."""
-    if record.begun_relocations or any(not carry.is_done for carry in record.late_copies):
+    if record.begun_relocations or any(not late_copy.is_done for late_copy in record.late_copies):
         return f"{partition_label(record.partition)}: a round of the sweep has begun to bring late files in"
-    if orphaned_inputs(record, seen):
+    if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
-    decision = decide(record, seen, timedelta())
+    decision = decide(record, state, timedelta())
     is_quiet = (
         decision.action is RelocationAction.NOTHING and not decision.superseded_files and not decision.emptied_locations
     )

@@ -45,9 +45,9 @@ class PartitionWatch:
         if known is None:
             known = self._tables[key] = _WatchedTable(format_.change_detector(table))
         known.pending |= known.detector.find_changed_partitions()
-        for partition, places in known.detector.recreated_locations.items():
-            if store.add_recreated_locations(table, partition, places):
-                log.warning("table %s: %s was forgotten, and a writer is there again", table.name, min(places))
+        for partition, locations in known.detector.recreated_locations.items():
+            if store.add_recreated_locations(table, partition, locations):
+                log.warning("table %s: %s was forgotten, and a writer is there again", table.name, min(locations))
                 known.pending.add(partition)
         some = max(_MIN_ROTATION_SIZE, -(-known.last_count // _SWEEPS_PER_ROTATION))
         turn = store.next_relocated_partitions(table, known.last_partition, some)

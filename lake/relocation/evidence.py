@@ -39,12 +39,12 @@ class LocationFinding:
 
 def changed_previous_locations(record: RelocatedPartition, state: PartitionState) -> list[LocationFinding]:
     """Return the previous locations that writers have changed, each with its change."""
-    looked = [
-        _inspect_previous_location(former, state, record)
-        for former in record.previous_locations
-        if former.location != state.location
+    findings = [
+        _inspect_previous_location(previous, state, record)
+        for previous in record.previous_locations
+        if previous.location != state.location
     ]
-    return [one for one in looked if one.change is not LocationChange.UNCHANGED]
+    return [one for one in findings if one.change is not LocationChange.UNCHANGED]
 
 
 def inspect_current_location(
@@ -54,33 +54,33 @@ def inspect_current_location(
 
     A file that was filled in one of the ``previous`` locations may be the same file here, under a second name.
     """
-    place = record.latest.location
-    targets = {carry.target for carry in record.late_copies}
+    location = record.latest.location
+    targets = {late_copy.target for late_copy in record.late_copies}
     published = frozenset(record.latest.files)
     same = {(new.bytes, new.modified_ms) for one in previous for new in one.modified.values()}
     filled = {file.path for file in current.files if file not in published and (file.bytes, file.modified_ms) in same}
     late = {
-        file: came
-        for file, came in current.files.items()
+        file: arrived_ms
+        for file, arrived_ms in current.files.items()
         if file not in published and file.path not in targets and file.path not in filled
     }
     gone = [file for file in record.latest.files if file not in current.files and file.path not in filled]
     if not gone:
-        return LocationFinding(location=place, change=LocationChange.UNCHANGED, late_files=late)
+        return LocationFinding(location=location, change=LocationChange.UNCHANGED, late_files=late)
     if reason := unready_reason(late, current):
         is_written = _has_active_writer(late, current)
         return LocationFinding(
-            location=place, change=LocationChange.IN_PROGRESS, reason=reason, has_active_writer=is_written
+            location=location, change=LocationChange.IN_PROGRESS, reason=reason, has_active_writer=is_written
         )
     if late and len(gone) == len(record.latest.files):
-        return LocationFinding(location=place, change=LocationChange.OVERWRITTEN, late_files=late)
+        return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
     reason = (
-        f"{len(gone)} of {len(record.latest.files)} files of {location_label(place)} are gone, "
+        f"{len(gone)} of {len(record.latest.files)} files of {location_label(location)} are gone, "
         f"while {len(late)} were added"
     )
     # An overwrite of only this location would have left lakefold's data beside it.
     state = LocationChange.EMPTIED if current.is_tree_removed else LocationChange.IN_PROGRESS
-    return LocationFinding(location=place, change=state, reason=reason)
+    return LocationFinding(location=location, change=state, reason=reason)
 
 
 def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) -> PartitionState:
@@ -89,14 +89,19 @@ def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) ->
     A second name makes a file look newer. So does the removal of that name, which an overwrite does after it has
     written its own files.
     """
-    recorded = {carry.source: carry.arrived_ms for carry in record.late_copies if carry.arrived_ms is not None}
+    recorded = {
+        late_copy.source: late_copy.arrived_ms for late_copy in record.late_copies if late_copy.arrived_ms is not None
+    }
     if not recorded:
         return state
-    places = {
-        place: replace(there, files={file: min(came, recorded.get(file, came)) for file, came in there.files.items()})
-        for place, there in state.locations.items()
+    locations = {
+        location: replace(
+            there,
+            files={file: min(arrived_ms, recorded.get(file, arrived_ms)) for file, arrived_ms in there.files.items()},
+        )
+        for location, there in state.locations.items()
     }
-    return replace(state, locations=places)
+    return replace(state, locations=locations)
 
 
 def unready_reason(late_files: Iterable[LocatedFile], state: LocationState) -> str | None:
@@ -111,13 +116,15 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
     It has the name of the copy that was made of ``source``, else the source's own name: a commit that brings a file
     along keeps its name.
     """
-    place = record.latest.location
+    location = record.latest.location
     names = {
-        carry.target.rpartition("/")[2] for carry in record.late_copies if carry.is_done and carry.source == source
+        late_copy.target.rpartition("/")[2]
+        for late_copy in record.late_copies
+        if late_copy.is_done and late_copy.source == source
     }
-    brought = {file.path for file in record.latest.files} | {carry.target for carry in record.late_copies}
-    wanted = brought & {f"{place}/{name}" for name in names or {source.name}}
-    return next((file for file in state.locations[place].files if file.path in wanted), None)
+    brought = {file.path for file in record.latest.files} | {late_copy.target for late_copy in record.late_copies}
+    wanted = brought & {f"{location}/{name}" for name in names or {source.name}}
+    return next((file for file in state.locations[location].files if file.path in wanted), None)
 
 
 def _has_active_writer(late: Iterable[LocatedFile], there: LocationState) -> bool:
@@ -129,7 +136,7 @@ def arrived_before(files: Mapping[LocatedFile, int], overwritten_from: int | Non
     """Return the files that were complete before an overwrite wrote its first file."""
     if overwritten_from is None:
         return frozenset()
-    return frozenset(file for file, came in files.items() if _complete_ms(file, came) < overwritten_from)
+    return frozenset(file for file, arrived_ms in files.items() if _complete_ms(file, arrived_ms) < overwritten_from)
 
 
 def overwrite_start_ms(late_files: Mapping[LocatedFile, int]) -> int:
@@ -146,14 +153,14 @@ def ambiguous_order(
     files: Mapping[LocatedFile, int], started_ms: int, location: str, state: PartitionState
 ) -> str | None:
     """Return why it is unknown whether a file arrived before an overwrite of ``location``; None if all are known."""
-    untold = [
+    ambiguous = [
         file
-        for file, came in files.items()
-        if _complete_ms(file, came) < started_ms <= latest_arrival_ms(file, came, state)
+        for file, arrived_ms in files.items()
+        if _complete_ms(file, arrived_ms) < started_ms <= latest_arrival_ms(file, arrived_ms, state)
     ]
-    if not untold:
+    if not ambiguous:
         return None
-    path, then = min(file.path for file in untold), f"{location_label(location)} was overwritten"
+    path, then = min(file.path for file in ambiguous), f"{location_label(location)} was overwritten"
     return f"its file system does not show whether {path} arrived before {then}: which one is later?"
 
 
@@ -163,67 +170,74 @@ def location_label(location: str) -> str:
 
 
 def _inspect_previous_location(
-    former: PreviousLocation, seen: PartitionState, record: RelocatedPartition
+    previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
 ) -> LocationFinding:
     """Return the change of a previous location. Copies of lakefold's in it, of a suspended sweep, are not rows."""
-    place, there = former.location, seen.locations[former.location]
+    location, there = previous.location, state.locations[previous.location]
     # A late copy that was recorded and not made is decided again: an overwrite may have come between.
-    sources = {carry.source for carry in record.late_copies if carry.is_done}
-    targets = {carry.target.rpartition("/")[2] for carry in record.late_copies}
-    recorded = frozenset((*former.expected_files, *former.possible_files))
+    sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
+    targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
+    recorded = frozenset((*previous.expected_files, *previous.possible_files))
     late = {
-        file: came
-        for file, came in there.files.items()
+        file: arrived_ms
+        for file, arrived_ms in there.files.items()
         if file not in recorded and file not in sources and file.name not in targets
     }
-    if former.partition_created_at not in (None, record.latest.partition_created_at):
+    if previous.partition_created_at not in (None, record.latest.partition_created_at):
         # The partition was dropped since: files that had arrived before it was recreated were dropped with it.
-        anew = record.latest.partition_created_at * 1000
-        late = {file: came for file, came in late.items() if latest_arrival_ms(file, came, seen) >= anew}
-    gone = [] if there.is_cleaning_begun else [file for file in former.expected_files if file not in there.files]
+        recreated_ms = record.latest.partition_created_at * 1000
+        late = {
+            file: arrived_ms
+            for file, arrived_ms in late.items()
+            if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
+        }
+    gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
     if not late and not gone:
-        return LocationFinding(location=place, change=LocationChange.UNCHANGED)
+        return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     waits = {file for file in late if file.path in there.unready}
     is_at_work = {there.unready[file.path] for file in waits} & {UnreadyReason.DIRECTORY, UnreadyReason.WRITING}
     if waits and (gone or is_at_work):
         reason = unready_reason(waits, there) or ""
         is_written = _has_active_writer(late, there)
         return LocationFinding(
-            location=place,
+            location=location,
             change=LocationChange.IN_PROGRESS,
             reason=reason,
             late_files=late,
             has_active_writer=is_written,
         )
-    late = {file: came for file, came in late.items() if file not in waits}
+    late = {file: arrived_ms for file, arrived_ms in late.items() if file not in waits}
     # A late copy is also done if its source was gone before it was copied.
     again = {file.path for file in late}
-    left = {one for one in sources - set(former.possible_files) if one.path in again and one not in there.files}
-    copied = {one for one in left if find_copy(record, one, seen) is not None}
+    left = {one for one in sources - set(previous.possible_files) if one.path in again and one not in there.files}
+    copied = {one for one in left if find_copy(record, one, state) is not None}
     missing = {file.path: file for file in (*copied, *gone)}
     regrown = {missing[file.path]: file for file in late if file.path in missing}
     if not late and not gone:
-        return LocationFinding(location=place, change=LocationChange.UNCHANGED)
-    count = f"{len(gone)} of {len(former.expected_files)} files of {location_label(place)} are gone"
+        return LocationFinding(location=location, change=LocationChange.UNCHANGED)
+    count = f"{len(gone)} of {len(previous.expected_files)} files of {location_label(location)} are gone"
     if not late:
-        state = LocationChange.EMPTIED if len(gone) == len(former.expected_files) else LocationChange.IN_PROGRESS
-        return LocationFinding(location=place, change=state, reason=f"{count}, and nothing new is there")
+        change = LocationChange.EMPTIED if len(gone) == len(previous.expected_files) else LocationChange.IN_PROGRESS
+        return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
     # If all files were there at once it is an overwrite, whatever their names are.
-    is_part = len(gone) < len(former.expected_files) or (former.possible_files and sources.issuperset(gone))
+    is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
     if regrown and is_part and set(gone) <= regrown.keys():
-        return LocationFinding(location=place, change=LocationChange.MODIFIED, late_files=late, modified=regrown)
-    if not former.expected_files or there.is_cleaning_begun or (gone and former.is_cleaning_begun):
+        return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=regrown)
+    if not previous.expected_files or there.is_cleaning_begun or (gone and previous.is_cleaning_begun):
         after = "after lakefold began to delete there: they replace the rest, or add"
-        reason = f"files were written to {location_label(place)} {after}"
-        return LocationFinding(location=place, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
+        reason = f"files were written to {location_label(location)} {after}"
+        return LocationFinding(location=location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
     if not gone:
-        return LocationFinding(location=place, change=LocationChange.APPENDED, late_files=late)
-    if len(gone) < len(former.expected_files):
+        return LocationFinding(location=location, change=LocationChange.APPENDED, late_files=late)
+    if len(gone) < len(previous.expected_files):
         return LocationFinding(
-            location=place, change=LocationChange.IN_PROGRESS, reason=f"{count}, and files were added", late_files=late
+            location=location,
+            change=LocationChange.IN_PROGRESS,
+            reason=f"{count}, and files were added",
+            late_files=late,
         )
-    return LocationFinding(location=place, change=LocationChange.OVERWRITTEN, late_files=late)
+    return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
 
 
-def _complete_ms(file: LocatedFile, came: int) -> int:
-    return max(file.modified_ms, came)
+def _complete_ms(file: LocatedFile, arrived_ms: int) -> int:
+    return max(file.modified_ms, arrived_ms)

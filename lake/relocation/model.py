@@ -77,11 +77,11 @@ class RelocatedPartition:
     @property
     def locations(self) -> Collection[str]:
         """All directories whose content matters for the partition."""
-        formers = {former.location for former in self.previous_locations}
+        previous_locations = {previous.location for previous in self.previous_locations}
         return {
             self.latest.location,
-            *formers,
-            *(move.location for move in self.begun_relocations),
+            *previous_locations,
+            *(relocation.location for relocation in self.begun_relocations),
             *filter(None, (self.original_location,)),
         }
 
@@ -89,10 +89,10 @@ class RelocatedPartition:
     def recorded_files(self) -> Iterator[LocatedFile]:
         """All recorded files, in any location."""
         yield from self.latest.files
-        for former in self.previous_locations:
-            yield from former.expected_files
-            yield from former.possible_files
-        yield from (carry.source for carry in self.late_copies)
+        for previous in self.previous_locations:
+            yield from previous.expected_files
+            yield from previous.possible_files
+        yield from (late_copy.source for late_copy in self.late_copies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,34 +135,34 @@ class RelocationHistory:
         Of consecutive prunable ones the last one stays: the only fact known before it is a missing location. One
         that no plan made stays with the relocations before and after it, by which a table shows that it was made.
         """
-        moves, home = self.relocations, self.relocations[0].previous_location
-        last_left = {move.previous_location: index for index, move in enumerate(moves)}
+        relocations, home = self.relocations, self.relocations[0].previous_location
+        last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
         may_go = [
-            move.is_cleaned_up
-            and 0 < index < len(moves) - 2
+            relocation.is_cleaned_up
+            and 0 < index < len(relocations) - 2
             and (
                 last_left[home] > index
-                if move.previous_location == home
-                else move.previous_location in missing_locations
+                if relocation.previous_location == home
+                else relocation.previous_location in missing_locations
             )
-            for index, move in enumerate(moves)
+            for index, relocation in enumerate(relocations)
         ]
-        goes = {index for index in range(len(moves) - 1) if may_go[index] and may_go[index + 1]}
+        goes = {index for index in range(len(relocations) - 1) if may_go[index] and may_go[index + 1]}
         # From the last to the first: one that stays for another one may need its predecessors.
-        for index in range(len(moves) - 1, 0, -1):
-            if index not in goes and not moves[index].is_by_plan:
+        for index in range(len(relocations) - 1, 0, -1):
+            if index not in goes and not relocations[index].is_by_plan:
                 goes.discard(index - 1)
-                if moves[index].location != home:  # the first relocation shows that the own directory was left
-                    goes -= _indexes_until_plan(moves, index + 1)
-        return [moves[index] for index in sorted(goes)]
+                if relocations[index].location != home:  # the first relocation shows that the own directory was left
+                    goes -= _indexes_until_plan(relocations, index + 1)
+        return [relocations[index] for index in sorted(goes)]
 
 
-def _indexes_until_plan(moves: Sequence[PastRelocation], start: int) -> set[int]:
+def _indexes_until_plan(relocations: Sequence[PastRelocation], start: int) -> set[int]:
     """Return the indexes from ``start`` to the first relocation that a plan made."""
     indexes = set()
-    for index in range(start, len(moves)):
+    for index in range(start, len(relocations)):
         indexes.add(index)
-        if moves[index].is_by_plan or moves[index].location == moves[0].previous_location:
+        if relocations[index].is_by_plan or relocations[index].location == relocations[0].previous_location:
             break
     return indexes
 
@@ -254,4 +254,4 @@ class PartitionState:
     @property
     def arrived_ms(self) -> Mapping[LocatedFile, int]:
         """When each file in its locations arrived, in milliseconds."""
-        return {file: came for there in self.locations.values() for file, came in there.files.items()}
+        return {file: arrived_ms for there in self.locations.values() for file, arrived_ms in there.files.items()}
