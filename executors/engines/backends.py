@@ -31,7 +31,7 @@ class RewriteBackend(Protocol):
     def run(
         self, tasks: Sequence[RewriteTask], options: RewriteOptions, cancelled: threading.Event
     ) -> Iterator[GroupResult]:
-        """Every group as it ends; once ``cancelled`` some may not be told. Raises Transient where the backend fails."""
+        """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if it fails."""
 
 
 class InProcessBackend:

@@ -62,7 +62,8 @@ def find_field_id_conflict(schema: str, files: Iterable[tuple[str, pa.Schema]]) 
             if number != other:
                 here = "no field id" if number is None else f"field id {number}"
                 there = "none" if other is None else other
-                return f"column {'.'.join(column)} has {here} in {path} and {there} in {where}, and it goes by names"
+                name = ".".join(column)
+                return f"column {name} has {here} in {path} and {there} in {where}, and it reads columns by name"
     return None
 
 

@@ -86,7 +86,7 @@ class SparkEngine:
 
     def _orc_unsupported_reason(self, task: RewriteTask, schema: str) -> str | None:
         if has_field_ids(schema):
-            return "Spark writes no field ids into ORC files, and the table's readers go by them"
+            return "Spark writes no field ids into ORC files, and the table's readers use them"
         columns = list(_orc_schemas(task.inputs))
         if (positional := next((path for path, one in columns if is_positional(one)), None)) is not None:
             return f"{positional} names its columns by position (_col0 and so on), and it would rename them"

@@ -100,7 +100,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array | None]:
-    """Each leaf column at any depth in the order of a file's columns: its values where they are floating-point."""
+    """Yield each leaf column at any depth in file order: its values, or None if not floating-point."""
     kind = array.type
     if pat.is_struct(kind):
         for child in array.flatten():

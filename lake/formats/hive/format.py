@@ -36,7 +36,7 @@ from lake.formats.hive.inspection.history import reconstruct_history
 from lake.formats.hive.relocation import record_pruning
 from lake.formats.hive.relocation.change_detection import HiveChangeDetector
 from lake.formats.hive.relocation.location_listing import list_locations
-from lake.formats.hive.relocation.unrecorded_relocations import find_unrecorded_relocations as found_moves
+from lake.formats.hive.relocation.unrecorded_relocations import find_unrecorded_relocations
 from lake.formats.hive.writer import HiveWriter
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.metastore import MetastoreTable
@@ -151,7 +151,7 @@ class HiveFormat:
     def find_relocations(self, table: TableRef, known: Collection[str]) -> Sequence[FoundRelocations]:
         """See ``RecordsRelocations``."""
         with open_metastore(table) as metastore:
-            return found_moves(metastore, load_table(metastore, table), table, known)
+            return find_unrecorded_relocations(metastore, load_table(metastore, table), table, known)
 
     def missing_locations(self, table: TableRef, locations: Collection[str]) -> Collection[str]:
         """See ``PrunesRelocations``."""

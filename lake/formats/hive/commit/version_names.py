@@ -132,5 +132,5 @@ def is_version_name(name: str) -> bool:
 
 
 def relocation_token(parameters: Mapping[str, str]) -> str | None:
-    """The move that a partition names as its last; None where it names none."""
+    """Return the relocation that a partition names as its last. None if it names none."""
     return parameters.get(RELOCATION_KEY) or parameters.get(VERSION_KEY)

@@ -129,4 +129,4 @@ def _nested_directory_reason(listing: PartitionListing) -> str | None:
     """Return why a partition with directories in its own is left alone. None if it has no directories."""
     if not listing.directories:
         return None
-    return f"there is a directory in its own, {listing.directories[0]}: readers differ in whether they look into it"
+    return f"there is a directory in its own, {listing.directories[0]}: readers differ in whether they read files in it"

@@ -26,7 +26,10 @@ from lake.plan import SupersededVersion, milliseconds_of
 
 #: files of one job are written within this time of each other
 _JOB_WINDOW = timedelta(minutes=1)
-_NOTES = ("a metastore keeps no history: commits are told by the ages of files, and what writers removed is not known",)
+_NOTES = (
+    "a metastore keeps no history: commits are inferred from the ages of files, and files that writers "
+    "removed are unknown",
+)
 
 
 @dataclass(slots=True)
