@@ -287,7 +287,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def read_table_properties(storage: TableStorage) -> Mapping[str, str]:
-    """Return the table's ``hoodie.properties``. Raises Rejected if there is no Hudi table, TableGone if it's removed."""
+    """Return the table's ``hoodie.properties``. Raises Rejected if it isn't a Hudi table, TableGone if dropped."""
     # Hudi replaces the file by way of a backup, so for a moment only the backup exists.
     for name in (PROPERTIES, PROPERTIES + ".backup", PROPERTIES):
         try:
