@@ -350,7 +350,7 @@ def test_rule_6_a_partition_that_was_made_anew_where_it_was_is_left_alone_whatev
         *(decide_by_choice(record, anew, take) for take in LocationChoice),
         decide_restore_location(record, anew),
     ]
-    assert {(one.action, one.reason) for one in answers} == {(RelocationAction.NOTHING, "partition p was made anew")}
+    assert {(one.action, one.reason) for one in answers} == {(RelocationAction.NOTHING, "partition p was recreated")}
 
 
 def test_rule_6_what_was_late_in_a_place_of_a_partition_that_was_dropped_is_not_the_next_one_s():

@@ -95,25 +95,44 @@ def floors_of(container: str) -> set[str]:
     return {room for floor in floors for room in floor.split(" | ")}
 
 
-def test_both_pictures_and_the_contract_have_every_room_of_service():
-    described = (ROOT / "docs" / "architecture.md").read_text()
-    table = described.split("## Packages\n")[1].split("\n## ")[0]
-    elsewhere = {"service", "planner", "executors", "lake", "migrations", "formats", "engines", "datafiles"}
-    assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", table)) - elsewhere == rooms_of("service")
-    box = fenced(section("Architecture")).split("planner/")[0]
-    assert set(re.findall(r"[a-z]+", box)) >= rooms_of("service") - {"wiring", "problems", "text", "modes"}, (
-        "README's picture"
-    )
-    assert floors_of("service") == rooms_of("service")
+STOREYS = ("service/cli", "service/server", "service/control")
 
 
-@pytest.mark.parametrize("package", ["lake/formats/hudi", "lake/formats/hive"])
-def test_the_picture_and_the_contract_have_every_room_of_a_format(package: str):
+def described_rooms(package: str) -> set[str]:
+    """The packages and modules that docs/architecture.md describes in the section of ``package``."""
     described = (ROOT / "docs" / "architecture.md").read_text()
     table = described.split(f"## Inside `{package}/`\n")[1].split("\n## ")[0]
     rows = "\n".join(line.split(" | ")[0] for line in table.splitlines() if line.startswith("| `"))
-    assert set(re.findall(r"`([a-z]+)(?:/|\.py)`", rows)) == rooms_of(package)
+    return set(re.findall(r"`([a-z_]+)(?:/|\.py)`", rows))
+
+
+@pytest.mark.parametrize(
+    "package", ["service", *STOREYS, "lake/formats/hudi", "lake/formats/hive", "executors/engines"]
+)
+def test_the_contract_has_every_room_of_a_package(package: str):
     assert floors_of(package.replace("/", ".")) == rooms_of(package)
+
+
+@pytest.mark.parametrize("package", [*STOREYS, "lake/formats/hudi", "lake/formats/hive"])
+def test_the_page_of_the_architecture_has_every_room_of_a_package(package: str):
+    assert described_rooms(package) == rooms_of(package)
+
+
+def test_the_packages_and_modules_below_service_planner_executors_and_lake_are_in_the_table_of_packages():
+    described = (ROOT / "docs" / "architecture.md").read_text()
+    table = described.split("## Packages\n")[1].split("\n## ")[0]
+    for package in ("service", "planner", "executors", "lake"):
+        named = set(re.findall(rf"`{package}/([a-z_]+)(?:/|\.py)`", table))
+        assert named == {room for room in rooms_of(package) if room != "version"}, package
+
+
+def test_readmes_picture_has_the_rooms_of_each_storey_of_service():
+    box = fenced(section("Architecture")).split("planner/")[0]
+    storeys = re.split(r"│ +(cli|server|control) ", box)
+    assert storeys[1::2] == [storey.removeprefix("service/") for storey in STOREYS]
+    for storey, rooms in zip(STOREYS, storeys[2::2], strict=True):
+        packages = rooms_of(storey) - {"main", "wiring", "lake_cache"}
+        assert set(re.findall(r"[a-z_]+", rooms)) >= packages, storey
 
 
 @pytest.mark.parametrize(("package", "most"), [("service", 8), ("lake/formats/hudi", 6)])

@@ -23,7 +23,8 @@ from executors.cleaner import CleanReport, clean_table
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import restore_original_locations, sweep_partitions
 from lake.errors import Conflict
-from lake.formats.hive import commits, deletion
+from lake.formats.hive import deletion
+from lake.formats.hive.commit import version_names
 from lake.formats.hive.files.listing import to_located_file
 from lake.formats.hive.relocation import late_files
 from lake.formats.hive.relocation.location_listing import list_locations
@@ -99,7 +100,7 @@ class MovedTable:
         )
         self.store.complete(claim, commit, figures_of(plan), {})
         self.hooks: Hooks = {}
-        self.at: Any = self.place(PLACE, {commits.VERSION_KEY: VERSION}, created_at=5)
+        self.at: Any = self.place(PLACE, {version_names.VERSION_KEY: VERSION}, created_at=5)
 
     # What others do.
 
@@ -262,9 +263,11 @@ class Mover:
         now = (
             None
             if at is None
-            else (os.path.relpath(at.location, self.table.root), commits.relocation_token(at.parameters))
+            else (os.path.relpath(at.location, self.table.root), version_names.relocation_token(at.parameters))
         )
         if now != (reverted_to or (latest.location, latest.token)):
             raise Conflict("the partition is not where its last move left it")
         to = relocation or latest
-        self.table.at = self.table.place(to.location, commits.token_parameters(to.token), created_at=at.created_at)
+        self.table.at = self.table.place(
+            to.location, version_names.token_parameters(to.token), created_at=at.created_at
+        )

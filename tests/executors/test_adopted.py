@@ -9,7 +9,8 @@ from toys.cases import no_spark
 from toys.timeline import ToyFormat, ToyWriter
 
 from executors.outcome import RunResult
-from executors.take_over import sweep_table, take_over_one
+from executors.sweep import sweep_table
+from executors.take_over import take_over_one
 from lake.errors import Conflict, LeaseLost, Rejected, Transient
 from lake.model import TableRef
 from lake.plan import Plan

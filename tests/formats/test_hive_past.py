@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lake.formats.hive.commits import output_file_name
+from lake.formats.hive.commit.version_names import output_file_name
 from lake.formats.hive.files.listing import ListedFile, PartitionListing
 from lake.formats.hive.inspection.history import reconstruct_history
 from lake.history import ChangeKind

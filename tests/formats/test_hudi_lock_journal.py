@@ -204,7 +204,7 @@ def _ref(base: Path, **options: str) -> TableRef:
 @pytest.mark.parametrize(
     ("options", "note"),
     [
-        ({"provider": "x.FileSystemBasedLockProvider"}, "no lock file is left, so its holder has finished by now"),
+        ({"provider": "x.FileSystemBasedLockProvider"}, "no lock file exists, so its holder has finished"),
         (
             {"provider": "x.FileSystemBasedLockProvider", "filesystem__path": "hdfs://nn/locks"},
             "it is the file lock in hdfs://nn/locks",

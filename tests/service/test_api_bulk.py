@@ -61,7 +61,7 @@ def test_failed_plans_are_found_tried_dry_and_requested_again_with_the_reason_an
     done = client.post("/v1/plans/retry", json=chosen | {"reason": "the codec is there"}).json()
     assert (ids(done), done["left"], done["next"]) == (wanted[::-1], [], None)
     assert store.figures().count(PlanState.REQUESTED) == 3
-    last = store.events(wanted[0])[-1]
+    last = store.plan_events(wanted[0])[-1]
     assert (last.actor, last.reason) == ("token ada", "retried: the codec is there")
     assert store.bulk_action(done["action_id"], "token ada").plan_ids == tuple(wanted[::-1])
 
@@ -158,7 +158,7 @@ def test_proposals_are_listed_and_approved_and_declined_by_the_filter_of_lists_a
     store.decline(other, "ada", "not this one")
     done = client.post("/v1/plans/approve", json={"table": "sales.orders", "reason": "looked at"}).json()
     assert (ids(done), done["left"]) == ([sales], [])
-    assert store.events(sales)[-1].reason == "approved: looked at"
+    assert store.plan_events(sales)[-1].reason == "approved: looked at"
     assert [store.plan(plan).decision for plan in (sales, other, ops, plain)] == ["approved", "declined", None, None]
     assert ids(client.post("/v1/plans/decline", json={"proposed": True}).json()) == [ops]
     assert store.plan(ops).decided_by == "token ada"
@@ -208,7 +208,7 @@ def test_how_late_it_is_says_the_database_which_says_when_plans_were_made(contex
     sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms + 60000")
     dry = client.post("/v1/plans/approve", json={"proposed": True, "until": "2099-01-01", "dry_run": True}).json()
     assert ids(dry) == []
-    assert abs(datetime.fromisoformat(dry["until"]) - context.store.now()) < timedelta(seconds=30)
+    assert abs(datetime.fromisoformat(dry["until"]) - context.store.database_time()) < timedelta(seconds=30)
 
 
 def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reason(context, client, monkeypatch):
@@ -220,7 +220,7 @@ def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reaso
         propose(context.store, "dt=1", table=SALES, replaces={old: "a file changed"})
         return begun
 
-    monkeypatch.setattr(context.store, "begin_bulk", overtaken)
+    monkeypatch.setattr(context.store, "begin_bulk_action", overtaken)
     done = client.post("/v1/plans/approve", json={"table": "sales.orders"}).json()
     assert (ids(done), [left["plan_id"] for left in done["left"]]) == ([], [old])
     assert "is cancelled and waits for no approval" in done["left"][0]["reason"]
@@ -298,7 +298,7 @@ def test_a_token_limited_to_tables_means_plans_of_these_only(context):
         scope="write",
         expires_in=None,
         actor="test",
-        reach=TableScope(("sales.*",)),
+        table_scope=TableScope(("sales.*",)),
     )
     with client_of(context, token) as limited:
         for chosen in ({"state": "requested"}, {"name": "o"}, {"since": "1d"}):

@@ -54,7 +54,7 @@ def writer(context):
 
 def reported(context):
     """(table, partition) of everything that waits for the scheduler."""
-    return sorted((entry.table, entry.partition) for entry in context.store.written())
+    return sorted((entry.table, entry.partition) for entry in context.store.write_reports())
 
 
 def callback(*partitions, **changes):
@@ -85,7 +85,7 @@ def test_a_writer_tells_its_partitions_and_they_wait_for_the_scheduler(context, 
         {"table": "demo.trips", "partitions": ["dt=1", "dt=2"], "accepted": True, "reason": None},
     )
     assert reported(context) == [("demo.trips", "dt=1"), ("demo.trips", "dt=2")]
-    assert {entry.reported_by for entry in context.store.written()} == {"token airflow"}
+    assert {entry.reported_by for entry in context.store.write_reports()} == {"token airflow"}
 
 
 def test_a_writer_may_name_the_location_and_no_partitions(context, client):
@@ -207,7 +207,7 @@ def test_a_key_that_others_could_guess_is_refused_in_the_configuration(tmp_path,
 def test_d2_a_callback_for_another_name_of_a_tables_directory_is_the_tables(context, writer, tmp_path):
     known = replace(TRIPS, name="demo.linked", location=str(tmp_path / "lake/trips"))
     Path(known.location).mkdir()
-    context.store.register(known, "compact")
+    context.store.register_table(known, "compact")
     (tmp_path / "alias").symlink_to(known.location)
     answer = writer.post("/v1/events/hudi", json=callback("dt=1", basePath=str(tmp_path / "alias")))
     assert answer.status_code == 202, answer.text

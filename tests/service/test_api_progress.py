@@ -79,7 +79,7 @@ def test_a_plan_is_followed_through_its_steps_and_bytes_to_its_end(context, serv
     listener.hears(state="requested", progress_bytes_done=0)
     claim = context.store.claim("executor")
     listener.hears(state="inflight")
-    context.store.step(claim, Step.PREPARE)
+    context.store.record_step(claim, Step.PREPARE)
     listener.hears(step="prepare")
     context.store.heartbeat(claim, RewriteProgress(bytes_done=5, bytes_total=plan.bytes))
     listener.hears(progress_bytes_done=5, progress_bytes_total=plan.bytes)

@@ -54,7 +54,7 @@ def pages(client, path):
 
 def add_plans(store, count, table="sales.many"):
     ref = TableRef(name=table, format="hudi", location=f"/lake/{table}")
-    store.register(ref, "compact")
+    store.register_table(ref, "compact")
     made = []
     for n in range(count):
         piece = FileSlice(partition=f"p={n}", file_id=f"f{n}", path=f"p={n}/f{n}.parquet", bytes=1000)
@@ -124,7 +124,7 @@ def test_a_scan_that_failed_leaves_the_layout_as_it_was(lake):
 
 def test_a_table_without_a_scan_has_no_partitions_yet(lake):
     context, client, _, _ = lake
-    context.store.register(TableRef(name="sales.new", format="toy", location="/nowhere"), "observe")
+    context.store.register_table(TableRef(name="sales.new", format="toy", location="/nowhere"), "observe")
     answer = client.get("/v1/tables/sales.new/partitions").json()
     assert answer == {"items": [], "next": None, "taken_at": None}
 
@@ -133,9 +133,9 @@ def test_the_list_of_tables_has_most_to_rewrite_first_and_comes_in_pages(lake):
     context, client, _, _ = lake
     now = datetime.now(UTC)
     for name, bytes_ in (("sales.b", 5), ("sales.a", 5), ("sales.c", 10**12)):
-        context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
+        context.store.register_table(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
         context.store.record_scan(ScanRecord(table=name, taken_at=now, reducible_bytes=bytes_))
-    context.store.register(TableRef(name="sales.never", format="toy", location="/lake/never"), "observe")
+    context.store.register_table(TableRef(name="sales.never", format="toy", location="/lake/never"), "observe")
     names = [item["table"] for item in pages(client, "/v1/tables")]
     assert names == ["sales.c", "sales.orders", "sales.a", "sales.b", "sales.never"]
     for limit in (1, 2, 3):
@@ -148,7 +148,7 @@ def test_tables_are_listed_in_any_order_found_by_their_owner_jumped_to_and_added
     for number, name in enumerate(("sales.b", "ops.a", "ops.c")):
         ref = TableRef(name=name, format="toy", location=f"/lake/{name}")
         table = configure_table(context.config, ref)
-        context.store.register(ref, table.mode, table.owner)
+        context.store.register_table(ref, table.mode, table.owner)
         context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), files=number, bytes=number * 10))
 
     def names(query):
@@ -224,7 +224,7 @@ def test_a_plan_is_found_by_the_end_of_its_id_and_shows_its_events(lake):
     document = client.get(f"/v1/plans/{plan_id[-8:]}").json()
     assert (document["plan_id"], document["table"]) == (plan_id, "sales.orders")
     events = client.get(f"/v1/plans/{plan_id}/events").json()["items"]
-    assert events == document["events"] == to_jsonable(context.store.events(plan_id))
+    assert events == document["events"] == to_jsonable(context.store.plan_events(plan_id))
     add_plans(context.store, 2)
     ambiguous = client.get(f"/v1/plans/{plan_id[:2]}")
     assert (ambiguous.status_code, ambiguous.json()["type"]) == (400, "/docs/problems.md#usage")
@@ -268,7 +268,7 @@ def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
     context, client, _, _ = lake
     for number in range(30):
         name = f"sales.t{number:02d}"
-        context.store.register(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
+        context.store.register_table(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
         context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), reducible_bytes=2**40 + number))
     read, rows = tables._cached_scan_from_json, []
     monkeypatch.setattr(tables, "_cached_scan_from_json", lambda record, at: rows.append(1) or read(record, at))

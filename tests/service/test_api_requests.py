@@ -273,7 +273,7 @@ def test_a_plan_is_cancelled_and_only_a_failed_one_retried(toys, tmp_path, conte
         {"plan_id": plan.plan_id, "state": "cancelled", "cancel_requested": False},
     )
     assert context.store.plan(plan.plan_id).cancel_reason == "wrong day"
-    assert context.store.events(plan.plan_id)[-1].actor == "token ci"
+    assert context.store.plan_events(plan.plan_id)[-1].actor == "token ci"
     assert client.post(f"/v1/plans/{plan.plan_id}/cancel").status_code == 409
     assert client.post("/v1/plans/0199/cancel").status_code == 404
 

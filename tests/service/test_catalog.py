@@ -216,7 +216,7 @@ def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_pa
     metrics = Metrics("scheduler")
     scheduler = Scheduler(found.config, store, found, metrics, is_leader=lambda: True, actor="scheduler")
     scheduler.discover()
-    assert [state.name for state in store.tables()] == ["a"]
+    assert [state.name for state in store.table_states()] == ["a"]
     (first,) = store.source_problems()
     assert first.problem.startswith(f"source #1 (lake): {tmp_path}/lake/half has a directory .hoodie")
     scheduler.discover()
@@ -232,7 +232,7 @@ def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_pa
     assert first.problem in told.text
     assert gauge(shown) == 1
     some = TableScope(("other.*",))
-    assert (shown.limited_to(some).source_problems, store.within(some).source_problems()) == ((), [])
+    assert (shown.limited_to(some).source_problems, store.limited_to(some).source_problems()) == ((), [])
     half.rmdir()
     scheduler.discover()
     assert serializers.status(read_lake_state(store))["source_problems"] == []

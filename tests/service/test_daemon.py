@@ -132,7 +132,7 @@ def test_rows_that_differ_halt_the_table_and_never_the_service(toys, home, store
 
     toys.writer = writer
     with running(daemon_at(home)) as daemon:
-        wait_for(lambda: store.figures().halted == ("t1",), "a halted table")
+        wait_for(lambda: store.figures().halted_tables == ("t1",), "a halted table")
         wait_for(completed(store), "the other table compacted")
         wait_for(lambda: value(daemon, "table_halted", table="t1", format="toy") == 1, "the halt shown")
         assert value(daemon, "table_halted", table="t2", format="toy") == 0
@@ -199,7 +199,7 @@ def test_the_api_role_touches_nothing(toys, home, store):
     with running(daemon_at(home, "api")) as daemon:
         wait_for(lambda: daemon.readiness_problem() is None, "ready")
         assert value(daemon, "paused") == 0
-    assert store.tables() == []
+    assert store.table_states() == []
     assert store.leaders() == []
 
 
@@ -235,7 +235,7 @@ def test_the_layout_after_a_plan_is_seen_without_waiting_for_the_next_scan_of_th
     with running(daemon_at(home, policy={"scan_interval": "1h"})):
         wait_for(completed(store), "a completed plan")
         wait_for(lambda: store.last_scan("t1").files == len(live_files(home)) == 2, "the layout scanned again")
-        wait_for(lambda: store.written() == [], "nothing left to look at")
+        wait_for(lambda: store.write_reports() == [], "nothing left to look at")
 
 
 def test_each_change_of_a_plans_state_is_one_line_that_says_plan_table_and_epoch(toys, home, store, caplog):

@@ -33,8 +33,8 @@ def ticks(failures):
 
 def test_a_loop_that_hangs_does_not_delay_the_others(ticks):
     release, calls = threading.Event(), []
-    ticks.every(TICK, "hanging", release.wait)
-    ticks.every(TICK, "quick", lambda: calls.append(1))
+    ticks.add_loop(TICK, "hanging", release.wait)
+    ticks.add_loop(TICK, "quick", lambda: calls.append(1))
     ticks.start()
     wait_for(lambda: len(calls) >= 3, "three ticks")
     release.set()
@@ -49,7 +49,7 @@ def test_a_loop_that_takes_longer_than_its_interval_is_never_entered_twice(ticks
         time.sleep(0.1)
         inside.pop()
 
-    ticks.every(TICK, "slow", slow)
+    ticks.add_loop(TICK, "slow", slow)
     ticks.start()
     wait_for(lambda: len(most) >= 3, "three ticks")
     assert set(most) == {1}
@@ -59,7 +59,7 @@ def test_an_exception_ends_one_tick_and_is_reported_and_the_next_tick_comes(tick
     def broken():
         raise OSError("disk on fire")
 
-    ticks.every(TICK, "broken", broken)
+    ticks.add_loop(TICK, "broken", broken)
     ticks.start()
     wait_for(lambda: len(failures) >= 2, "two failures")
     assert {(name, str(error)) for name, error in failures} == {("broken", "disk on fire")}
@@ -73,7 +73,7 @@ def test_stop_waits_for_the_tick_under_way_and_lets_none_follow(ticks):
         time.sleep(0.2)
         ended.append(1)
 
-    ticks.every(TICK, "slow", slow)
+    ticks.add_loop(TICK, "slow", slow)
     ticks.start()
     assert begun.wait(60)
     ticks.stop()

@@ -69,7 +69,9 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
     daemon = Daemon(config, role)
     with running(daemon):
         wait_for(lambda: daemon.readiness_problem() == DIED, "a start that fails")
-        wait_for(lambda: [(p.spark, p.problem) for p in store.processes() if p.executes] == [("broken", DIED)], "told")
+        wait_for(
+            lambda: [(p.spark, p.problem) for p in store.processes() if p.can_execute] == [("broken", DIED)], "told"
+        )
         assert DIED in (serializers.status(read_lake_state(store))["nobody_runs_plans"] or "")
         roles = {CLEAN_ROLE, SWEEP_ROLE}
         wait_for(lambda: not roles & {leader.role for leader in store.leaders() if leader.live}, "both given up")

@@ -139,7 +139,7 @@ def test_who_may_not_write_is_told_so_before_a_body_is_read_and_has_nothing_read
     context, server, target, who, monkeypatch
 ):
     changes = []
-    monkeypatch.setattr(context.lake_cache, "changed", lambda: changes.append(who))
+    monkeypatch.setattr(context.lake_cache, "invalidate", lambda: changes.append(who))
     token = {
         "nobody": "",
         "a stranger": bearer("lakefold_x"),

@@ -11,8 +11,8 @@ import pytest
 from databases import store_at
 from hudi_by_hand import T1, ByHand
 from pages import ROOT
-from service.cli.commands import plans
 
+from service.cli.commands import plans
 from service.control.config import environment
 from service.control.store import ProcessFacts
 from service.server.daemon import process
@@ -70,7 +70,7 @@ def test_a_request_says_when_no_executor_is_there_to_run_its_plans(run, store):
 
 def test_a_request_says_nothing_of_executors_where_one_is_alive(run, store):
     executor = ProcessFacts(name="e", role="executor", host="h", version="1", slots=1, spark="running")
-    store.beat(executor, timedelta(minutes=1))
+    store.register_process(executor, timedelta(minutes=1))
     assert run("plans", "request", "orders")[::2] == (0, "")
 
 

@@ -61,7 +61,7 @@ def test_a_port_in_use_is_refused_with_the_setting_to_change(context):
 
 def test_readiness_says_why_not(context, monkeypatch):
     reason = ["the database has not answered yet"]
-    monkeypatch.setattr(type(context), "not_ready", lambda self: reason[0])
+    monkeypatch.setattr(type(context), "readiness_problem", lambda self: reason[0])
     with client_of(context) as client:
         answer = client.get("/-/ready")
         assert (answer.status_code, answer.text) == (503, "the database has not answered yet\n")
@@ -75,7 +75,7 @@ def test_metrics_are_the_bytes_of_the_last_refresh_gzipped_where_asked(context):
         context.metrics.record_database_error()
         before = client.get("/metrics", headers={"Accept-Encoding": "identity"})
         assert b"lakefold_database_errors_total 0.0" in before.content
-        context.page.render()
+        context.metrics_page.render()
         after = client.get("/metrics", headers={"Accept-Encoding": "identity"})
         assert b"lakefold_database_errors_total 1.0" in after.content
         assert "Content-Encoding" not in after.headers

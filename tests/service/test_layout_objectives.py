@@ -89,12 +89,12 @@ def test_a_table_that_misses_its_objective_is_planned_first_and_meets_it_afterwa
     assert oldest.met
     waiting = {plan.table: plan for plan in home.store.plans()}
     assert set(waiting) == {"held", "rich"}
-    reason = home.store.events(waiting["held"].plan_id)[0].reason
+    reason = home.store.plan_events(waiting["held"].plan_id)[0].reason
     assert reason == "planned; goes first: small_file_share is 100 % (at most 5 %)"
-    assert home.store.events(waiting["rich"].plan_id)[0].reason == "planned"
+    assert home.store.plan_events(waiting["rich"].plan_id)[0].reason == "planned"
     home.run("executor")
     begun = {
-        table: min(event.at for event in home.store.events(plan.plan_id) if event.to_state is PlanState.INFLIGHT)
+        table: min(event.at for event in home.store.plan_events(plan.plan_id) if event.to_state is PlanState.INFLIGHT)
         for table, plan in waiting.items()
     }
     assert begun["held"] < begun["rich"]
@@ -222,6 +222,6 @@ def test_tables_that_miss_an_objective_are_scanned_first_and_of_a_table_that_is_
     assert told() == ["small_file_share is 100 % (at most 5 %), 46 % of its error budget is left and burns fast"]
     home.passes(2)
     assert told() == [None]
-    home.store.register(home.store.table_state("held").ref, "observe")
+    home.store.register_table(home.store.table_state("held").ref, "observe")
     home.passes(-2)
     assert told() == [None]

@@ -43,7 +43,7 @@ from service.server.observability.stored_metrics import BUCKET_EDGES_BYTES
 
 
 def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     scan = scan_of()
     store.record_scan(scan)
     scraped = published(metrics, store)
@@ -69,12 +69,14 @@ def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
     assert value(scraped, "table_paused", **WHERE) == 0
     assert value(scraped, "processes", role="executor") == 0
     facts = ProcessFacts(name="a", role="all", host="h", version="1", slots=2)
-    store.beat(facts, timedelta(minutes=1))
-    store.beat(replace(facts, name="b", role="executor", spark="broken", problem="no jars"), timedelta(minutes=1))
-    store.beat(replace(facts, name="c"), timedelta(seconds=-1))
+    store.register_process(facts, timedelta(minutes=1))
+    store.register_process(
+        replace(facts, name="b", role="executor", spark="broken", problem="no jars"), timedelta(minutes=1)
+    )
+    store.register_process(replace(facts, name="c"), timedelta(seconds=-1))
     store.pause(TABLE.name, "ada")
     assert [value(scraped, f"table_{name}", **WHERE) for name in ("overlapping_commits", "not_planned")] == [0, 0]
-    unsaid = "mode compact has to be told how writers work"
+    unsaid = "mode compact needs concurrency to be set"
     unknown = scan_of(reducible_files=None, reducible_bytes=None, overlaps=2, overlap="commit 7", not_planned=unsaid)
     store.record_scan(unknown)
     scraped = published(metrics, store)
@@ -85,7 +87,7 @@ def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
 
 
 def test_each_size_bucket_counts_the_files_up_to_its_edge(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     store.record_scan(scan_of())
     scraped = published(metrics, store)
     found = {edge: value(scraped, "table_file_size_bytes_bucket", **WHERE, le=str(edge)) for edge in ["+Inf"]}
@@ -113,7 +115,7 @@ def test_the_error_of_predictions_is_the_median_of_the_last_completed_plans(metr
 
 
 def test_a_failed_scan_is_shown_and_the_layout_of_the_last_good_one_stays(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     store.record_scan(scan_of())
     store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))
     scraped = published(metrics, store)
@@ -123,7 +125,7 @@ def test_a_failed_scan_is_shown_and_the_layout_of_the_last_good_one_stays(metric
 
 
 def test_d1_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     store.record_scan(scan_of())
     assert value(published(metrics, store), "table_damaged_slices", **WHERE) == 0
     assert serializers.status(read_lake_state(store))["attention"] == []
@@ -134,7 +136,7 @@ def test_d1_damaged_slices_are_a_gauge_and_a_table_that_needs_a_person(metrics, 
 
 
 def test_files_of_others_are_a_gauge_and_a_table_that_needs_a_person(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     store.record_scan(scan_of(taken_at=datetime.now(UTC), foreign_files=2, foreign_file="dt=1/junk.parquet"))
     assert value(published(metrics, store), "table_foreign_files", **WHERE) == 2
     (entry,) = serializers.status(read_lake_state(store))["attention"]
@@ -145,7 +147,7 @@ def test_files_of_others_are_a_gauge_and_a_table_that_needs_a_person(metrics, st
 
 
 def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_a_person(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     store.record_scan(ScanRecord(table=TABLE.name, taken_at=datetime.now(UTC), outcome="error", error="unreadable"))
     (entry,) = serializers.status(read_lake_state(store))["attention"]
     assert (entry["scan_error"], entry["failed_plan"]) == ("unreadable", None)
@@ -160,7 +162,7 @@ def test_d9_a_table_that_could_not_be_scanned_or_whose_newest_plan_failed_needs_
 
 @pytest.mark.slow
 def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     scraped = published(metrics, store)
     states = ("requested", "inflight", "completed", "failed", "cancelled")
 
@@ -196,10 +198,10 @@ def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, s
     other = second if claim.plan.plan_id == first.plan_id else first
     assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == other.bytes
     assert absent(scraped, "plan_backlog_seconds"), "nobody runs plans"
-    store.beat(EXECUTOR, timedelta(minutes=1))
+    store.register_process(EXECUTOR, timedelta(minutes=1))
     speed = claim.plan.bytes / 2
     assert value(published(metrics, store), "plan_backlog_seconds") == pytest.approx(other.bytes / speed)
-    waiting = store.superseded(TABLE)
+    waiting = store.awaiting_deletion(TABLE)
     assert value(scraped, "superseded_files", **WHERE) == len(waiting) == claim.plan.input_files
     assert value(scraped, "superseded_bytes", **WHERE) == sum(due.version.bytes for due in waiting)
 
@@ -210,7 +212,7 @@ def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, s
 
 
 def test_halted_and_paused_show_until_resumed(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
     claim = store.claim("executor-1")
     store.fail(claim, "rows differ", halt=True)
@@ -228,7 +230,7 @@ def test_halted_and_paused_show_until_resumed(metrics, store):
 
 def everything(metrics, store):
     """Every metric with at least one sample."""
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(hours=1)}
     judged = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, **held)
     store.record_scan(scan_of(), None, [judged])
@@ -238,11 +240,11 @@ def everything(metrics, store):
     store.complete(done, commit_of(done.plan), figures_of(done.plan), {"rewrite": 2000})
     store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
     store.add_plan(plan_of("p=9"), request_id=None, actor="test", estimate={}, proposed=True)
-    store.beat(EXECUTOR, timedelta(minutes=1))
+    store.register_process(EXECUTOR, timedelta(minutes=1))
     published(metrics, store)
     limited = WorkBudget(budget=Budget.from_settings(0, 1 << 40, 0, 0))
     metrics.stored.publish(replace(read_lake_state(store), work=limited))
-    metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
+    metrics.record_scan("hudi", "ok", 0.3, {"quiet": 2})
     metrics.clean_failed(TABLE.name, "Transient")
     metrics.slots(busy=1, free=0)
 
@@ -306,7 +308,7 @@ def test_the_documentation_page_is_current():
 
 
 def test_a_scrape_touches_no_database(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     store.record_scan(scan_of())
     before = published(metrics, store)
     store.close()

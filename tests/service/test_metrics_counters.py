@@ -20,7 +20,7 @@ def ended(result, **facts):
 
 
 def test_counters_of_plans_are_zero_before_their_first_plan_and_count_its_end(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     scraped = published(metrics, store)
     work = {**WHERE, "kind": "clustering", "engine": "auto"}
     counted = ("rewrite_input_files_total", "rewrite_input_bytes_total", "rewrite_output_files_total")
@@ -64,10 +64,10 @@ def test_a_plans_wait_ends_with_its_first_claim_and_is_counted_once(metrics):
 
 
 def test_the_cleaner_is_counted_by_table(metrics, store):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     published(metrics, store)
-    metrics.deleted(TABLE.name, 3, 3000)
-    metrics.deleted(TABLE.name, 1, 10)
+    metrics.files_deleted(TABLE.name, 3, 3000)
+    metrics.files_deleted(TABLE.name, 1, 10)
     metrics.clean_failed(TABLE.name, "Transient")
     before = time.time()
     metrics.clean_succeeded()
@@ -79,9 +79,9 @@ def test_the_cleaner_is_counted_by_table(metrics, store):
 
 
 def test_scans_are_counted_by_outcome_and_only_a_good_one_is_a_success(metrics):
-    metrics.scanned("hudi", "error", 0.2, {})
+    metrics.record_scan("hudi", "error", 0.2, {})
     assert value(page(metrics), "planner_last_success_timestamp_seconds") == 0
-    metrics.scanned("hudi", "ok", 0.3, {"quiet": 2})
+    metrics.record_scan("hudi", "ok", 0.3, {"quiet": 2})
     scraped = page(metrics)
     assert value(scraped, "planner_runs_total", format="hudi", outcome="ok") == 1
     assert value(scraped, "planner_runs_total", format="hudi", outcome="error") == 1

@@ -187,7 +187,7 @@ def test_a_process_that_does_not_lead_sends_nothing(rig, receiver):
 
 def test_a_process_that_dies_between_sending_and_noting_it_sends_the_same_message_again(rig, receiver, monkeypatch):
     rig.tell()
-    monkeypatch.setattr(rig.store, "notification_delivered", lambda number: (_ for _ in ()).throw(SystemExit))
+    monkeypatch.setattr(rig.store, "mark_notification_delivered", lambda number: (_ for _ in ()).throw(SystemExit))
     with pytest.raises(SystemExit):
         rig.delivery.tick()
     monkeypatch.undo()

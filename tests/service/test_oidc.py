@@ -159,7 +159,7 @@ def test_who_is_in_a_group_that_may_write_signs_in_writes_and_signs_out(context,
     assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in kept.split(";")}
     assert "Sign out (writer@example.com)" in client.get("/").text
     assert client.post("/tables/sales.orders/pause", data={"reason": "tonight"}).status_code == 303
-    found = [(entry.actor, entry.door.value, entry.action) for entry in context.store.audit()]
+    found = [(entry.actor, entry.door.value, entry.action) for entry in context.store.audit_entries()]
     assert found == [("oidc writer@example.com", "page", "paused"), ("oidc writer@example.com", "page", "signed in")]
     (token,) = context.store.tokens()
     assert (token.scope, token.person, token.in_force) == ("write", "writer@example.com", True)
@@ -304,7 +304,7 @@ read_groups = ["*"]
     [
         ('issuer = "http://id.example"', "https://"),
         ('redirect_url = "https://lakefold.example/"', "/login/oidc/callback"),
-        ("read_groups = []", "nobody could sign in"),
+        ("read_groups = []", "no person could sign in"),
         ('client_secret = ""', "LAKEFOLD_OIDC__CLIENT_SECRET"),
         ('scopes = ["email"]\nclient_id = "x"', "openid"),
     ],

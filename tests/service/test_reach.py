@@ -113,7 +113,7 @@ def test_what_all_tables_did_together_is_not_told_to_who_sees_some_of_them(lake,
     context.store.record_scan(replace(context.store.last_scan(SEEN), taken_at=datetime.now(UTC)))
     assert client.get("/v1/trend").json()["trends"] == client.get("/v1/status").json()["trends"] == []
     assert [told["days"] for told in client.get(f"/v1/tables/{SEEN}/trend").json()["trends"]] == [7, 30]
-    assert [len(context.store.within(TableScope(patterns)).trend(None)) for patterns in (("*",), None)] == [0, 1]
+    assert [len(context.store.limited_to(TableScope(patterns)).trend(None)) for patterns in (("*",), None)] == [0, 1]
 
 
 def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_not_there(lake, client):
@@ -221,7 +221,7 @@ def test_a_pattern_that_databases_would_read_differently_is_refused(pattern):
 
 
 def entries(store):
-    return [(e.actor, e.door.value, e.action, e.table, e.subject) for e in reversed(store.audit(limit=1000))]
+    return [(e.actor, e.door.value, e.action, e.table, e.subject) for e in reversed(store.audit_entries(limit=1000))]
 
 
 def test_every_write_by_command_over_http_and_on_the_page_is_in_the_audit(lake, tmp_path, capsys):

@@ -11,13 +11,13 @@ from datetime import datetime
 import pytest
 from api_toys import add_token
 from daemon_toys import running, write_config
-from service.cli.commands import audit, notifications, plan_text, plans, status, table_text
 from support import free_port
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 from waiting import wait_for
 
 from lake.plan import PlanState
+from service.cli.commands import audit, notifications, plan_text, plans, status, table_text
 from service.cli.commands.output import CommandOutput
 from service.control.config.loader import load_config
 from service.control.store import NotificationState, Store, StoreSettings
@@ -98,11 +98,11 @@ def scans_to_come(service):
 
 
 def plan_of(service, table):
-    return service.control.store.plans(table=table)[0].plan_id
+    return service.store.plans(table=table)[0].plan_id
 
 
 def test_each_reading_command_prints_the_same_from_another_machine(service):
-    service.control.store.pause("t2", "somebody")
+    service.store.pause("t2", "somebody")
     service.execute()
     wait_for(lambda: not scans_to_come(service), "what was executed scanned")
     done, waiting = plan_of(service, "t1"), plan_of(service, "t2")
@@ -185,7 +185,7 @@ def test_a_table_that_cannot_be_read_is_shown_as_last_scanned_with_the_reason(se
     def unreachable(*_):
         raise FileNotFoundError(2, "No such file or directory", "/lake/t2")
 
-    for question in ("describe", "unfinished", "snapshot"):
+    for question in ("describe", "pending_actions", "snapshot"):
         monkeypatch.setattr(ToyFormat, question, unreachable)
     code, out, _ = service.both("tables", "show", "t2")
     assert (code, "unreadable" in out, "Scanned" in out) == (0, True, True)
@@ -202,7 +202,7 @@ def test_a_dry_run_prints_the_same_plan_and_stores_none(service):
     assert service.both("plans", "request", "t1", "-n", "--files")[0] == 0
     here, there = (run("plans", "request", "t1", "-n", "--json") for run in (service.run, service.there))
     assert same_plan(here[1]) == same_plan(there[1])
-    assert service.control.store.figures().count(PlanState.REQUESTED) == 1
+    assert service.store.figures().count(PlanState.REQUESTED) == 1
 
 
 def test_a_plan_that_waits_for_approval_is_shown_and_decided_on_from_another_machine(service):
@@ -214,13 +214,13 @@ def test_a_plan_that_waits_for_approval_is_shown_and_decided_on_from_another_mac
     assert service.there("plans", "approve", first[-10:], "--reason", "quiet now")[0] == 0
     code, out, _ = service.there("plans", "decline", second, "--json")
     assert (code, json.loads(out)) == (0, {"plan_id": second, "state": "cancelled", "decision": "declined"})
-    assert service.control.store.plan(first).decision == "approved"
-    assert [event.reason for event in service.control.store.events(first)][-1] == "approved: quiet now"
+    assert service.store.plan(first).decision == "approved"
+    assert [event.reason for event in service.store.plan_events(first)][-1] == "approved: quiet now"
     assert "approved by" in service.both("plans", "show", first)[1]
     assert service.there("plans", "approve", first)[0] == 1
     service.execute()
-    assert service.control.store.plan_state(first) is PlanState.COMPLETED
-    assert service.control.store.plan_state(second) is PlanState.CANCELLED
+    assert service.store.plan_state(first) is PlanState.COMPLETED
+    assert service.store.plan_state(second) is PlanState.CANCELLED
 
 
 def test_a_plan_is_requested_refused_cancelled_and_watched_from_another_machine(service):
@@ -228,11 +228,11 @@ def test_a_plan_is_requested_refused_cancelled_and_watched_from_another_machine(
     assert service.both("plans", "request", "t1")[0] == 11
     assert "is held by live plan" in service.there("plans", "request", "t1")[2]
     assert service.there("plans", "cancel", first[-10:], "--reason", "not now") == (0, f"Plan {first} cancelled\n", "")
-    assert service.control.store.plan(first).cancel_reason == "not now"
+    assert service.store.plan(first).cancel_reason == "not now"
     assert service.both("plans", "watch", first, "--json")[0] == 3
 
     def execute_it():
-        wait_for(lambda: service.control.store.plans(table="t1")[0].state is PlanState.REQUESTED, "asked for")
+        wait_for(lambda: service.store.plans(table="t1")[0].state is PlanState.REQUESTED, "asked for")
         service.execute()
 
     executor = threading.Thread(target=execute_it)
@@ -261,7 +261,7 @@ def test_many_plans_are_cancelled_and_requested_again_after_a_question(service, 
     assert (code, asked) == (0, ["Cancel 2 plans?"])
     assert out.splitlines()[-1] == "2 plans cancelled, or asked to stop before the commit"
     for plan in plans:
-        assert service.control.store.plan(plan).cancel_reason == "the lake moves"
+        assert service.store.plan(plan).cancel_reason == "the lake moves"
     code, out, _ = service.there("plans", "cancel", "--name", "t", "--json")
     assert (code, out) == (0, ""), "none is left"
     code, _, err = service.there("plans", "cancel", plans[0], "--name", "t")
@@ -286,7 +286,7 @@ def test_many_proposals_are_listed_and_decided_on_after_a_question(service, monk
     code, out, _ = service.there("plans", "approve", "--table", "t1", "--reason", "quiet now")
     assert (code, asked, out.splitlines()[-1]) == (0, ["Approve 1 plan?"], "1 plan approved")
     assert service.there("plans", "decline", "--all", "--yes")[1].splitlines()[-1] == "1 plan declined"
-    decided = [service.control.store.plan(plan) for plan in plans]
+    decided = [service.store.plan(plan) for plan in plans]
     assert [plan.decision for plan in decided] == ["approved", "declined"]
     assert service.both("plans", "approve", "--all", "--yes")[:2] == (0, "0 plans approved\n")
 
@@ -310,7 +310,7 @@ def test_a_pause_and_its_end_are_the_same_from_another_machine(service):
     code, _, err = service.both("plans", "request", "t1")
     assert (code, "t1 is paused by token write: upgrade; to go on: lakefold resume t1" in err) == (12, True)
     assert "t1 is paused by token write: upgrade\n" in service.both("status")[1]
-    assert [table.pause and table.pause.words for table in service.control.store.tables()] == [
+    assert [table.pause and table.pause.words for table in service.store.table_states()] == [
         "by token write: upgrade",
         None,
     ]
@@ -347,7 +347,7 @@ def test_messages_that_were_given_up_are_listed_sent_again_and_dropped_from_anot
 
 
 def test_a_token_that_is_missing_wrong_or_may_not_write_is_one_line_and_1(service, monkeypatch):
-    reader = add_token(service.control.store, "read")
+    reader = add_token(service.store, "read")
     for token, words in (("", "LAKEFOLD_TOKEN is not set"), ("wrong-token", "wrong"), (reader, "scope read")):
         monkeypatch.setenv("LAKEFOLD_TOKEN", token)
         wait_for(lambda words=words: words in service.there("pause")[2], words)

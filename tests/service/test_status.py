@@ -26,7 +26,7 @@ FOUND = ScanRecord(
 
 
 def scanned(store, name, mode, *scans):
-    store.register(TableRef(name=name, format="hudi", location=f"/lake/{name}"), mode)
+    store.register_table(TableRef(name=name, format="hudi", location=f"/lake/{name}"), mode)
     for number, scan in enumerate(scans):
         store.record_scan(replace(scan, table=name, taken_at=NOW + timedelta(minutes=number)))
 
@@ -76,7 +76,7 @@ def test_of_scans_before_the_upgrade_nothing_is_claimed(store):
 
 def waiting(store):
     """A table with a completed plan, and one that waits."""
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     done, plan = plan_of("dt=1"), plan_of("dt=2")
     store.add_plan(done, request_id=None, actor="a", estimate={})
     claim = store.claim("e")
@@ -100,12 +100,12 @@ def test_plans_that_wait_say_that_nobody_runs_them_and_no_time_is_promised(store
     nobody = "no executor is running; lakefold worker starts one"
     assert f"1 plan waits: {nobody}." in told("status")
     assert nobody in told("plans", "show", plan.plan_id)
-    store.beat(process(role="scheduler", slots=0), MINUTE)
+    store.register_process(process(role="scheduler", slots=0), MINUTE)
     assert status(store)["nobody_runs_plans"] == nobody
-    store.beat(process("host-1/18/a/b.1", spark="broken", problem="no jars"), MINUTE)
+    store.register_process(process("host-1/18/a/b.1", spark="broken", problem="no jars"), MINUTE)
     assert status(store)["nobody_runs_plans"] == "no executor can run plans, since Spark is missing: no jars"
     assert "host-1/18 can't use Spark: no jars" in told("status")
-    store.beat(process("host-1/18/a/b.1", spark="running"), MINUTE)
+    store.register_process(process("host-1/18/a/b.1", spark="running"), MINUTE)
     assert status(store)["nobody_runs_plans"] is None
     assert status(store)["backlog_seconds"] > 0
     assert "waits" not in told("plans", "show", plan.plan_id)
@@ -116,7 +116,7 @@ def test_plans_that_wait_say_that_nobody_runs_them_and_no_time_is_promised(store
 def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it_falls_silent(store, told):
     plan = waiting(store)
     facts = process(spark="running", spark_ui="http://host-1:4040")
-    store.beat(facts, MINUTE)
+    store.register_process(facts, MINUTE)
     assert store.acquire_leader("clean", facts.name, MINUTE)
     assert store.claim(facts.name).plan.plan_id == plan.plan_id
     (found,) = status(store)["processes"]
@@ -131,10 +131,10 @@ def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it
     assert line[-1] == "1"
     assert all(re.fullmatch(r"(just now|.+ ago)", cell) for cell in line[5:7]), line
     assert json.loads(told("status", "--json"))["processes"][0]["name"] == facts.name
-    store.beat(facts, timedelta(milliseconds=-1))
+    store.register_process(facts, timedelta(milliseconds=-1))
     (found,) = status(store)["processes"]
     assert (found["live"], status(store)["nobody_runs_plans"] is None) == (False, False)
-    store.farewell(facts.name)
+    store.unregister_process(facts.name)
     assert status(store)["processes"] == []
 
 
@@ -162,7 +162,7 @@ def test_a_halted_table_leads_to_its_plan_and_to_a_look_at_its_rows_before_it_is
 
 
 def test_halted_partitions_are_named_with_the_command_that_settles_each_and_no_more_than_five(store, told):
-    store.register(TABLE, "compact")
+    store.register_table(TABLE, "compact")
     for number in range(7):
         store.halt_partition(TABLE, f"dt={number}", "both overwritten: which one is later?")
     found = status(store)
@@ -192,7 +192,7 @@ def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_nam
 def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attention_with_what_to_do(store, told):
     met = "commit 20260101 of another process, while plan 0198 ran"
     scanned(store, "a", "compact", replace(FOUND, overlaps=2, overlap=met))
-    scanned(store, "b", "compact", replace(FOUND, not_planned="mode compact has to be told how writers work"))
+    scanned(store, "b", "compact", replace(FOUND, not_planned="mode compact needs concurrency to be set"))
     one, other = status(store)["attention"]
     assert (one["table"], one["overlaps"], one["overlap"], one["not_planned"]) == ("a", 2, met, None)
     assert (other["table"], other["overlaps"], bool(other["not_planned"])) == ("b", 0, True)
@@ -202,7 +202,7 @@ def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attenti
         in words
     )
     assert "lakefold verify a --rows" in words
-    assert "b is not planned: mode compact has to be told how writers work" in words
+    assert "b is not planned: mode compact needs concurrency to be set" in words
 
 
 def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
@@ -230,7 +230,7 @@ def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(
         "without groups left out"
     )
     assert "left" not in told("plans", "show", plan.plan_id), "no executor is running"
-    store.beat(process(spark="running"), MINUTE)
+    store.register_process(process(spark="running"), MINUTE)
     words = told("plans", "show", plan.plan_id)
     assert re.search(r"progress   1000 B of 2.9 KiB, 33 %; [\d.]+ \w+/s, about [\d.]+ m?s left", words)
     assert re.search(r"heartbeat  [\d.]+ m?s ago", words)

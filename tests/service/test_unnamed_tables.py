@@ -51,7 +51,7 @@ def test_what_was_planned_of_a_table_whose_source_is_removed_ends_cancelled_with
     without(config_file, "[[sources]]")
     look(config_file, store)
     ended = store.plan(plan)
-    assert (ended.state, ended.error) == (PlanState.CANCELLED, "no source of the configuration names t1 any more")
+    assert (ended.state, ended.error) == (PlanState.CANCELLED, "no source of the configuration covers t1")
     assert (store.plans(state=PlanState.REQUESTED), store.locked_partitions("t1")) == ([], {})
     assert store.table_state("t1").mode == "compact", "the rules still say so, of whatever is asked for by its path"
 
@@ -104,13 +104,13 @@ def test_of_a_table_that_has_another_name_now_only_plans_of_that_name_run(toys, 
 def test_the_services_of_a_table_that_no_source_names_are_not_run(toys, config_file, store, monkeypatch):
     ran = []
     monkeypatch.setattr(
-        "service.server.daemon.maintenance.optional.require_capability",
+        "service.server.daemon.maintenance.capabilities.require_capability",
         lambda adapter, table, what: ran.append(table.name),
     )
     config_file.write_text(config_file.read_text().replace("[defaults]\n", '[defaults]\ntable_services = ["clean"]\n'))
     config = load_config(config_file)
     known = next(iter(Catalog(config).tables()))
-    store.register(known.ref, "compact")
-    store.register(replace(known.ref, name="elsewhere", location="/elsewhere"), "compact")
+    store.register_table(known.ref, "compact")
+    store.register_table(replace(known.ref, name="elsewhere", location="/elsewhere"), "compact")
     Maintenance(config, store, lambda: None, Observer()).run_table_services()
     assert ran == ["t1"]

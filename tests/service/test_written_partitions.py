@@ -52,7 +52,7 @@ def scanned(store):
 
 
 def report(store, *partitions):
-    store.report_written("t1", partitions or None, by="test", delay=AT_ONCE)
+    store.report_written("t1", partitions or None, reporter="test", delay=AT_ONCE)
 
 
 def looks(daemon):
@@ -72,7 +72,7 @@ def looks(daemon):
 
 
 def nothing_waits(store):
-    wait_for(lambda: store.written() == [], "every report looked at")
+    wait_for(lambda: store.write_reports() == [], "every report looked at")
 
 
 def test_a_reported_partition_is_planned_at_once_and_no_other_is_looked_at(toys, tmp_path, table, store):
@@ -94,7 +94,7 @@ def test_a_burst_of_reports_is_one_look(toys, tmp_path, table, store):
     with scheduler(tmp_path) as daemon:
         scanned(store)
         for _ in range(20):
-            store.report_written("t1", ["dt=1", "dt=3"], by="test", delay=timedelta(seconds=4))
+            store.report_written("t1", ["dt=1", "dt=3"], reporter="test", delay=timedelta(seconds=4))
         nothing_waits(store)
     assert looks(daemon) == {"ok": 1, "error": 0, "seconds_count": 1, "partitions": 2}
     assert toys.looks == [None, ("dt=1", "dt=3")]
@@ -107,7 +107,9 @@ def test_files_that_are_too_young_are_looked_at_again_when_their_quiet_period_is
         over = datetime.fromtimestamp(manifest(table)["files"][-1]["written_at"] + 3.99, UTC)
         report(store, "dt=1")
         wait_for(lambda: len(toys.looks) == 2, "a look at once")
-        wait_for(lambda: [entry.due_at for entry in store.written() if entry.due_at >= over], "the next look put off")
+        wait_for(
+            lambda: [entry.due_at for entry in store.write_reports() if entry.due_at >= over], "the next look put off"
+        )
         assert (store.plans(), len(toys.looks)) == ([], 2)
         wait_for(lambda: store.plans(), "a plan")
         nothing_waits(store)
@@ -164,7 +166,7 @@ def test_partitions_for_which_proposals_leave_no_room_are_left_to_the_scans(toys
         wait_for(lambda: len(store.plans()) == 2, "as many proposals as there is room for")
         report(store, *(f"dt={n}" for n in range(5)))
         held = store.locked_partitions("t1").keys()
-        wait_for(lambda: {entry.partition for entry in store.written()} == held, "the others forgotten")
+        wait_for(lambda: {entry.partition for entry in store.write_reports()} == held, "the others forgotten")
     assert toys.looks == [None], "nobody looks for as long as nobody decides"
 
 
@@ -239,7 +241,7 @@ def test_a_table_that_is_refused_or_unknown_forgets_the_report(toys, tmp_path, t
         scanned(store)
         monkeypatch.setattr(toys, "check", check)
         report(store, "dt=1")
-        store.report_written("nowhere", ["dt=1"], by="test", delay=AT_ONCE)
+        store.report_written("nowhere", ["dt=1"], reporter="test", delay=AT_ONCE)
         nothing_waits(store)
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert "table t1: written partitions: table version 5 is not served" in told

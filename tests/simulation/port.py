@@ -234,7 +234,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
 
 
 def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None]) -> None:
-    """``executors.verification.verify_rewrite`` over tables in memory: in its place, which reads Parquet."""
+    """Verification over tables in memory; ``executors.verification.verify_rewrite`` reads Parquet files."""
     check()
     writer.world.before("prove", lake=True)
     expected: dict[int, int] = {}

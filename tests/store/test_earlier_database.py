@@ -24,7 +24,7 @@ from toys.files import modified_at, rows
 
 from executors.cleaner import clean_table
 from executors.outcome import RunResult
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from executors.worker import Worker, WorkerSettings
 from lake.model import TableRef
 from service.control.store import Store, schema
@@ -138,7 +138,7 @@ def test_plans_of_an_earlier_lakefold_end_right_after_the_upgrade(earlier: str, 
     assert states == ENDS
     commits = [plan_id for plan_id, _ in case.commits(table)]
     assert sorted(commits) == sorted(FOUND["roles"][role] for role, state in ENDS.items() if state == "completed")
-    assert (store.locked_partitions("toy"), case.format.pending(table)) == ({}, {})
+    assert (store.locked_partitions("toy"), case.format.pending_instants(table)) == ({}, {})
     assert case.rows(table) == before
 
     report = clean_table(table, format=case.format, store=store, retention=timedelta(), spark=no_spark)

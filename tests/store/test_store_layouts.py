@@ -17,7 +17,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def store(store):
     for name in ("a", "b"):
-        store.register(TableRef(name=name, format="hudi", location=f"/lake/{name}"), "observe")
+        store.register_table(TableRef(name=name, format="hudi", location=f"/lake/{name}"), "observe")
     return store
 
 

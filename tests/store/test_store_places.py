@@ -510,4 +510,4 @@ def test_a_place_that_is_there_again_is_looked_at_and_is_no_move(store: Store, d
     assert (again.location, again.expected_files, again.plan_id) == ("v1/dt=1", (), before.plan_id)
     (record,) = store.recently_relocated(TRIPS, store.recently_vacated(TRIPS, timedelta(hours=1), 9)) or [None]
     assert record is None, "what it left lately is nothing"
-    assert len(store.pasts(TRIPS, timedelta(days=30), "", 10)[0][0].moves) == 3
+    assert len(store.relocation_histories(TRIPS, timedelta(days=30), "", 10)[0][0].relocations) == 3

@@ -77,7 +77,7 @@ def test_the_lake_is_the_sum_of_the_tables_that_are_compacted(store: Store) -> N
     scanned(store, OTHER.name, 60, 8)
     store.record_trends()
     (lake,) = store.trend(None)
-    assert (lake.storage.files, lake.bytes, lake.small_files, lake.reducible_files) == (100, 1000, 50, 20)
+    assert (lake.files, lake.bytes, lake.small_files, lake.reducible_files) == (100, 1000, 50, 20)
     assert [len(store.trend(f"t.{name}")) for name in ("observe", "off", "upgraded")] == [1, 0, 0]
 
 

@@ -3,8 +3,8 @@
 
 As in a Hive metastore, a partition is what lies in the directory that ``catalog.json`` names for it, and a call of the
 catalog changes some of them at once, whatever they were before. So a writer looks again right before its call, and
-gives the call up unless it is made within ``max_commit_duration`` of that look; what another writer does in between
-is lost.
+gives the call up unless it is made within ``max_commit_duration`` of that look; changes of other writers in between
+are lost.
 """
 
 import fcntl

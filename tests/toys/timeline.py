@@ -95,7 +95,7 @@ class ToyFormat(FilesFormat):
 
 
 class ToyWriter(FilesWriter):
-    """Changes one such table; implements ``ReadsMerged``, ``RunsTableServices``, ``RollsBack``, ``AbortsAdopted``.
+    """Changes one such table, with ``ReadsMerged``, ``RunsTableServices``, ``RollsBack`` and ``AbortsAdopted``.
 
     Its ``fence`` is asked before it deletes only, so that tests can wake a sleeper anywhere.
     """

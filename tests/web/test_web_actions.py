@@ -166,14 +166,14 @@ def test_plans_are_cancelled_and_requested_again(fresh, signed_in, desk):
     given_up = failed(fresh.store, TABLE, "dt=9", "no good").plan_id
     post(signed_in, f"/plans/{given_up}/retry")
     assert fresh.store.plan_state(given_up) is PlanState.REQUESTED
-    assert [event.actor for event in fresh.store.events(given_up)][-1] == "token write"
+    assert [event.actor for event in fresh.store.plan_events(given_up)][-1] == "token write"
     assert post(signed_in, f"/plans/{desk}/retry").status_code == 409
 
 
 def test_many_plans_are_looked_at_cancelled_once_and_told_of_with_the_reason(fresh, signed_in, desk):
     register(fresh.store, "ops.jobs", "compact")
     other = add_plan(fresh.store, "ops.jobs", "dt=1").plan_id
-    fresh.lake_cache.changed()
+    fresh.lake_cache.invalidate()
     listed = signed_in.get("/plans?name=SALES&state=requested").text
     assert desk in listed
     assert other not in listed
@@ -191,7 +191,7 @@ def test_many_plans_are_looked_at_cancelled_once_and_told_of_with_the_reason(fre
     told = signed_in.get(first.headers["Location"]).text
     assert "1 plan cancelled, or asked to stop before the commit." in told
     assert fresh.store.plan(desk).cancel_reason == "the lake moves"
-    assert fresh.store.events(desk)[-1].actor == "token write"
+    assert fresh.store.plan_events(desk)[-1].actor == "token write"
     assert {fresh.store.plan_state(plan) for plan in (other, later)} == {PlanState.REQUESTED}
 
 
@@ -209,7 +209,7 @@ def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_a
 def test_what_waits_for_a_yes_is_on_the_first_page_in_a_tab_and_decided_on_together(fresh, signed_in, desk):
     assert "to approve" not in signed_in.get("/").text + signed_in.get("/plans").text
     asked = [proposed(fresh.store, TABLE, partition).plan_id for partition in ("dt=2", "dt=3")]
-    fresh.lake_cache.changed()
+    fresh.lake_cache.invalidate()
     first = signed_in.get("/").text
     assert "2 plans to approve or decline." in first
     assert 'href="/plans?proposed=true"' in first
@@ -226,7 +226,7 @@ def test_what_waits_for_a_yes_is_on_the_first_page_in_a_tab_and_decided_on_toget
     told = signed_in.get(answer.headers["Location"]).text
     assert "2 plans approved." in told
     assert [fresh.store.plan(plan).decision for plan in (*asked, later, desk)] == ["approved", "approved", None, None]
-    assert fresh.store.events(asked[0])[-1].reason == "approved: month end is over"
+    assert fresh.store.plan_events(asked[0])[-1].reason == "approved: month end is over"
     post(signed_in, "/bulk/decline/confirm?proposed=true")
     assert fresh.store.plan(later).decision == "declined"
 

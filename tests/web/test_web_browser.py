@@ -279,7 +279,7 @@ def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh)
 
         [number] = messages(fresh.store.url, "disk full")
         fresh.store.mark_notification_failed(number, "answered 410 Gone", None)
-        fresh.lake_cache.changed()
+        fresh.lake_cache.invalidate()
         page.goto("/")
         page.get_by_role("link", name="1 notification could not be delivered.").click()
         page.get_by_role("button", name="Send again", exact=True).click()

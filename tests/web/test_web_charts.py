@@ -51,7 +51,7 @@ def test_a_table_without_files_has_no_histogram():
 def test_a_limit_on_an_edge_stands_between_the_two_buckets_it_divides():
     chart = drawn(counts(m256=4, m512=4))
     small, large = (bar for bar in chart.bars if bar.files)
-    limit = next(mark for mark in chart.marks if mark.name == "small_file_limit")
+    limit = next(mark for mark in chart.limit_lines if mark.name == "small_file_limit")
     assert (small.small, large.small) == (True, False)
     assert small.x + small.width < limit.x < large.x
 

@@ -178,12 +178,14 @@ def test_processes_are_listed_with_what_they_run_and_what_waits_since_nobody_doe
         assert "no executor is running" in read(client, f"/plans/{plan.plan_id}").words
         assert "1 plan waits: no executor is running" in read(client, "/").words
     facts = ProcessFacts(name="host-1/17/a/b.1", role="all", host="host-1", version="0.1.0", slots=2)
-    store.beat(replace(facts, spark="running", spark_ui="javascript:alert(1)"), minute)
-    store.beat(replace(facts, name="host-1/18/a/b.1", role="executor", spark="broken", problem="no jars"), minute)
-    store.beat(replace(facts, name="host-2/9/a/b.1"), timedelta(seconds=-1))
+    store.register_process(replace(facts, spark="running", spark_ui="javascript:alert(1)"), minute)
+    store.register_process(
+        replace(facts, name="host-1/18/a/b.1", role="executor", spark="broken", problem="no jars"), minute
+    )
+    store.register_process(replace(facts, name="host-2/9/a/b.1"), timedelta(seconds=-1))
     store.acquire_leader("scan", facts.name, minute)
     claim_of(store, plan, facts.name)
-    fresh.lake_cache.changed()
+    fresh.lake_cache.invalidate()
     with client_of(fresh) as client:
         found = read(client, "/processes")
         assert "no executor is running" not in found.words

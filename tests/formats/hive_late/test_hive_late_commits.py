@@ -269,6 +269,6 @@ def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_
         unknown = {**earlier.parameters, "lakefold.version": "another-e1-1"}
         owner.alter_partitions(DATABASE, table_name(bench.table), [earlier.with_changes(earlier.storage, unknown)])
     assert swept(bench).first_halt_reason
-    assert "an executor that slept has moved it" in str(halted(bench))
+    assert "an executor that was suspended" in str(halted(bench))
     assert bench.stored() == stored
     assert bench.store.claim("another") is None
