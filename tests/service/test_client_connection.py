@@ -9,10 +9,10 @@ import threading
 
 import httpx
 import pytest
-from service.cli.client import connection as client_connection
-from service.cli.client import plan_progress as client_progress
 
 from service import problems
+from service.cli.client import connection as client_connection
+from service.cli.client import plan_progress as client_progress
 from service.cli.client.connection import ApiConnection
 from service.cli.client.plan_progress import follow_progress
 from service.problems import ExitCode, ProblemError

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from service.cli.demo import trips
 
+from service.cli.demo import trips
 from service.cli.demo.hudi import HudiTrips
 from service.cli.demo.ledger import LedgerBatch, WriterLedger, compare, replay
 from service.cli.demo.writer import generate_batches

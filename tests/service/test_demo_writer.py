@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from service.cli.demo import trips
 
+from service.cli.demo import trips
 from service.cli.demo.hudi import LOCK_OPTIONS, HudiTrips, read_table, table_options
 from service.cli.demo.ledger import LedgerBatch, WriterLedger, compare
 from service.cli.demo.writer import TripsWriter, generate_batches

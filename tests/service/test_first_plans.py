@@ -11,8 +11,8 @@ import pytest
 from databases import store_at
 from hudi_by_hand import T1, ByHand
 from pages import ROOT
-from service.cli.commands import plans
 
+from service.cli.commands import plans
 from service.control.config import environment
 from service.control.store import ProcessFacts
 from service.server.daemon import process

@@ -14,8 +14,8 @@ from databases import sqlite_at
 from hudi_by_hand import PROPERTIES, T1, T2, ByHand
 from pages import ROOT, blocks_of, missing_line
 from s3_server import policy
-from service.cli.commands import init
 
+from service.cli.commands import init
 from service.control.config.loader import load_config
 from service.control.config.tables import check_rules
 

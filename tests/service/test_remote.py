@@ -11,13 +11,13 @@ from datetime import datetime
 import pytest
 from api_toys import add_token
 from daemon_toys import running, write_config
-from service.cli.commands import audit, notifications, plan_text, plans, status, table_text
 from support import free_port
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 from waiting import wait_for
 
 from lake.plan import PlanState
+from service.cli.commands import audit, notifications, plan_text, plans, status, table_text
 from service.cli.commands.output import CommandOutput
 from service.control.config.loader import load_config
 from service.control.store import NotificationState, Store, StoreSettings

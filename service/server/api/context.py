@@ -62,7 +62,7 @@ def request_context(request: Request) -> Context:
     """The process's context as far as the caller may see it; as a dependency, ``ContextDep``."""
     whole = cast(Context, request.app.state.context)
     caller = getattr(request.state, "caller", None)
-    return whole if caller is None else whole.limited_to(caller.reach)
+    return whole if caller is None else whole.limited_to(caller.table_scope)
 
 
 ContextDep = Annotated[Context, Depends(request_context)]
