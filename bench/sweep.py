@@ -29,9 +29,10 @@ from sqlalchemy import func, insert, select, update
 from bench.processes import memory
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.errors import LakefoldError
-from lake.formats.hive import FORMAT, commits
+from lake.formats.hive import FORMAT
+from lake.formats.hive.commit import commit_record
 from lake.metastore import MetastoreClient
 from lake.metastore.thrift import BOOL, I32, LIST, STRING, STRUCT, Struct, ThriftList, string_list, string_map
 from lake.model import CatalogRef, FileSlice, TableRef
@@ -237,13 +238,13 @@ def document(table: TableRef, version: str, left: list[tuple[str, str]], *, is_l
             for name, place in left
         ),
     )
-    commits.write_record(
-        table, commits.CommitRecord(commit=commit, partitions=tuple(name for name, _ in left), table_created_at=1)
+    commit_record.write_record(
+        table, commit_record.CommitRecord(commit=commit, partitions=tuple(name for name, _ in left), table_created_at=1)
     )
-    commits.mark_committed(table, version)
+    commit_record.mark_committed(table, version)
     if not is_last:
-        commits.archive_record(table, version)
-        commits.mark_cleaning(table, {version: [name for name, _ in left]})
+        commit_record.archive_record(table, version)
+        commit_record.mark_cleaning(table, {version: [name for name, _ in left]})
 
 
 def make_young(home: Path, rounds: int) -> None:

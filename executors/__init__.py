@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Turns plans into new file versions: claim, rewrite, prove, commit, clean."""
+"""Turns plans into new file versions: claim, rewrite, verify, commit, clean."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes superseded versions once the retention now in force has passed, and the table agrees.
+"""Deletes superseded versions once the retention now in force has passed, and if the table allows it.
 
-Marking happened when a plan completed; this only deletes what is marked. Each round asks the table again, goes
-through the versions in the order in which they were superseded, and tells the store before each deletion and after it.
-So a crash leaves a mark and repeats at most one deletion of files that are gone already; and a process that slept
-between question and deletion learns that another one was there.
+A plan's completion marks its superseded versions; this module only deletes marked ones. Each round checks the table
+again, processes the versions in the order in which they were superseded, and records each deletion in the store before
+and after it. So a crash repeats at most one deletion of files that are gone already. A process that was suspended
+between check and deletion detects that another process has deleted the files.
 """
 
 import logging
@@ -17,7 +17,6 @@ from functools import partial
 from executors.observer import Observer
 from executors.partition_locks import PartitionLock
 from executors.relocation.sweep import partitions_awaiting_sweep
-from executors.take_over import FormatLoader
 from lake.capabilities import (
     Fenced,
     RelocatesPartitions,
@@ -31,18 +30,18 @@ from lake.formats import load_format
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import PlanStore, SupersededRecord
-from lake.ports import Capability, DeletionResult, SparkProvider, TableFormat
+from lake.ports import Capability, DeletionResult, FormatLoader, SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
 
 _PAGE = 10_000
-#: superseded files handed to the table at once; each deletion takes its lock and seconds, whatever the number of files
+#: superseded files per deletion; each deletion takes the table's lock, and seconds, whatever the number of files
 _MAX_FILES_PER_DELETION = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVersion:
-    """A version that is due but stays, or that is not lakefold's to delete any more, and why."""
+    """A version that is due but stays, or that is no longer lakefold's to delete, and the reason."""
 
     version: SupersededVersion
     reason: str
@@ -50,12 +49,13 @@ class KeptVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanReport:
-    """What a round did to one table, or with ``dry_run`` would do. ``held`` says why it was not cleaned at all.
+    """The result of a round for one table, or with ``dry_run`` its expected result.
 
-    ``closed`` are versions that wait no longer and were not deleted: what replaced them was undone, they are gone
-    already, they are of a table that was at this place before, another file has their path, or the table deletes them
-    by its own expiry, which is known only once it was asked to.
-    ``error`` is the one line of what ended the round early; ``deleted`` then holds what came before.
+    ``skip_reason`` says why the table was not cleaned at all. ``no_longer_awaiting`` are versions that were closed
+    without deletion: their replacement was undone, they are gone already, they are of an earlier table at this
+    location, another file has their path, or the table deletes them by its own expiry, which is known only after the
+    request. ``error`` is the one line of the error that ended the round early; ``deleted`` then has the deletions
+    before it.
     """
 
     table: str
@@ -69,13 +69,13 @@ class CleanReport:
 
     @property
     def deleted_files(self) -> int:
-        """How many files were deleted, or would be."""
+        """The number of files that were deleted, or would be."""
         return len(self.deleted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """One table to clean. ``held`` says why not, such as its being halted or paused."""
+    """One table to clean. ``skip_reason`` says why it is not cleaned, for example because it is halted or paused."""
 
     table: TableRef
     retention: timedelta
@@ -91,7 +91,7 @@ def clean_tables(
     observer: Observer | None = None,
     dry_run: bool = False,
 ) -> list[CleanReport]:
-    """Clean each table; what fails in one is in its report and never stops the others."""
+    """Clean each table; the error of one table is in its report and never stops the others."""
     observer = observer or Observer()
     reports = []
     for job in jobs:
@@ -128,8 +128,8 @@ def clean_table(
 ) -> CleanReport:
     """Delete the versions of ``table`` that were superseded more than ``retention`` ago and that nothing needs.
 
-    A ``held`` table is left alone. The database's clock decides what is due. Raises what the store or the first
-    question to the format raises; an error while deleting is in the report, with what was deleted before.
+    A table with a ``skip_reason`` is not touched. The database's clock decides which versions are due. Raises what the
+    store or the first call to the format raises; an error during a deletion is in the report, with earlier deletions.
     """
     if skip_reason is not None:
         return CleanReport(table=table.name, dry_run=dry_run, skip_reason=skip_reason)
@@ -152,20 +152,20 @@ class _TableCleaning:
         self._bytes_freed = 0
         self._kept: list[KeptVersion] = []
         self._no_longer_awaiting: list[KeptVersion] = []
-        # Where commits move partitions a plan has the store make it alone before its own (``begin_commit``). Else
-        # nothing but the claim of a plan keeps it and a deletion apart.
+        # Formats that relocate partitions: a plan reserves its partitions before its commit (``begin_commit``). For
+        # other formats only the claim of a plan excludes deletions.
         alone_at_commits = isinstance(format_, RelocatesPartitions)
         self._locks = PartitionLock(LockOwnerKind.CLEANER, table, format_, store, alongside_plans=alone_at_commits)
-        #: partitions that the sweep has to see to first, each with why: this round has no more to do there
+        #: partitions that the sweep has to process first, each with the reason: this round skips them from then on
         self._unswept: dict[str, str] = {}
-        #: rows looked at that are still due: kept ones, and in a dry run all
+        #: processed rows that are still due: kept ones, and in a dry run all
         self._rows_still_due: set[int] = set()
 
     def run(self, retention: timedelta) -> CleanReport:
         error: Exception | None = None
         self._close_obsolete()
         while error is None:
-            # Kept versions stay due: asking for that many more keeps them from hiding the ones behind them.
+            # Kept versions stay due: a limit larger by their number keeps them from hiding the versions behind them.
             due = self._store.due_for_deletion(self._table, retention, _PAGE + len(self._rows_still_due))
             due = [d for d in due if d.row_id not in self._rows_still_due]
             if not due:
@@ -192,7 +192,7 @@ class _TableCleaning:
         )
 
     def _halt_reasons(self, due: Sequence[SupersededRecord]) -> Mapping[str, str]:
-        """Why versions of halted partitions stay, by path: a person may yet say that they hold the rows."""
+        """Return why versions of halted partitions stay, by path: a person may yet choose them as the valid rows."""
         halted = self._store.halted_partitions(self._table) if isinstance(self._format, RelocatesPartitions) else {}
         return {
             d.version.path: f"{partition_label(d.version.partition)} is halted: {halted[d.version.partition]}"
@@ -201,7 +201,7 @@ class _TableCleaning:
         }
 
     def _close_obsolete(self) -> None:
-        """End the wait of versions, due or not, that are not lakefold's to delete any more."""
+        """Close versions, due or not, that are no longer lakefold's to delete."""
         waiting = self._store.awaiting_deletion(self._table)
         if not waiting:
             return
@@ -228,10 +228,10 @@ class _TableCleaning:
                 self._locks.release()
 
     def _confirmed_obsolete(self, waiting: Sequence[SupersededRecord], again: Mapping[int, str]) -> Mapping[int, str]:
-        """Those of ``again`` in partitions that were not only written back, as long as they are held.
+        """Return those of ``again`` whose partitions were not only written back, and lock these partitions.
 
-        The sweep moves such a partition again, and its files wait on. It may have been there right after the first
-        look, and then nothing speaks of it any more but a second one.
+        The sweep relocates such a partition again, and its files still await their deletion. It may have done so right
+        after the first check; only a second check shows that.
         """
         partitions = {waiting[index].version.partition for index in again}
         held = partitions if self._dry_run else self._locks.lock(partitions)
@@ -251,7 +251,7 @@ class _TableCleaning:
             self._kept.append(KeptVersion(version=due.version, reason=reason))
 
     def _delete(self, deletable: Sequence[SupersededRecord], retention: timedelta) -> Exception | None:
-        """Delete what was superseded first first, several plans' in one go; the error that ended it early."""
+        """Delete the versions superseded first, several plans' in one batch. Returns the error that ended it early."""
         try:
             with self._format.writer(self._table, self._spark) as writer:
                 if isinstance(writer, UsesDatabaseClock):
@@ -268,7 +268,7 @@ class _TableCleaning:
                         self._lock_partitions(batch)
                         fence()
                         self._record_deletion(batch, writer.delete([d.version for d in batch]))
-                    # Something became live, pending or saved since the table was asked, or this process was stopped.
+                    # A file became live, pending or saved after the check, or this process was suspended.
                     except (Conflict, LeaseLost) as conflict:
                         plans = list(_by_plan(batch))
                         if len(plans) > 1:  # the others must not wait for it
@@ -277,7 +277,7 @@ class _TableCleaning:
                         for d in batch:
                             self._record_kept(d, one_line(conflict))
                     finally:
-                        # What late writers left is to be seen soon: the sweep does not wait for a whole round.
+                        # Late files must be found soon: the sweep does not wait for a whole round.
                         self._locks.release()
         except Exception as error:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))
@@ -286,16 +286,16 @@ class _TableCleaning:
         return None
 
     def _lock_partitions(self, batch: Sequence[SupersededRecord]) -> None:
-        """Hold the partitions of a batch. Raises Conflict where a plan or the sweep does."""
+        """Lock the partitions of a batch. Raises Conflict if a plan or the sweep has one of them."""
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._unswept) and (others := partitions - self._locks.lock(partitions)):
             raise Conflict(f"partition {min(others)} is held by a plan or the sweep")
 
     def _begin_deletion(self, batch: Sequence[SupersededRecord]) -> None:
-        """Tell the store that a deletion begins.
+        """Record in the store that a deletion begins.
 
-        Raises Conflict where the sweep has to see to a partition first or somebody else deletes these files, LeaseLost
-        where a partition was not held all the while.
+        Raises Conflict if the sweep has to process a partition first or another process deletes these files, LeaseLost
+        if a partition was not locked without a break.
         """
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._unswept):
@@ -329,7 +329,7 @@ class _TableCleaning:
 
 
 def _by_plan(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:
-    """The versions that each plan replaced, in the given order: they are deleted together or not at all."""
+    """Yield the versions that each plan replaced, in the given order: they are deleted together or not at all."""
     plans: dict[str, list[SupersededRecord]] = {}
     for one in due:
         plans.setdefault(one.plan_id, []).append(one)
@@ -337,7 +337,7 @@ def _by_plan(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]
 
 
 def _batches(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:
-    """Whole plans in the given order, together while they stay within ``_MAX_FILES_PER_DELETION``."""
+    """Yield whole plans in the given order, together while they stay within ``_MAX_FILES_PER_DELETION``."""
     batch: list[SupersededRecord] = []
     for plan in _by_plan(due):
         if batch and len(batch) + len(plan) > _MAX_FILES_PER_DELETION:

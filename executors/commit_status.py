@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the commit of a plan is in its table: what a run of the plan knows of that, and how it asks."""
+"""Whether a plan's commit is in its table: the state known to a run of the plan, and the checks of the table."""
 
 from collections.abc import Sequence
 
@@ -11,19 +11,19 @@ from lake.ports import TableFormat
 
 
 class CommitStatus:
-    """The commit of one claimed plan, as far as it is known."""
+    """The known state of one claimed plan's commit."""
 
     def __init__(self, claim: Claim, format_: TableFormat, lease: Lease, retry_delays: Sequence[float]) -> None:
         self._claim, self._format, self._lease, self._retry_delays = claim, format_, lease, retry_delays
-        #: the commit that names our plan, as soon as it is known
+        #: the commit that names the plan, once it is known
         self.commit: Commit | None = None
-        #: some attempt of the plan has come as far as its commit: from then on no answer of the table is none
+        #: an attempt of the plan may have begun its commit: from then on a failed check does not mean "no commit"
         self.is_commit_possible = claim.epoch > 1
 
     def find_commit(self) -> Commit | None:
-        """What the table says. Raises CommitUnknown where it does not answer although the commit may have landed.
+        """Return the commit in the table. Raises CommitUnknown if the check fails although a commit is possible.
 
-        CommitLost is an answer.
+        CommitLost passes through.
         """
         plan = self._claim.plan
         try:
@@ -31,7 +31,7 @@ class CommitStatus:
         except CommitLost:
             raise
         except Exception as error:
-            # A table that is not mounted, forbidden or missing says nothing of what it holds.
+            # A table that is not mounted, forbidden or missing does not show its commits.
             if not self.is_commit_possible or (isinstance(error, TableGone) and self._should_cancel()):
                 raise
             given_up = f"; to give it up: lakefold plans cancel {plan.plan_id}" * isinstance(error, TableGone)
@@ -39,7 +39,7 @@ class CommitStatus:
             raise CommitUnknown(unknown) from error
 
     def find_commit_after(self, error: Exception, *, until_found: bool) -> Commit | None:
-        """What the table says of a commit that ended in ``error``, see ``patience.poll_for_commit``."""
+        """Return the table's commit after a commit step that ended in ``error``, see ``retry.poll_for_commit``."""
         return poll_for_commit(
             self._format, self._claim.plan, error, delays=self._retry_delays, until_found=until_found
         )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What follows where a step of a run failed: what is pending is withdrawn, then the database is told how it ended.
+"""Ends a run after an error: first withdraw pending work, then record the result in the database.
 
-In that order: while something is pending that could not be withdrawn a sleeping executor could still commit it, so
-that the plan stays inflight; and only when nothing is pending a table's denial of the commit is the last word.
+The order matters. While pending work can't be withdrawn, a suspended executor could still commit it; so the plan stays
+inflight. Only if nothing is pending, the table's answer that there is no commit is final.
 """
 
 import logging
@@ -33,12 +33,12 @@ from lake.plan import Claim, PlanState
 from lake.plan_store import PlanStore
 
 log = logging.getLogger(__name__)
-#: plans of which this process did not count an attempt; it does so once, or one that spoils each session runs for ever
+#: plans of which this process did not count an attempt; only once, else a plan that spoils each session never ends
 _plans_with_uncounted_attempt: set[str] = set()
 
 
 class RunFailure:
-    """The ends of a run that are no completion. ``milliseconds`` is the run's own count of what its steps took."""
+    """Ends runs that did not complete. ``milliseconds`` is the run's own record of the duration of its steps."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class RunFailure:
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
 
     def end_run(self, error: Exception) -> RunOutcome | None:
-        """End a run that ended in ``error``; None where its commit turns out to have landed and is to be recorded."""
+        """End a run that ended in ``error``. Returns None if its commit turns out to exist and has to be recorded."""
         if isinstance(error, LeaseLost):
             return self.end_lost(error)
         if self._commit_status.commit is not None or isinstance(error, CommitUnknown):
@@ -73,15 +73,15 @@ class RunFailure:
         except LeaseLost as lost:
             return self.end_lost(lost)
         except Exception as silent:
-            # Without an answer somebody else may own the plan and its other instants by now.
+            # Without an answer another executor may own the plan and its other instants.
             self._uncommitted.withdraw_own()
             return self.end_inflight(silent)
-        # It is our plan, so whatever of it is pending goes. What stays could be committed by a sleeping executor.
+        # The plan is this executor's, so all its pending work is withdrawn. A suspended executor could commit the rest.
         if not self._uncommitted.withdraw_all() and self._uncommitted.can_be_pending():
             return self.end_inflight(error)
         failpoint("withdrawn")
         if self._commit_status.is_commit_possible:
-            # Only now is a denial the last word: what was pending when the table was asked may have landed since.
+            # Only now is the answer "no commit" final: work that was pending at an earlier check may be committed.
             try:
                 self._commit_status.commit = self._commit_status.find_commit()
             except CommitUnknown as unknown:
@@ -94,24 +94,24 @@ class RunFailure:
         return self._record_end_with_retries(self._error_or_cancellation(error))
 
     def end_inflight(self, error: Exception) -> RunOutcome:
-        """Nobody can tell, or nothing may be told: the plan stays inflight, and the rescuer asks again."""
+        """Leave the plan inflight, since the result is unknown or can't be recorded; a take-over checks it again."""
         log.error("plan %s of %s stays inflight: %s", self._plan_id, self._table.name, one_line(error))
         with suppress(Exception):  # without the database it is in the log only
             self._store.record_inflight_error(self._claim, one_line(error))
         return self._outcome(RunResult.INFLIGHT, error)
 
     def end_lost(self, error: LeaseLost) -> RunOutcome:
-        """Nothing is told to the store; only the instant of this very epoch is withdrawn: nobody else may know it."""
+        """Record nothing, and withdraw only the instant of this epoch: no other executor may have a record of it."""
         self._uncommitted.withdraw_own()
         log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
         return self._outcome(RunResult.LEASE_LOST, error)
 
     def _error_or_cancellation(self, error: Exception) -> Exception:
-        """``error``, or the wish to cancel the plan where somebody has one and the error does not weigh more."""
+        """Return ``error``, or CancelRequested if an operator requested it and the error is not more important."""
         if not self._lease.is_cancel_requested:
             return error
         if isinstance(error, TableGone):
-            # Should the table come back with the commit of the plan, the sweep records it.
+            # If the table reappears with the commit of the plan, the sweep records it.
             return CancelRequested(f"cancelled as requested, the table is gone: {one_line(error)}")
         if isinstance(error, (Conflict, Rejected, Integrity)):
             return error
@@ -130,7 +130,7 @@ class RunFailure:
             return self.end_lost(lost)
         except Exception as silent:
             return self.end_inflight(silent)
-        # That a writer or a person was faster is routine.
+        # A faster writer or a person's request is routine.
         level = {RunResult.FAILED: logging.ERROR, RunResult.CANCELLED: logging.INFO}.get(result, logging.WARNING)
         log.log(level, "plan %s of %s %s: %s", self._plan_id, self._table.name, result, one_line(error))
         outcome = self._outcome(result, error)
@@ -138,7 +138,7 @@ class RunFailure:
         return outcome
 
     def _record_end(self, error: Exception) -> RunResult:
-        """The one consequence that each outcome has in the database."""
+        """Record the error's consequence in the database."""
         text = one_line(error)
         if isinstance(error, (Conflict, CancelRequested)):
             self._store.cancel(self._claim, text, actor=self._claim.executor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps one claim alive from a thread, and learns there what the executor of the plan has to obey."""
+"""Renews one claim from a thread, and receives there the requests that the plan's executor has to obey."""
 
 import logging
 import threading
@@ -17,7 +17,7 @@ from lake.ports import TableWriter
 
 log = logging.getLogger(__name__)
 
-#: the reason of a plan that ends as somebody has wished
+#: the reason of a plan that was cancelled on request
 CANCEL_REASON = "cancelled before its commit, as requested"
 _POLL_SECONDS = 0.2
 _CANCEL_RETRY_SECONDS = 1.0
@@ -25,13 +25,13 @@ _JOIN_SECONDS = 10.0
 
 
 class Aborted(Transient):
-    """This process was told to stop at once; the plan goes back to requested."""
+    """This process was requested to stop at once; the plan goes back to requested."""
 
 
 class Lease:
-    """Renews ``claim`` every ``every`` from entering to leaving the ``with`` block.
+    """Renews ``claim`` every ``interval`` inside the ``with`` block.
 
-    ``check`` raises what was learned: LeaseLost, CancelRequested, or Aborted once ``abort`` is set. The store is
+    ``check`` raises LeaseLost or CancelRequested after such an answer, or Aborted once ``abort`` is set. The store is
     called from a second thread and must allow that.
     """
 
@@ -58,11 +58,11 @@ class Lease:
         self._thread.join(_JOIN_SECONDS)  # a heartbeat that hangs in a dead connection must not hold up the executor
 
     def report_progress(self, progress: RewriteProgress) -> None:
-        """Take note of how far the rewrite is; the next heartbeat stores it."""
+        """Set the progress of the rewrite; the next heartbeat stores it."""
         self._progress = progress
 
     def check(self) -> None:
-        """Raise LeaseLost, CancelRequested or Aborted where one of them is so."""
+        """Raise LeaseLost, CancelRequested or Aborted if the run has to stop."""
         if self._lost is not None:
             raise LeaseLost(*self._lost.args)
         if self._cancel_requested:
@@ -71,28 +71,28 @@ class Lease:
             raise Aborted("the executor was stopped before the plan ended")
 
     def renew(self, *, at_least: timedelta = timedelta()) -> None:
-        """Renew now, ``at_least`` for so long, then ``check``.
+        """Renew now, for ``at_least`` this long, then ``check``.
 
-        Whatever the store raises goes through: without an answer nobody owns the plan.
+        Errors of the store pass through: without an answer it is unknown who owns the plan.
         """
         self._send_heartbeat(at_least)
         self.check()
 
     def assert_owned(self) -> None:
-        """Renew now and raise LeaseLost where somebody else owns the plan; a wish to stop is no reason here."""
+        """Renew now and raise LeaseLost if another executor owns the plan; a cancel request does not raise here."""
         self._send_heartbeat()
         if self._lost is not None:
             raise LeaseLost(*self._lost.args)
 
     @property
     def is_cancel_requested(self) -> bool:
-        """Whether a heartbeat answered that an operator wants the plan cancelled."""
+        """True if a heartbeat returned that an operator wants the plan cancelled."""
         return self._cancel_requested
 
     def renew_if_stale(self, *, at_least: timedelta = timedelta()) -> None:
-        """``renew`` unless that happened within one interval: the process may have been stopped in between.
+        """``renew`` unless the last renewal was within one interval: the process may have been suspended since.
 
-        What is about to begin and can't be kept from others by a lock, for ``at_least``, is always asked for.
+        With ``at_least``, for work that no lock of the table protects for that time, always renew.
         """
         if at_least or time.monotonic() - self._renewed_at >= self._interval_seconds:
             self.renew(at_least=at_least)
@@ -100,7 +100,7 @@ class Lease:
 
     @contextmanager
     def cancelling(self, writer: TableWriter) -> Iterator[None]:
-        """Within this block, ``writer.cancel`` is called as soon as ``check`` would raise; it raises at the end too."""
+        """Inside the block, call ``writer.cancel`` as soon as ``check`` would raise; ``check`` at the end, too."""
         self.check()
         self._writer = writer
         try:
@@ -136,7 +136,7 @@ class Lease:
                 try:
                     self._send_heartbeat()
                 except Exception as error:
-                    # The plan goes on: it asks again before its commit, and does not commit without an answer.
+                    # The plan goes on: it renews again before its commit, and does not commit without an answer.
                     log.warning("plan %s: heartbeat failed: %s", self._claim.plan.plan_id, error)
             writer = self._writer
             if writer is not None and now >= next_cancel and self._must_stop():

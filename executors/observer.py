@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What executors tell the outside while they work; ``service.server.observability.metrics`` counts it, tests record it."""
+"""Events of executors; ``service.server.observability.metrics`` counts them, tests record them."""
 
 import logging
 from collections.abc import Callable
@@ -12,13 +12,13 @@ log = logging.getLogger(__name__)
 
 
 class Observer:
-    """Base of whoever is told; by itself it ignores everything. Every method returns at once and never raises."""
+    """Base of receivers of events; by itself it ignores all. Every method returns at once and never raises."""
 
     def run_started(self, claim: Claim) -> None:
-        """An executor begins with a plan it has claimed, or has taken over."""
+        """An executor begins to work on a plan that it has claimed or taken over."""
 
     def run_ended(self, claim: Claim, outcome: RunOutcome) -> None:
-        """It has left the plan, in whichever way; only ``plan_finished`` means that the plan left inflight."""
+        """The executor has ended its work on the plan; only ``plan_finished`` means that the plan left inflight."""
 
     def step_finished(self, claim: Claim, step: Step, seconds: float) -> None:
         """One step of a plan ended without an error."""
@@ -43,7 +43,7 @@ class Observer:
 
 
 def run_observed(observer: Observer, claim: Claim, run: Callable[[], RunOutcome]) -> RunOutcome:
-    """Call ``run``, which is one executor's work on ``claim``; its outcome."""
+    """Call ``run``, one executor's work on ``claim``, between two events. Returns its outcome."""
     observer.run_started(claim)
     outcome = run()
     observer.run_ended(claim, outcome)
@@ -51,7 +51,7 @@ def run_observed(observer: Observer, claim: Claim, run: Callable[[], RunOutcome]
 
 
 class Observers(Observer):
-    """Several observers as one. One that raises is told of once in the log; plan and other observers go on."""
+    """Several observers as one. An observer's first error is logged; the plan and other observers go on."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers

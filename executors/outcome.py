@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a run of a plan ended, in types and in words."""
+"""The outcome of a plan's run, as types and as text."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ from lake.units import format_bytes
 
 
 class RunResult(StrEnum):
-    """Where a run left its plan."""
+    """The state in which a run left its plan."""
 
     COMPLETED = "completed"
     CANCELLED = "cancelled"
     FAILED = "failed"
     REQUEUED = "requeued"
-    INFLIGHT = "inflight"  #: whether it committed, or the database, could not be learned; the rescuer goes on
-    LEASE_LOST = "lost"  #: somebody else owns the plan now
+    INFLIGHT = "inflight"  #: the commit or the database could not be checked; a take-over checks again
+    LEASE_LOST = "lost"  #: another executor owns the plan now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
-    """How a run ended. ``reason`` is the error's class name, ``milliseconds`` the time each step took."""
+    """The end of a run. ``reason`` is the error's class name, ``milliseconds`` the time of each step."""
 
     result: RunResult
     reason: str = ""
@@ -35,7 +35,7 @@ class RunOutcome:
 
 
 def partition_figures(plan: Plan, commit: Commit) -> tuple[PartitionFigures, ...]:
-    """Base files and their bytes before and after ``commit``, for each partition it changed."""
+    """Return base files and their bytes before and after ``commit``, for each partition that it changed."""
     bases = {item.path: item.bytes for group in plan.groups for item in group.slices if item.path is not None}
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for version in commit.superseded:
@@ -54,7 +54,7 @@ def partition_figures(plan: Plan, commit: Commit) -> tuple[PartitionFigures, ...
 def completion_message(
     plan: Plan, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
 ) -> str:
-    """The one log line of a completed plan."""
+    """Return the one log line of a completed plan."""
     partitions = "; ".join(
         f"{f.partition or '(unpartitioned)'} {f.files_before} -> {f.files_after} files, "
         f"{format_bytes(f.bytes_before)} -> {format_bytes(f.bytes_after)}, {took} ms"
@@ -65,6 +65,6 @@ def completion_message(
 
 
 def unreadable_groups(error: Conflict) -> tuple[SkippedGroup, ...]:
-    """The groups that a Conflict names as unreadable, if it does."""
+    """Return the groups that a Conflict names as unreadable, if any."""
     named = error.args[1] if len(error.args) > 1 else ()
     return tuple(item for item in named if isinstance(item, SkippedGroup))

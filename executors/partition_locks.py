@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partitions that a round of the cleaner or the sweep holds, where no lock of the table keeps plans away."""
+"""Locks of a cleaner's or sweep's round on partitions, for formats without a table lock that excludes plans."""
 
 import logging
 import threading
@@ -22,11 +22,11 @@ _JOIN_SECONDS = 10.0
 
 
 class PartitionLock:
-    """One round's hold on partitions of one table; ``release`` ends it, and without that it ends in some minutes.
+    """One round's lock on partitions of one table; ``release`` ends it, else it expires in some minutes.
 
-    Once begun it is only gone on with: who was stopped until it had run out does not get it back, though nobody should
-    have it then. Somebody may have had it in between. ``beside_plans``: also on partitions of plans, which do not
-    commit meanwhile; of the cleaner only where nobody runs them.
+    It can only be renewed without a break: a round that was suspended until its lock expired does not get it back, even
+    if the partition is free, since another owner may have locked it in between. ``alongside_plans``: also lock
+    partitions of live plans, which then can't commit; the cleaner gets these only while no executor runs the plan.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class PartitionLock:
         self._owner = LockOwner(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
 
     def lock(self, partitions: Collection[str]) -> frozenset[str]:
-        """Begin to hold ``partitions``; those of them that no plan and no other round holds."""
+        """Lock ``partitions``. Returns those that no plan and no other round has."""
         if not self._is_needed:
             return frozenset(partitions)
         return frozenset(
@@ -51,19 +51,19 @@ class PartitionLock:
         )
 
     def renew(self, partitions: Collection[str]) -> None:
-        """Go on holding ``partitions``. Raises LeaseLost where the hold on one of them has ended since it began."""
+        """Renew the lock of ``partitions``. Raises LeaseLost if one of them was not locked without a break."""
         if not self._is_needed:
             return
         if lost := set(partitions) - set(self._store.renew_partitions(self._table, partitions, self._owner)):
-            raise LeaseLost(f"{partition_label(min(lost))} of {self._table.name} may be somebody else's by now")
+            raise LeaseLost(f"{partition_label(min(lost))} of {self._table.name} may have another owner now")
 
     def fenced_store(self, store: RelocationStore, partition: str) -> RelocationStore:
-        """``store``, in which nothing is written of a partition's places but while it is held."""
+        """Return a view of ``store`` that writes about a partition's locations only while it is locked."""
         return store.under_partition_lock(self._table, partition, self._owner) if self._is_needed else store
 
     @contextmanager
     def renewing(self, partitions: Collection[str]) -> Iterator[None]:
-        """Go on holding ``partitions`` from a second thread, too: what the block does may take long at any point."""
+        """Renew ``partitions`` from a second thread inside the block, in which any step may take long."""
         ended = threading.Event()
 
         def renew() -> None:
@@ -79,10 +79,10 @@ class PartitionLock:
             yield
         finally:
             ended.set()
-            thread.join(_JOIN_SECONDS)  # one that hangs in a dead connection must not hold up the round
+            thread.join(_JOIN_SECONDS)  # a renewal that hangs in a dead connection must not hold up the round
 
     def release(self) -> None:
-        """Give partitions back to the planner at once."""
+        """Return partitions to the planner at once."""
         if not self._is_needed:
             return
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Late records: commits found in a table although their plans ended cancelled or failed."""
+"""Unrecorded commits: commits found in a table although the database does not have them as completed."""
 
 import logging
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 
 
 def record_discovered_relocations(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
-    """Record moves of the table that only the table itself tells of; of how many commits.
+    """Record relocations of the table that only the table has recorded. Returns the number of their commits.
 
-    The database goes by the table's name, and the table may have had another one; or another database was told.
+    The database uses the table's name, and the table may have had another name; or another database has the records.
     """
     if not isinstance(format, RecordsRelocations):
         return 0
@@ -32,11 +32,11 @@ def record_discovered_relocations(table: TableRef, *, format: TableFormat, store
 
 
 def record_unrecorded_commits(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
-    """Record the commits of plans that ended cancelled or failed although their table holds them; how many there were.
+    """Record commits of plans that ended cancelled or failed although their table has them. Returns their number.
 
-    No run of this lakefold ends a plan so. An earlier one did, and so does an executor that commits without the
-    database, from a copy of it or in spite of it. Unrecorded, what such a commit replaced would stay for ever.
-    Where the table says that what one did is gone, the partitions that this concerns are halted.
+    No run of this release ends a plan so. An earlier release did, and so does an executor that commits without the
+    database, from a copy of it or despite it. Without the record, the files that such a commit replaced would never be
+    deleted. If the table shows that the result of a commit is gone, its partitions are halted.
     """
     recorded = 0
     for plan_id, commit in _commits_of_ended_plans(table, format, store).items():
@@ -49,7 +49,7 @@ def record_unrecorded_commits(table: TableRef, *, format: TableFormat, store: Pl
 
 
 def _commits_of_ended_plans(table: TableRef, format_: TableFormat, store: PlanStore) -> Mapping[str, Commit]:
-    """The commits of plans that ended, by plan; those whose work is lost halt what they were about."""
+    """Return the commits of ended plans, by plan; for commits whose result is lost, halt their partitions."""
     uncommitted = set(store.ended_without_commit(table))
     while uncommitted:
         try:
@@ -70,10 +70,10 @@ def _halt_lost(table: TableRef, store: PlanStore, lost: CommitLost) -> None:
 
 
 def record_superseded_attempt_commits(table: TableRef, format_: RelocatesPartitions, store: PlanStore) -> int:
-    """Commits of attempts that a later attempt of their plan has followed, and that were made all the same.
+    """Record commits of attempts that were made although a later attempt of their plan exists. Returns their number.
 
-    Somebody had undone them right after they were made, so that they were taken for none; or their executor slept
-    right before its call, and has taken away what the later attempt made, and partitions that this one had left out.
+    A program undid the commit right after it was made, so that the check found no commit. Or the executor was suspended
+    right before its call, and replaced the result of the later attempt, and partitions that the later one had left out.
     """
     left = store.orphaned_stagings(table)
     completed = [one.staged for one in left if store.plan_state(one.plan_id) is PlanState.COMPLETED]

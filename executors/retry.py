@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions repeated until there is an answer: to a table about a commit, to the database to record what happened."""
+"""Calls repeated until they succeed: checks of a table for a commit, and records of a result in the database."""
 
 import logging
 import time
@@ -15,9 +15,9 @@ log = logging.getLogger(__name__)
 def poll_for_commit(
     format_: TableFormat, plan: Plan, error: Exception, *, delays: Sequence[float], until_found: bool
 ) -> Commit | None:
-    """What the table says of the commit of ``plan`` that ended in ``error``, asked again after each of ``waits`` (s).
+    """Return the commit of ``plan`` after an attempt that ended in ``error``; repeats after each of ``delays`` (s).
 
-    Raises CommitUnknown where it is silent, or ``until_landed`` and denies it; CommitLost goes through.
+    Raises CommitUnknown if all checks fail, or if ``until_found`` and the table has no commit; CommitLost passes.
     """
     answered = False
     for seconds in (*delays, None):
@@ -38,7 +38,7 @@ def poll_for_commit(
 
 
 def retry_store_call(plan_id: str, action: str, call: Callable[[], None], *, delays: Sequence[float]) -> None:
-    """Call again after each of ``waits`` (s) while the database fails; LeaseLost, and the last failure, go through."""
+    """Repeat ``call`` after each of ``delays`` (s) while the database fails; LeaseLost and the last error pass."""
     for seconds in delays:
         try:
             return call()

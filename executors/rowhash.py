@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An order-free fingerprint of rows: equal for equal multisets of rows, whatever file or batch they are in.
+"""An order-free fingerprint of rows: equal for equal multisets of rows, in any division into files and batches.
 
 Every value becomes 64 bits, by numpy over whole columns. A null is 0 and adds nothing, so that a column which
 older files do not have equals a column of nulls. A row is the mixed sum of its columns, each mixed with its
@@ -26,7 +26,7 @@ Words = npt.NDArray[np.uint64]
 Signed = npt.NDArray[np.int64]
 
 _MASK = (1 << 64) - 1
-# Odd constants without structure: one a place where two things must not be taken for each other.
+# Odd constants without structure, each for one purpose, so that different things don't get equal hashes.
 _POSITION = np.uint64(0x9E3779B97F4A7C15)
 _LENGTH = np.uint64(0xD1342543DE82EF95)
 _VALUE = np.uint64(0xA0761D6478BD642F)
@@ -41,7 +41,7 @@ _LOW_BYTES = np.array([(1 << 8 * int(count)) - 1 for count in _BYTES_IN_WORD], d
 
 @dataclass(slots=True)
 class Fingerprint:
-    """What a multiset of rows adds up to. ``columns`` names the sum of each top-level column that is not all null."""
+    """The sums of a multiset of rows. ``column_sums`` has the sum of each top-level column that is not all null."""
 
     rows: int = 0
     column_sums: dict[str, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Fingerprint:
     second_row_sum: int = 0
 
     def add(self, batch: pa.RecordBatch, ignore: Collection[str] = ()) -> None:
-        """Count the rows of ``batch`` in, without the top-level columns in ``ignore``. Rejected for unknown types."""
+        """Add the rows of ``batch``, without the top-level columns in ``ignore``. Raises Rejected for unknown types."""
         if batch.num_rows == 0:
             return
         row = np.full(batch.num_rows, _ROW, np.uint64)
@@ -64,7 +64,7 @@ class Fingerprint:
         self.second_row_sum = (self.second_row_sum + int(_mix(row ^ _SECOND).sum())) & _MASK
 
     def merge(self, other: "Fingerprint") -> None:
-        """Count the rows of ``other`` in."""
+        """Add the rows of ``other``."""
         self.rows += other.rows
         for name, value in other.column_sums.items():
             self.column_sums[name] = (self.column_sums.get(name, 0) + value) & _MASK
@@ -72,13 +72,13 @@ class Fingerprint:
         self.second_row_sum = (self.second_row_sum + other.second_row_sum) & _MASK
 
     def differing_column(self, other: "Fingerprint") -> str | None:
-        """The first column, by name, whose values are not the same; None when there is none."""
+        """Return the first column, by name, whose values differ; None if there is none."""
         names = sorted(self.column_sums.keys() | other.column_sums.keys())
         return next((n for n in names if self.column_sums.get(n, 0) != other.column_sums.get(n, 0)), None)
 
 
 def sum_of_hashes(array: pa.Array, name: str) -> int:
-    """What the values of a column add up to, whatever their order. Raises Rejected for an unknown type."""
+    """Return the sum of a column's hashes, whatever their order. Raises Rejected for an unknown type."""
     return int(_hash(array, name).sum()) & _MASK if len(array) else 0
 
 
@@ -98,12 +98,12 @@ def _seed(name: str) -> np.uint64:
 
 
 def _hash_with_name(hashes: Words, name: str) -> Words:
-    """Hashes of a column under its name; a null stays 0."""
+    """Return the hashes of a column under its name; a null stays 0."""
     return np.where(hashes == 0, np.uint64(0), _mix(hashes + _seed(name)))
 
 
 def _hash(array: pa.Array, name: str) -> Words:
-    """64 bits a value, 0 for a null."""
+    """Return 64 bits for each value, 0 for a null."""
     if len(array) == array.null_count:
         return np.zeros(len(array), np.uint64)
     if isinstance(array, pa.ExtensionArray):
@@ -155,7 +155,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _values(array: pa.Array, dtype: str, words: int = 1) -> npt.NDArray[Any]:
-    """The data buffer of a fixed-width array, ``words`` numbers a value."""
+    """Return the data buffer of a fixed-width array, ``words`` numbers for each value."""
     kind = np.dtype(dtype)
     return np.frombuffer(array.buffers()[1], kind, len(array) * words, array.offset * words * kind.itemsize)
 
@@ -191,7 +191,7 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _times(array: pa.Array) -> Words:
-    """Days of a date; else microseconds, and what is below them."""
+    """Hash the days of a date; else the microseconds, and the remainder below them."""
     kind = array.type
     values: Signed = _values(array, f"<i{kind.bit_width // 8}").astype(np.int64)
     if pat.is_date(kind):
@@ -203,7 +203,7 @@ def _times(array: pa.Array) -> Words:
 
 
 def _strings(array: pa.Array) -> Words:
-    """Strings and bytes: eight bytes at a time, each word mixed with its place, and the length."""
+    """Hash strings and bytes: eight bytes at a time, each word mixed with its position, and the length."""
     if len(array) > 64 and array.null_count == 0 and pc.all(pc.equal(array, array[0])).as_py():
         return np.full(len(array), _strings(array[:1])[0], np.uint64)  # commit times and partition values: one value
     if not (pat.is_large_binary(array.type)):
@@ -215,21 +215,21 @@ def _strings(array: pa.Array) -> Words:
     padded = np.zeros(int(offsets[-1] - offsets[0]) + 8, np.uint8)
     if padded.size > 8:
         padded[:-8] = np.frombuffer(data, np.uint8, padded.size - 8, int(offsets[0]))
-    # One eight-byte word at each byte: taking those that start a word of a string needs no loop and no alignment.
+    # The window has an eight-byte word at each byte: selecting the words of a string needs no loop and no alignment.
     window = np.ndarray((padded.size - 7,), np.dtype("<u8"), padded, strides=(1,))
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     counts = (lengths + 7) // 8
     ends = np.zeros(len(array) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
-    place = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
-    words = window[np.repeat(starts, counts) + place * 8]
-    words &= _LOW_BYTES[np.minimum(np.repeat(lengths, counts) - place * 8, 8)]
-    words += (place.view(np.uint64) + np.uint64(1)) * _POSITION
+    position = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
+    words = window[np.repeat(starts, counts) + position * 8]
+    words &= _LOW_BYTES[np.minimum(np.repeat(lengths, counts) - position * 8, 8)]
+    words += (position.view(np.uint64) + np.uint64(1)) * _POSITION
     return _mix(_range_sums(_mix(words), ends) + lengths.view(np.uint64) * _LENGTH + _POSITION)
 
 
 def _lists(array: pa.Array, name: str) -> Words:
-    """Lists by element and place; maps by entry without place, since their order carries no meaning."""
+    """Hash lists by element and position; maps by entry without position, since their order carries no meaning."""
     kind = array.type
     if pat.is_fixed_size_list(kind):
         offsets: Signed = (np.arange(len(array) + 1) + array.offset) * kind.list_size
@@ -246,15 +246,15 @@ def _lists(array: pa.Array, name: str) -> Words:
         items = _hash(array.items.slice(low, count), f"{name}.value")
         elements = _mix(keys + _mix(items + _VALUE))
     else:
-        place = np.arange(count) - np.repeat(offsets[:-1], lengths)
+        position = np.arange(count) - np.repeat(offsets[:-1], lengths)
         elements = _mix(
-            _hash(array.values.slice(low, count), f"{name}.element") + (place + 1).view(np.uint64) * _POSITION
+            _hash(array.values.slice(low, count), f"{name}.element") + (position + 1).view(np.uint64) * _POSITION
         )
     return _mix(_range_sums(elements, offsets) + lengths.view(np.uint64) * _LENGTH + _VALUE)
 
 
 def _range_sums(values: Words, offsets: Signed) -> Words:
-    """Sum modulo 2^64 of the values between each offset and the next."""
+    """Return the sums modulo 2^64 of the values between each offset and the next."""
     running = np.zeros(values.size + 1, np.uint64)
     np.cumsum(values, out=running[1:])
     return running[offsets[1:]] - running[offsets[:-1]]

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One claimed plan from asking the table to recording its commit: the seven steps, and what follows where one fails.
+"""Runs one claimed plan, from the check for its commit to the record of its commit: seven steps and their failures.
 
-Two facts carry the rest. The table's own commit names the plan, so that asking it tells what happened whatever
-died; and everything written before the commit is invisible and withdrawn by its instant. Hence each way out:
-completed is recorded, anything before the commit is discarded and told to the store, and where nobody knows
-whether the commit landed the plan stays inflight, nothing is deleted, and the rescuer asks again.
+Two facts carry the design. The table's own commit names the plan, so the table shows what happened whatever process
+died. And everything written before the commit is invisible and withdrawn by its instant. So there are three ends: a
+commit is recorded; before a commit, all work is withdrawn and the error recorded; and if it is unknown whether the
+commit succeeded, the plan stays inflight, nothing is deleted, and a take-over checks the table again.
 
-An adopted plan has one instant for all its attempts, and somebody else's. What a failed attempt leaves is taken back,
-never the instant; and an executor that lost such a plan leaves the instant alone, since its successor's work is under
-the same name.
+An adopted plan has one instant for all its attempts, and the instant belongs to another process. The work of a failed
+attempt is rolled back, but never the instant. An executor that lost such a plan does not touch the instant, since its
+successor's work has the same name.
 """
 
 import logging
@@ -48,10 +48,10 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 HEARTBEAT_INTERVAL = timedelta(seconds=15)
-#: seconds between questions to a table, or tries to record, after a commit
+#: seconds between checks of a table, or tries to record, after a commit
 RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
-#: a round of the sweep mostly links and moves some files
+#: a round of the sweep usually only links and moves some files
 _LOCK_POLL_SECONDS = 0.2
 
 
@@ -67,10 +67,10 @@ def run_plan(
     retry_delays: Sequence[float] = RETRY_DELAYS_SECONDS,
     engines: Sequence[RewriteEngine] = (),
 ) -> RunOutcome:
-    """Run ``claim`` to one of the ends of ``RunResult``; never raises but for what ends the process.
+    """Run ``claim`` to one of the ends of ``RunResult``. Raises only what ends the process.
 
-    The lease is renewed every ``heartbeat`` from a second thread, so ``store`` must allow two. Setting ``cancel``
-    stops the rewrite, discards it and requeues the plan, unless its commit has begun.
+    The lease is renewed every ``heartbeat`` from a second thread, so ``store`` must allow two. Setting ``abort``
+    stops the rewrite, withdraws it and requeues the plan, unless its commit has begun.
     """
     observer = observer or Observer()
     with Lease(claim, store, interval=heartbeat, abort=abort) as lease:
@@ -89,9 +89,9 @@ def end_taken_over_plan(
     heartbeat: timedelta = HEARTBEAT_INTERVAL,
     retry_delays: Sequence[float] = RETRY_DELAYS_SECONDS,
 ) -> RunOutcome:
-    """End a plan taken over from a silent executor without rewriting: record it, requeue it, or cancel it if asked to.
+    """End a plan taken over from a silent executor without rewriting: record, requeue, or cancel it on request.
 
-    It stays inflight where the table does not answer, or where something pending of it can't be withdrawn.
+    It stays inflight if the table does not answer, or if pending work of it can't be withdrawn.
     """
     observer = observer or Observer()
     with Lease(claim, store, interval=heartbeat) as lease:
@@ -121,10 +121,9 @@ class _PlanRun:
         self._failure = RunFailure(
             claim, store, observer, lease, self._uncommitted, self._commit_status, retry_delays, self._milliseconds
         )
-        #: what the tasks of each rewrite used, of which there is one more after groups were left out; None where nobody
-        #: counted it
+        #: CPU seconds of each rewrite's tasks; skipped groups cause one more rewrite. None if they were not counted
         self._cpu_seconds: list[float | None] = []
-        #: how long nobody else may take the plan over once its commit is to begin
+        #: how long the plan can't be taken over once its commit is about to begin
         self._commit_lease = timedelta()
 
     def run(self) -> RunOutcome:
@@ -161,7 +160,7 @@ class _PlanRun:
 
     @contextmanager
     def _open_writer(self) -> Iterator[TableWriter]:
-        """A writer whose closing never hides how the plan ended."""
+        """Yield a writer; an error when it closes never hides how the plan ended."""
         writer = self._format.writer(self._table, self._spark, self._engines)
         entered = writer.__enter__()
         entered.journal = self._record_staged
@@ -178,7 +177,7 @@ class _PlanRun:
                 log.warning("plan %s: closing %s: %s", self._plan_id, self._table.name, one_line(error))
 
     def _fence(self) -> None:
-        """Raise where the plan may not be published or committed by this run any more; asked under the table's lock."""
+        """Raise if this run may no longer publish or commit the plan; called under the table's lock."""
         try:
             self._lease.renew_if_stale(at_least=self._commit_lease)
         except (LeaseLost, CancelRequested, Transient):
@@ -188,7 +187,7 @@ class _PlanRun:
         self._uncommitted.mark_started()
 
     def _record_staged(self, staged: StagedWork) -> None:
-        """Have the database know what is about to be staged, before anything of it exists."""
+        """Record in the database what is about to be staged, before any of it exists."""
         try:
             self._store.record_staged(self._claim, staged)
         except LeaseLost:
@@ -217,7 +216,7 @@ class _PlanRun:
         failpoint(f"after_{step}")
 
     def _record_step(self, step: Step, seconds: float, *, ended: bool) -> None:
-        """Note what a step took, one that failed as well: budgets are charged what was used, not what came of it."""
+        """Record a step's duration, that of a failed one too: budgets are charged for use, not for success."""
         spent = round(seconds * 1000)
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
         counted = sum_if_known(self._cpu_seconds) if step is Step.REWRITE else None
@@ -230,7 +229,7 @@ class _PlanRun:
         )
 
     def _try_to_record(self, what: str, call: Callable[[], None]) -> None:
-        """Note progress; what must not be missed is asked of the table or told again."""
+        """Record progress; errors are only logged, since essential facts are recorded or checked again elsewhere."""
         try:
             call()
         except LeaseLost:
@@ -245,7 +244,7 @@ class _PlanRun:
             return self._commit_status.find_commit()
 
     def _refuse_obsolete(self) -> None:
-        """Refuse what is refused today, whatever held when the plan was made. Raises Conflict, or what a scan would."""
+        """Refuse a plan that is refused today, even if it was valid when made. Raises Conflict, or a scan's errors."""
         if self._claim.obsolete_reason is not None:
             raise Conflict(self._claim.obsolete_reason)
         self._format.check(self._table)
@@ -301,7 +300,7 @@ class _PlanRun:
         self._lease.report_progress(replace(progress, cpu_seconds=sum_if_known(self._cpu_seconds)))
 
     def _refuse_unswept(self, plan: Plan) -> None:
-        """Raise Conflict, naming the groups, where the sweep has to see to partitions of the plan first."""
+        """Raise Conflict with the groups if the sweep has to process partitions of the plan first."""
         reasons = partitions_awaiting_sweep(
             self._table, format=self._format, store=self._store, partitions=plan.partitions
         )
@@ -311,10 +310,10 @@ class _PlanRun:
                 for index, group in enumerate(plan.groups)
                 if group.partition in reasons
             ]
-            raise Conflict(f"a writer was in a place that its partition has left: {left_out[0].reason}", left_out)
+            raise Conflict(f"a writer was in a location that its partition has left: {left_out[0].reason}", left_out)
 
     def _commit(self, writer: TableWriter, rewrite: Rewrite, numbers: Sequence[int]) -> None:
-        # Twice: once for the commit, and once more in case this process is stopped between the look and the commit.
+        # Twice: once for the commit, and once in case this process is suspended between the check and the commit.
         self._commit_lease = 2 * writer.max_commit_duration
         self._lease.renew(at_least=self._commit_lease)
         self._await_exclusive_partitions()
@@ -332,14 +331,14 @@ class _PlanRun:
                     raise
                 if isinstance(error, Integrity):
                     self._halt_table(one_line(error))
-            except Exception as error:  # CommitUnknown, or a bug: either way nobody can tell yet
+            except Exception as error:  # CommitUnknown, or a bug: either way the result is not known yet
                 log.warning("plan %s: its commit may have landed: %s", self._plan_id, one_line(error))
                 self._commit_status.commit = self._commit_status.find_commit_after(error, until_found=True)
         if (commit := self._commit_status.commit) is not None and commit.skipped:
             self._try_to_record("what was left out", partial(self._record_skipped, commit.skipped, numbers))
 
     def _await_exclusive_partitions(self) -> None:
-        """Have what late writers left come along, then have the plan's partitions alone to its end."""
+        """Sweep the plan's partitions for late files, then reserve them for the plan until its end."""
         if not isinstance(self._format, RelocatesPartitions):
             return
         self._sweep_partitions()
@@ -349,7 +348,7 @@ class _PlanRun:
             time.sleep(_LOCK_POLL_SECONDS)
 
     def _sweep_partitions(self) -> None:
-        """Bring in what late writers left of the plan's partitions; the sweep's own loop does so where that fails."""
+        """Sweep the plan's partitions for late files; if that fails, the sweep's own loop does it."""
         try:
             sweep_partitions(
                 self._table,
@@ -362,7 +361,7 @@ class _PlanRun:
             log.warning("plan %s: late files are left to the sweep: %s", self._plan_id, one_line(error))
 
     def _halt_table(self, reason: str) -> None:
-        """Halt the table of a commit that landed and can't be trusted all the same."""
+        """Halt the table of a commit that was made although it can't be trusted."""
 
         def halt() -> None:
             self._store.halt_table(self._table, reason)
@@ -394,7 +393,7 @@ class _PlanRun:
             result=RunResult.COMPLETED, commit=commit, figures=figures, milliseconds=self._milliseconds
         )
         self._observer.plan_finished(self._claim, outcome)
-        # A file that was written just between the last look and the move is seen again as soon as can be.
+        # A file that was written between the last check and the relocation is found as soon as possible.
         self._sweep_partitions()
         return outcome
 
@@ -403,5 +402,5 @@ class _PlanRun:
         return self._record_commit() if ended is None else ended
 
     def _record_skipped(self, items: Sequence[SkippedGroup], numbers: Sequence[int]) -> None:
-        """Record groups left out; ``numbers`` are the claim's numbers of the groups that ``items`` count by."""
+        """Record skipped groups; ``numbers`` maps the indices of ``items`` to the group numbers of the claim."""
         self._store.record_skipped_groups(self._claim, [replace(item, group=numbers[item.group]) for item in items])

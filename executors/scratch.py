@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a JVM of ours keeps what is of use only while it lives: jars it was given, blocks, spilled rows.
+"""Temporary directories for Spark's JVMs: jars, blocks and spilled rows that are useless after the JVM's end.
 
-A JVM deletes all that when it ends, but one that is killed leaves it, 80 MB or more each time. So each gets a temporary
-directory of its own, and whoever starts the next one removes those whose process has ended. The kernel tells which
-these are: a process holds a lock in its directory as long as it lives, whatever host, container or user it counts for.
+A JVM deletes them when it ends, but a killed one leaves them, 80 MB or more each time. So each JVM gets a temporary
+directory of its own, and the start of the next one removes directories whose process has ended. A lock in the directory
+shows this: a process holds it as long as it lives, independent of host, container and user.
 """
 
 import fcntl
@@ -20,35 +20,35 @@ _lock_descriptors: list[int] = []
 
 
 def new_scratch_directory() -> Path:
-    """An empty directory for the JVM that is about to start; the one before and those of ended processes go.
+    """Return an empty directory for the next JVM; remove the previous one and those of ended processes.
 
-    Raises OSError where there is no room for it.
+    Raises OSError if there is no space for it.
     """
-    place = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    held = os.open(place / f"{_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    held = os.open(directory / f"{_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(held, fcntl.LOCK_EX)
-    # Only now may another process find it: one that is not locked is nobody's.
-    (place / f"{_LOCK}.new").rename(place / _LOCK)
+    # Other processes can find it only under this name: a directory without a held lock is abandoned.
+    (directory / f"{_LOCK}.new").rename(directory / _LOCK)
     while _lock_descriptors:
         os.close(_lock_descriptors.pop())
     _lock_descriptors.append(held)
-    _remove_abandoned(place.parent)
-    return place
+    _remove_abandoned(directory.parent)
+    return directory
 
 
 def _remove_abandoned(parent: Path) -> None:
     """Remove this user's directories in ``parent`` whose process has ended."""
     for entry in os.scandir(parent):
         if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
-            with suppress(OSError):  # its process lives, or another one removes it now
+            with suppress(OSError):  # its process lives, or another process removes it now
                 if entry.stat(follow_symlinks=False).st_uid == os.getuid():
                     _remove_unlocked(Path(entry.path))
 
 
-def _remove_unlocked(place: Path) -> None:
-    lock = os.open(place / _LOCK, os.O_RDWR)
+def _remove_unlocked(directory: Path) -> None:
+    lock = os.open(directory / _LOCK, os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock)

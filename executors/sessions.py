@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process's Spark session for everything that needs one, and whether it can be had at all."""
+"""The process's one Spark session, shared by all work that needs one, and whether it can be started."""
 
 import logging
 import subprocess
@@ -24,8 +24,8 @@ _BACKOFF_MAX_SECONDS = 60.0
 class SparkSessions:
     """A ``SparkProvider`` that remembers a failed start. Thread-safe.
 
-    While ``broken`` says why no session can be had, nobody should take up work that needs one: he would hold it for as
-    long as a start takes and give it back.
+    While ``failure`` says why there is no session, no work that needs one should be claimed: the claim would be held
+    for the duration of a start and then returned.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class SparkSessions:
         missing_formats: Callable[[], Collection[str]] = tuple,
         is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``lacks`` are formats of waiting work for which the session was not started, ``busy`` whether plans run."""
+        """``missing_formats`` are formats of waiting work that the session lacks; ``is_busy``: plans are running."""
         self._start, self._missing_formats, self._is_busy = start, missing_formats, is_busy
         self._session: Any = None
         self._failures = 0
@@ -43,12 +43,12 @@ class SparkSessions:
         self._jvm: subprocess.Popen[bytes] | None = None
         self._is_starting = self._is_spoiled = False
         self._start_error: str | None = None
-        #: where the session's jobs can be looked at; None without a session, or where its UI is off
+        #: the address of the session's UI; None without a session, or if its UI is off
         self.ui: str | None = None
 
     @property
     def failure(self) -> str | None:
-        """Why no session can be had: the last start failed, or its JVM has ended and no other was started yet."""
+        """Why there is no session: the last start failed, or its JVM has ended and no other was started yet."""
         if self._start_error is None and self._jvm is not None and self._jvm.poll() is not None:
             return "the JVM of Spark has ended; another one is started"
         return self._start_error
@@ -61,7 +61,7 @@ class SparkSessions:
         return "running" if self._session is not None else "starting" if self._is_starting else "none"
 
     def __call__(self) -> Any:
-        """The session. Raises what a start raises."""
+        """Return the session. Raises what a start raises."""
         self._is_starting = self._session is None
         try:
             self._session = self._start()
@@ -83,14 +83,14 @@ class SparkSessions:
         return self._session
 
     def mark_spoiled(self) -> None:
-        """Have the session end as soon as no plan runs, since work fails in it that does not fail in another one."""
+        """Have the session end as soon as no plan runs: some work fails in it and would succeed in another one."""
         self._is_spoiled = self._session is not None
 
     def ensure_usable(self) -> bool:
-        """Whether to take up work that needs a session.
+        """Return whether to claim work that needs a session.
 
-        After a failed start tries again, each time later, and at once where the session's JVM has ended. One that
-        lacks what waiting work needs is ended as soon as no plan runs, and nothing is taken up until then.
+        After a failed start it tries again, with growing delays, and at once if the session's JVM has ended. A session
+        that lacks requirements of waiting work is ended as soon as no plan runs, and nothing is claimed until then.
         """
         if self.failure is None:
             lacks = self._missing_formats() if self._session is not None else ()
@@ -110,14 +110,14 @@ class SparkSessions:
             return False
         try:
             self()
-        except Exception:  # remembered and told already
+        except Exception:  # recorded and logged already
             return False
         finally:
             self._start_lock.release()
         return True
 
     def observer(self) -> Observer:
-        """What notices by the outcomes of plans and cleans that the session is spoiled."""
+        """Return an observer that marks the session as spoiled by the outcomes of plans and cleans."""
         return _SpoiledSessionObserver(self)
 
     def close(self) -> None:

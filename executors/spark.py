@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The only place that builds a Spark session: Java, what table formats need, defaults, and dead JVMs."""
+"""The only module that starts a Spark session: Java, requirements of table formats, defaults, and dead JVMs."""
 
 import logging
 import os
@@ -38,7 +38,7 @@ __all__ = [
     "spark_session",
 ]
 
-#: what S3A of PySpark's Hadoop needs: 11 MB, instead of 280 MB with Amazon's bundle of the clients of all its services
+#: requirements of S3A in PySpark's Hadoop: 11 MB, instead of 280 MB with Amazon's bundle of all its clients
 S3_PACKAGES = (
     "org.apache.hadoop:hadoop-aws:3.3.4",
     "com.amazonaws:aws-java-sdk-s3:1.12.262",
@@ -60,7 +60,7 @@ _DEFAULTS = {
 _EXECUTOR_OPTIONS, _ZONE = "spark.executor.extraJavaOptions", "-Duser.timezone="
 _JVM_OPTIONS, _TMPDIR = "spark.driver.extraJavaOptions", "-Djava.io.tmpdir="
 _LOGGING = "-Dlog4j2.configurationFile="
-#: settings that are lists, so that several formats may add to them
+#: settings that are lists: several formats may add to them
 _LIST_SETTINGS = frozenset({"spark.kryo.registrator", "spark.sql.extensions"})
 _LOCAL_DEFAULTS = {
     "spark.driver.host": "127.0.0.1",
@@ -68,17 +68,17 @@ _LOCAL_DEFAULTS = {
     "spark.driver.memory": "2g",
 }
 _S3_DEFAULTS = {
-    # s3:// is what catalogs and other engines write into tables; Hadoop itself knows s3a:// only.
+    # Catalogs and other engines write s3:// into tables; Hadoop itself supports s3a:// only.
     "spark.hadoop.fs.s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem",
-    # S3A's own default knows neither web identities nor profiles; what reads tables without a JVM does.
+    # S3A's own default lacks web identities and profiles; readers of tables without a JVM support them.
     "spark.hadoop.fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider,"
     "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider,com.amazonaws.auth.DefaultAWSCredentialsProviderChain",
 }
-#: a JVM that has not answered by then is stuck; the packages may have to be fetched over a slow line before
+#: a JVM that has not answered within this time is stuck; before that it may fetch packages over a slow line
 START_TIMEOUT_SECONDS = 600.0
 _END_SECONDS = 10.0
 _lock = threading.Lock()
-#: the formats that the process's session was started for; None without one, or where somebody else started it
+#: the formats that the process's session was started for; None without one, or if other code started it
 _started_for: frozenset[str] | None = None
 
 
@@ -91,7 +91,7 @@ def _is_java_17(java: str) -> bool:
 
 
 def java_home() -> Path:
-    """The home of a Java 17: ``$JAVA_HOME`` or the ``java`` on the path if it is one, else the bundled wheel's."""
+    """Return the home of a Java 17: ``$JAVA_HOME`` or the path's ``java`` if it is one, else the bundled wheel's."""
     configured = os.environ.get("JAVA_HOME")
     if configured and _is_java_17(f"{configured}/bin/java"):
         return Path(configured)
@@ -106,11 +106,11 @@ def java_home() -> Path:
 def session_settings(
     settings: Mapping[str, str], locations: Iterable[str] = (), formats: Collection[str] | None = None
 ) -> dict[str, str]:
-    """What a session is started with: ``settings`` over our defaults, and those for S3 where it is needed.
+    """Return the settings of a new session: ``settings`` over lakefold's defaults, and those for S3 if needed.
 
-    That is with one of ``locations`` on S3, or with a setting of S3A. ``formats`` are those of the tables to be served,
-    without which it is every format that there is. Raises Rejected where two of them can't share a session, unless
-    ``settings`` say what they differ in.
+    S3 is needed if one of ``locations`` is on S3, or with a setting of S3A. ``formats`` are those of the tables to be
+    served, by default all formats. Raises Rejected if two of them can't share a session, unless ``settings`` has the
+    differing keys.
     """
     packages, needed = _requirements_of(lake.formats.FORMATS if formats is None else formats, settings)
     conf = _DEFAULTS | needed | {IVY: str(cache_dir() / "ivy")}
@@ -120,7 +120,7 @@ def session_settings(
     if on_s3:
         conf |= _S3_DEFAULTS
         packages = [*packages, *S3_PACKAGES]
-    # Whoever chooses the packages chooses all of them, and may want the SDK whole.
+    # A setting of packages replaces all of them, and may want the whole SDK.
     if packages and PACKAGES not in settings:
         conf[PACKAGES] = ",".join(packages)
         if on_s3:
@@ -132,9 +132,9 @@ def session_settings(
 
 
 def _executor_zone_option(conf: Mapping[str, str]) -> dict[str, str]:
-    """Options that give the executors' JVMs the time zone of the driver's, unless options name theirs already.
+    """Return options that give the executors' JVMs the driver's time zone, unless they have one already.
 
-    ORC's timestamps are written and read by the zone of the JVM. The driver's own zone stays that of its host: the
+    ORC timestamps are written and read in the JVM's time zone. The driver's own zone stays that of its host: the
     instants of a table whose timeline is ``LOCAL`` are in it.
     """
     options, zone = conf.get(_EXECUTOR_OPTIONS, ""), _driver_zone(conf.get(_JVM_OPTIONS, ""))
@@ -144,7 +144,7 @@ def _executor_zone_option(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _driver_zone(options: str) -> str | None:
-    """The time zone that a JVM with these options has on this host; None where nothing names it."""
+    """Return the time zone that a JVM with these options has on this host; None if it is not configured."""
     given = [option.removeprefix(_ZONE) for option in shlex.split(options) if option.startswith(_ZONE)]
     if given:
         return given[-1]
@@ -155,10 +155,10 @@ def _driver_zone(options: str) -> str | None:
 
 
 def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Packages and settings of all ``formats`` together, but for settings that somebody has ``chosen``."""
+    """Return packages and settings of all ``formats`` together, without the settings in ``chosen``."""
     packages: list[str] = []
     settings: dict[str, str] = {}
-    told_by: dict[str, str] = {}
+    set_by: dict[str, str] = {}
     for name in formats:
         needs = lake.formats.load_format(name).session_requirements
         packages += needs.packages
@@ -169,21 +169,21 @@ def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tup
                 settings[key] += f",{value}"
             elif settings.setdefault(key, value) != value:
                 raise Rejected(
-                    f"{told_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
+                    f"{set_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
                     f"and {value}; set it in [spark] to what serves both, or serve each format by processes with "
                     "[[sources]] and a [database] of their own"
                 )
-            told_by.setdefault(key, name)
+            set_by.setdefault(key, name)
     return list(dict.fromkeys(packages)), settings
 
 
 def spark_session(
     settings: Mapping[str, str] | None = None, locations: Iterable[str] = (), formats: Collection[str] | None = None
 ) -> "SparkSession":
-    """The process's Spark session, started with ``session_settings`` where there is none that is alive.
+    """Return the process's Spark session; start it with ``session_settings`` if there is none that is alive.
 
-    Raises Transient with one line where the session or its jars can't be had; the next call tries again from nothing.
-    Rejected where two formats can't share a session.
+    Raises Transient with one line if the session or its jars can't be obtained; the next call starts from scratch.
+    Raises Rejected if two formats can't share a session.
     """
     global _started_for
     from pyspark import SparkContext
@@ -213,7 +213,7 @@ def spark_session(
         except Transient:
             raise
         except BaseException as error:
-            # Whatever stands half built would be taken for a session by the next call.
+            # The next call would treat a half-built session as a session.
             ended = _jvm_end(begun)
             _drop_session(alive=True)
             if not isinstance(error, Exception):
@@ -221,15 +221,15 @@ def spark_session(
             if ended is not None:
                 raise Transient(f"Spark could not start: its JVM {ended}") from error
             raise Transient(
-                f"Spark could not start ({_error_head(error)}); {PACKAGES} = {conf.get(PACKAGES, '')} must be reachable "
-                f"once, later starts use the cache in {conf[IVY]}"
+                f"Spark could not start ({_error_head(error)}); {PACKAGES} = {conf.get(PACKAGES, '')} must be "
+                f"reachable once, later starts use the cache in {conf[IVY]}"
             ) from error
         _started_for = served
         return session
 
 
 def active_session() -> "SparkSession | None":
-    """The process's Spark session, where there is one that is alive."""
+    """Return the process's Spark session if there is one that is alive, else None."""
     if "pyspark" not in sys.modules:
         return None
     with _lock:
@@ -237,7 +237,7 @@ def active_session() -> "SparkSession | None":
 
 
 def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
-    """Those of ``formats`` that need something of a session that the process's own was started without."""
+    """Return those of ``formats`` with requirements that the process's session was started without."""
     with _lock:
         if _started_for is None:
             return ()
@@ -249,7 +249,7 @@ def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
 def end_session() -> None:
     """End the process's session with its JVM, whose packages are those that it was started with.
 
-    What is done in it meanwhile ends as where a JVM dies.
+    Work in the session ends with the errors of a dead JVM.
     """
     if "pyspark" in sys.modules:
         with _lock:
@@ -257,11 +257,11 @@ def end_session() -> None:
 
 
 def _with_own_options(options: str) -> str:
-    """The JVM's ``options``, and what we add where they say nothing of it: a temporary directory, a log of errors only.
+    """Return the JVM's ``options`` with defaults added: a temporary directory, a log of errors only.
 
-    A configuration of Log4j in ``$SPARK_CONF_DIR`` goes before ours, too.
+    A Log4j configuration in ``$SPARK_CONF_DIR`` takes precedence, too.
     """
-    # Its standard output is dropped, and not what a JVM that crashes has to say.
+    # The JVM's standard output is dropped, but a crash report must not be.
     ours = ["-XX:+DisplayVMOutputToStderr"]
     if _TMPDIR not in options:
         ours.append(shlex.quote(f"{_TMPDIR}{new_scratch_directory()}"))
@@ -272,7 +272,7 @@ def _with_own_options(options: str) -> str:
 
 
 def drop_dead_session() -> bool:
-    """Forget the process's session if its JVM died or stopped it, so that ``spark_session`` starts another one."""
+    """Drop the process's session if its JVM died or it was stopped, so that ``spark_session`` starts another one."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -284,7 +284,7 @@ def drop_dead_session() -> bool:
 
 
 def jvm_process() -> "subprocess.Popen[bytes] | None":
-    """The JVM of the process's session; None where there is none, or where it is not a child of this process."""
+    """Return the JVM of the process's session; None if there is none, or if it is not a child of this process."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark import SparkContext
@@ -293,14 +293,14 @@ def jvm_process() -> "subprocess.Popen[bytes] | None":
 
 
 def _active_session() -> "SparkSession | None":
-    """The process's session, where there is one and its JVM answers that it was not stopped."""
+    """Return the process's session if there is one and its JVM answers that it was not stopped."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     context, session = SparkContext._active_spark_context, SparkSession._instantiatedSession
     if context is None or session is None or context._jsc is None or _is_dead(SparkContext._gateway):
         return None
-    with suppress(Exception):  # whatever a dead JVM makes py4j raise
+    with suppress(Exception):  # any error that py4j raises for a dead JVM
         return None if context._jsc.sc().isStopped() else session
     return None
 
@@ -311,9 +311,9 @@ def _is_dead(gateway: Any) -> bool:
 
 
 def _drop_session(*, alive: bool = False) -> bool:
-    """Take leave of a session that is no more; with ``alive`` of one that may be, too. Whether there was anything.
+    """Drop a session that has ended; with ``alive`` also one that may be alive. True if there was one.
 
-    A JVM that is well but for its context, which stopped, is kept for the next one.
+    A JVM that works and only has a stopped context is kept for the next session.
     """
     global _started_for
     from pyspark import SparkContext
@@ -326,7 +326,7 @@ def _drop_session(*, alive: bool = False) -> bool:
     if not alive and not _is_dead(gateway):
         with suppress(Exception):
             if context is not None:
-                context._jsc.sc().isStopped()  # raises where the JVM does not answer
+                context._jsc.sc().isStopped()  # raises if the JVM does not answer
                 context.stop()
             SparkSession._instantiatedSession = None
             return context is not None
@@ -343,16 +343,16 @@ def _drop_session(*, alive: bool = False) -> bool:
 
 
 def _disable_call_retries(gateway: Any) -> None:
-    """Have py4j send no call to the JVM a second time.
+    """Prevent py4j from sending a call to the JVM twice.
 
-    Where the connection breaks before the answer py4j repeats the call over a new one, and the JVM would execute it
+    If the connection breaks before the answer, py4j repeats the call over a new one, and the JVM would execute it
     twice, at the same time: a job, or the commit of a table.
     """
     client = gateway._gateway_client
     would_repeat = type(client)._should_retry
 
     def was_not_sent(retry: bool, connection: Any, error: Any = None) -> bool:
-        unsent = getattr(error, "when", None) == "on_send"  # as py4j says where it did not get rid of all of a call
+        unsent = getattr(error, "when", None) == "on_send"  # py4j's mark for a call that was not sent completely
         return unsent and bool(would_repeat(client, retry, connection, error))
 
     client._should_retry = was_not_sent
@@ -360,15 +360,15 @@ def _disable_call_retries(gateway: Any) -> None:
 
 @contextmanager
 def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
-    """Collect the JVMs that are started inside, and kill them where the block takes longer than a start may.
+    """Collect the JVMs that are started inside, and kill them if the block takes longer than a start may.
 
-    PySpark waits without end for a JVM that it begun, and tells nobody which one that is.
+    PySpark waits without limit for the JVM that it starts, and does not reveal its process.
     """
     from pyspark import SparkContext, java_gateway
 
     class Known(subprocess.Popen):  # type: ignore[type-arg]
         def __init__(self, *args: Any, **options: Any) -> None:
-            # What libraries print there belongs neither into our data nor into our log.
+            # The output of libraries belongs neither into lakefold's output nor into its log.
             super().__init__(*args, **{"stdout": subprocess.DEVNULL} | options)
             begun.append(self)
 
@@ -392,7 +392,7 @@ def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
 
 
 def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
-    """How the JVM that was to start met its end; None where it lives, or gave up by itself and said why."""
+    """Return how the JVM that was to start ended; None if it lives, or gave up by itself and reported why."""
     if not begun:
         return None
     try:
@@ -404,10 +404,10 @@ def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
         name = signal.Signals(number).name
         memory = ", as the kernel does where memory runs out" if number == signal.SIGKILL else ""
         return f"was ended by {name}{memory}"
-    # 1 is how spark-submit ends where it can't have the packages or does not like a setting.
+    # 1 is spark-submit's exit code for unavailable packages and for invalid settings.
     return None if code == 1 else f"ended with exit code {code}"
 
 
 def _error_head(error: Exception) -> str:
-    """What a JVM's error says before the stack that follows."""
+    """Return the message of a JVM's error without the stack trace."""
     return " ".join(str(error).partition("\n\tat ")[0].split())

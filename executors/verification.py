@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proof before a commit: what was written holds the rows that were read, partition by partition.
+"""Verification before a commit: the written files hold the rows that were read, partition by partition.
 
-What files say about their rows comes first, which costs next to nothing where their kind keeps it in a footer: rows,
-types, and per leaf column null count and bounds, compared where exact on both sides. With ``receipt = hash`` every
-value is read again and compared as an order-free fingerprint. Files tell neither the rows of slices with logs nor the
-values of a column that the table has since dropped or given another type: such inputs are always fingerprinted, as a
-reader of the table sees them.
+The files' own statistics come first, which costs next to nothing for files with footers: rows, types, and per leaf
+column null count and bounds, compared if exact on both sides. With ``receipt = hash`` every value is read again and
+compared as an order-free fingerprint. Files have neither the rows of slices with logs nor the values of a column that
+the table has since dropped or given another type: such inputs are always fingerprinted, as a reader of the table
+sees them.
 """
 
 import itertools
@@ -46,7 +46,7 @@ class _PartitionRewrite:
         return any(item.log_files for _, item in self.slices)
 
     def difference(self, subject: str, expected: object, found: object) -> Integrity:
-        """The error for one difference, as one line."""
+        """Return the error for one difference, as one line."""
         return Integrity(f"partition {self.name!r}, {subject}: expected {expected}, found {found}")
 
 
@@ -57,11 +57,11 @@ def verify_rewrite(
     check: Callable[[], None] = lambda: None,
     threads: int | None = None,
 ) -> None:
-    """Compare the outputs of ``rewrite`` with its inputs at the level its plan asks for.
+    """Compare the outputs of ``rewrite`` with its inputs at the level of its plan.
 
-    ``PreparedPlan.volatile_columns`` columns may differ. ``check`` is called between batches and may raise to end the work. Raises
-    Integrity with one line naming partition, column, expected and found; Conflict where an input is gone, with
-    ``SkippedGroup`` groups where its content can't be read; Transient where storage fails; Rejected where slices
+    Columns in ``PreparedPlan.volatile_columns`` may differ. ``check`` is called between batches and may raise to end
+    the work. Raises Integrity with one line naming partition, column, expected and found; Conflict if an input is gone,
+    with ``SkippedGroup`` groups if its content can't be read; Transient if storage fails; Rejected if slices
     with logs can't be read merged.
     """
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
@@ -91,7 +91,7 @@ def verify_rewrite(
             if part.has_logs or changed:
                 before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=bool(changed))
                 if not changed and not added.keys() <= columns.leaves.keys():
-                    # Logs do not have them either: the columns of today may.
+                    # Logs do not have them either: the table's current columns may.
                     changed, files.casts = added, {}
                     before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=True)
                 _compare_changed_columns(changed, columns, found)
@@ -112,7 +112,7 @@ def _partition_rewrites(rewrite: Rewrite) -> Iterator[_PartitionRewrite]:
         yield _PartitionRewrite(name, slices.get(name, ()), outputs.get(name, ()))
 
 
-# What a file that can't be read means depends on whose it is.
+# An unreadable input and an unreadable output have different consequences.
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +152,11 @@ class _FileReader:
     ) -> None:
         self._location = location
         self._pool, self._volatile, self._check = pool, volatile, check
-        #: columns to be read as another type, where a widening changes how values are hashed
+        #: columns to be read as another type, since a widening changes how values are hashed
         self.casts: Mapping[str, pa.DataType] = {}
 
     def read_footers(self, sources: Sequence[_Source]) -> _Footers:
-        """The footers of some files, by file."""
+        """Return the footers of some files, by file."""
 
         def read(source: _Source) -> FileFooter:
             with self._open(source) as file:
@@ -167,9 +167,9 @@ class _FileReader:
     def has_copied_stripes(
         self, partition: _PartitionRewrite, read: Sequence[_Source], written: Sequence[_Source]
     ) -> bool:
-        """Whether the new files have the stripes of the old ones, byte by byte, and say the same of them.
+        """True if the new files have the stripes of the old ones, byte by byte, with equal statistics.
 
-        Raises Integrity where a new file has other rows than were reported.
+        Raises Integrity if a new file has other rows than were reported.
         """
         tails = []
         for source in (*read, *written):
@@ -190,7 +190,7 @@ class _FileReader:
         return True
 
     def _stripe_hashes(self, sources: Sequence[_Source]) -> Counter[bytes]:
-        """The hashes of all stripes of some ORC files."""
+        """Return the hashes of all stripes of some ORC files."""
 
         def read(source: _Source) -> list[bytes]:
             with self._open(source) as file:
@@ -199,7 +199,7 @@ class _FileReader:
         return Counter(one for found in self._pool.map(read, sources) for one in found)
 
     def fingerprint(self, footers: _Footers) -> Fingerprint:
-        """The rows of some files together."""
+        """Return the fingerprint of some files together."""
         total = Fingerprint()
         for one in self._pool.map(self._fingerprint_file, [source for source, _ in footers]):
             total.merge(one)
@@ -208,7 +208,7 @@ class _FileReader:
     def fingerprint_merged(
         self, writer: TableWriter, rewrite: Rewrite, partition: _PartitionRewrite, *, evolved: bool
     ) -> tuple[Fingerprint, FileStatistics]:
-        """The rows of a part's slices as the format's reader gives them, and the columns in which it does."""
+        """Return the fingerprint of a part's slices as the format's reader merges them, and the reader's columns."""
         if not isinstance(writer, ReadsMerged):
             table = rewrite.prepared.plan.table
             raise Rejected(f"table {table.name}: format {table.format} can't prove a rewrite of slices with logs")
@@ -265,7 +265,7 @@ class _OpenedFile:
         role, path = self._source
         if isinstance(error, FileNotFoundError):
             return role.missing(path)
-        # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
+        # Arrow also reports broken pages as OSError without errno; failures of S3 look the same.
         on_s3 = isinstance(self._filesystem, fs.S3FileSystem)
         if isinstance(error, OSError) and (error.errno is not None or on_s3):
             return Transient(f"{path} can't be read now: {first_line(error)}")
@@ -291,11 +291,11 @@ def _compare_counts(part: _PartitionRewrite, outputs: _Footers) -> None:
 def _changed_columns(
     part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics
 ) -> Mapping[str, Integrity]:
-    """Columns whose values footers can't compare, each with the difference: it is not in the new files, or has a type
-    there that does not hold every value of its old one, or another id. Raises Integrity where the new files disagree.
+    """Return columns whose values footers can't compare, each with its difference. Raises Integrity if outputs differ.
 
-    That is either an evolution of the table since its files were written, or a mistake; the rows as a reader of the
-    table sees them tell which.
+    Such a column is missing in the new files, or has a type there that does not hold every value of its old type, or
+    another id. That is either an evolution of the table since its files were written, or an error; the rows as a
+    reader of the table sees them show which.
     """
     changed = {}
     for path in sorted(expected.leaves.keys() | found.leaves.keys()) if part.outputs else ():
@@ -312,11 +312,11 @@ def _changed_columns(
 def _added_columns(
     part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, level: VerificationLevel
 ) -> Mapping[str, Integrity]:
-    """Columns that only the new files have, and with values, each with the difference.
+    """Return columns with values that only the new files have, each with the difference.
 
-    They may have been renamed since the inputs were written, or have a default for rows that are older: how these rows
-    read in the table knows only its reader. Where footers do not say whether there are values, and all are compared,
-    there may be some.
+    They may have been renamed since the inputs were written, or have a default for older rows: only the table's reader
+    has these rows' values. If footers do not show whether there are values, and all values are compared, the column
+    is included.
     """
     return {
         path: part.difference(f"column {path}", "no values", _type_names(after))
@@ -332,8 +332,8 @@ _INT = LeafType("int", (32,))
 def _is_type_compatible(before: LeafStatistics, after: LeafStatistics | None) -> bool:
     if after is None:
         return False
-    # Files of Impala and of old releases of Hive do not say that an integer of 32 bits is a narrower one. Where both
-    # sides have exact bounds, which are compared, the narrower one has lost no value.
+    # Files of Impala and of old releases of Hive do not record that a 32-bit integer is a narrower type. If both sides
+    # have exact bounds, which are compared, the narrower type has lost no value.
     unsaid = _INT if before.has_exact_bounds and after.has_exact_bounds and _leaf_type(after).family == "int" else None
     return all(kind == unsaid or kind.can_widen_to(_leaf_type(after)) for kind in before.types)
 
@@ -341,10 +341,10 @@ def _is_type_compatible(before: LeafStatistics, after: LeafStatistics | None) ->
 def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStatistics, found: FileStatistics) -> None:
     """Raise the difference of a changed column that is not in the new files as a reader of the table sees it."""
     for path, difference in changed.items():
-        seen, after = columns.leaves.get(path), found.leaves.get(path)
-        # A reader may give instants in a finer unit than they are stored in.
-        if seen is not after and not (
-            seen and after and (_is_type_compatible(seen, after) or _is_type_compatible(after, seen))
+        merged, after = columns.leaves.get(path), found.leaves.get(path)
+        # A reader may return instants in a finer unit than they are stored in.
+        if merged is not after and not (
+            merged and after and (_is_type_compatible(merged, after) or _is_type_compatible(after, merged))
         ):
             raise difference
 
@@ -352,13 +352,13 @@ def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStat
 def _compare_statistics(
     part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, changed: Collection[str]
 ) -> None:
-    """Raise Integrity where figures differ; no bounds of ``changed`` columns, whose values the change may round."""
+    """Raise Integrity if figures differ; without bounds of ``changed`` columns, since the change may round values."""
     if expected.rows != found.rows:
         raise part.difference("rows", expected.rows, found.rows)
     for path, after in sorted(found.leaves.items()):
         before = expected.leaves.get(path)
         if path in changed and (before is None or before.conflicting_field_ids(after)):
-            continue  # these are figures of another column, or of none
+            continue  # these are figures of another column, or of no column
         if before is None:  # added to the table since the inputs were written: they read as nulls
             before = LeafStatistics(after.types, after.is_repeated)
             before.add_absent_rows(expected.rows)
@@ -392,7 +392,7 @@ def _compare_fingerprints(part: _PartitionRewrite, before: Fingerprint, after: F
 
 
 def _widening_casts(expected: FileStatistics, found: FileStatistics, outputs: _Footers) -> Mapping[str, pa.DataType]:
-    """Types of the new files' columns where integers were widened to floating point, else nothing."""
+    """Return the types of the new files' columns if integers were widened to floating point, else nothing."""
     widened = any(
         kind.family == "int" and _leaf_type(found.leaves[path]).family == "float"
         for path, leaf in expected.leaves.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop of an executor: claim, run, repeat; rescue the plans of silent ones; end politely or at once."""
+"""The loop of an executor: claim, run, repeat; take over plans of silent executors; drain or abort."""
 
 import logging
 import threading
@@ -13,14 +13,14 @@ from executors.observer import Observer
 from executors.outcome import RunOutcome, RunResult
 from executors.run import HEARTBEAT_INTERVAL, run_plan
 from executors.spark import drop_dead_session
-from executors.take_over import FormatLoader, take_over_one, unserved_outcome
+from executors.take_over import take_over_one, unserved_outcome
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, one_line
 from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import claim_log_fields
 from lake.plan import Claim
-from lake.ports import SparkProvider
+from lake.ports import FormatLoader, SparkProvider
 from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)
@@ -31,10 +31,10 @@ _BACKOFF_MAX_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """How a worker paces itself. ``slots`` plans run at once; ``idle`` passes between looks at an empty queue.
+    """The pace of a worker. ``slots`` plans run at once; ``poll_interval`` passes between checks of an empty queue.
 
-    ``patience`` is how long a draining worker waits for a plan that is not due yet: a backoff, or the lease of a
-    silent executor, that ends later is left to others.
+    ``drain_timeout`` is how long a draining worker waits for a plan that is not due yet: a backoff, or the lease of a
+    silent executor, that ends later is left to other workers.
     """
 
     slots: int = 1
@@ -44,7 +44,7 @@ class WorkerSettings:
 
 
 class Worker:
-    """Runs plans from ``store`` until told otherwise. ``drain`` and ``abort`` may be called from any thread."""
+    """Runs plans from ``store`` until ``drain`` or ``abort`` is called, which any thread may do."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class Worker:
         is_usable: Callable[[], bool] = lambda: True,
         engines: Sequence[RewriteEngine] = (),
     ) -> None:
-        """``usable`` says, and tries, whether Spark can be had: no plan is taken while it can't.
+        """``is_usable`` checks whether Spark is available, and may start it: no plan is claimed while it is not.
 
-        ``engines`` rewrite files for formats that do not bring their own, the first that can.
+        ``engines`` rewrite files for formats without their own; the first one that can rewrite a group is used.
         """
         self.executor = executor or executor_name()
         self._store, self._spark, self._formats = store, spark, formats
@@ -72,23 +72,23 @@ class Worker:
         self._aborting = threading.Event()
         self._tally: Counter[RunResult] = Counter()
         self._tally_lock = threading.Lock()
-        #: one slot at a time looks for work: a crowd of lookers would only race each other
+        #: only one slot at a time searches for work: several would only race each other
         self._claim_lock = threading.Lock()
 
     def run(self) -> Counter[RunResult]:
-        """Work until ``drain`` or ``abort``; how many plans ended in which way."""
+        """Work until ``drain`` or ``abort``. Returns how many plans ended in which way."""
         return self._run_slots(once=False)
 
     def run_once(self) -> Counter[RunResult]:
-        """Work until no plan of a served table is live, or none becomes due within ``patience``."""
+        """Work until no plan of a served table is live, or none becomes due within ``drain_timeout``."""
         return self._run_slots(once=True)
 
     def drain(self) -> None:
-        """Claim nothing any more; ``run`` returns when the current plans have ended."""
+        """Stop claiming plans; ``run`` returns when the current plans have ended."""
         self._draining.set()
 
     def abort(self) -> None:
-        """Stop the current plans before their commits, discard what they wrote, requeue them, and return."""
+        """Stop the current plans before their commits, withdraw their work, requeue them, and return."""
         self._draining.set()
         self._aborting.set()
 
@@ -101,7 +101,7 @@ class Worker:
         for slot in slots:
             slot.start()
         try:
-            self._slot_loop(once)  # the first slot is this thread, so that signals reach it and one slot needs no other
+            self._slot_loop(once)  # the first slot is this thread: signals reach it, and one slot needs no other thread
         except BaseException:
             self.abort()
             raise
@@ -118,7 +118,7 @@ class Worker:
                 outcome = self._run_next()
                 failures = 0
                 if outcome is not None:
-                    if outcome.result is not RunResult.INFLIGHT:  # a plan that nothing can be learned of is no progress
+                    if outcome.result is not RunResult.INFLIGHT:  # a plan with an unknown result is no progress
                         busy_until = time.monotonic()
                     continue
                 wait = self._settings.poll_interval.total_seconds()
@@ -137,7 +137,7 @@ class Worker:
             self._draining.wait(wait)
 
     def _run_next(self) -> RunOutcome | None:
-        """Rescue or run one plan; how that ended, None when there was none."""
+        """Take over or run one plan. Returns its outcome, None if there was none."""
         with self._claim_lock:
             if not self._is_usable():
                 return None

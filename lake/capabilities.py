@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only some formats can be asked for: the protocols that they add to those of ``lake.ports``, and the asking.
+"""Optional capabilities of table formats: protocols beside those of ``lake.ports``, and functions that use them.
 
-Of a format that can't the answer is none, or a refusal.
+For a format without the protocol each function returns an empty result or raises Rejected.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,15 +21,15 @@ from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingAction:
-    """Something on a table's own timeline that was begun or only scheduled, and did not complete.
+    """An action on a table's own timeline that was begun or only scheduled, and has not completed.
 
-    ``action`` is the format's word for it. ``begun`` tells a plan somebody executes from one that only waits.
-    ``last_sign`` is the newest trace of whoever works on it, ``alive`` whether that is recent enough to leave it
-    alone. ``plan_id`` is the plan of lakefold's that it carries, None for somebody else's. A scheduled rewrite has
-    its ``kind``, ``groups`` and the ``sort_columns`` it asks for; ``refusal`` says why lakefold could not execute it.
-    ``stays`` says that a plan of lakefold's can't be withdrawn, since writers built on it: it has to be executed.
-    ``attended`` says whether a process of lakefold's that works on it has signed and may live, None where a table does
-    not tell that from other traces.
+    ``action`` is the format's word for it. ``is_begun``: a process has begun to execute it. ``last_activity`` is the
+    time of the newest trace of its owner; ``is_alive``: that trace is recent enough that the action must not be
+    touched. ``plan_id`` is the lakefold plan that the action carries, None for an action of another program. A
+    scheduled rewrite has a ``kind``, ``groups`` and the requested ``sort_columns``; ``refusal`` says why lakefold
+    can't execute it. ``must_execute``: writers have built on this plan of lakefold's, so it can't be withdrawn and has
+    to be executed. ``has_live_owner``: a lakefold process has signed the action and may be alive; None if the table
+    does not distinguish this from other traces.
     """
 
     instant: str
@@ -48,16 +48,16 @@ class PendingAction:
 
     @property
     def is_abandoned(self) -> bool:
-        """Begun by somebody else who gives no sign of life any more."""
+        """True if another program began the action and shows no recent activity."""
         return self.is_begun and not self.is_alive and self.plan_id is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resurrected:
-    """A file group that readers see although a completed commit, ``instant``, took it out of the table.
+    """A file group that readers see although the completed commit ``instant`` removed it from the table.
 
-    ``files`` are all that is in storage of it, paths (``lake.storage.locations.resolve_path``) with their bytes. ``rows`` are read
-    twice, None where nobody has counted them. ``refusal`` says why the group can't be taken out again now.
+    ``files`` are all its files in storage: paths (``lake.storage.locations.resolve_path``) with sizes in bytes. Readers
+    see its ``rows`` twice; None if the rows were not counted. ``refusal`` says why the group can't be removed now.
     """
 
     partition: str
@@ -70,11 +70,11 @@ class Resurrected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelyWriter:
-    """A tool that likely writes or reads a table, by what it left there. It may have done so long ago, or only once.
+    """A tool that likely writes or reads a table, by its traces there. These may be old, or of a single use.
 
-    ``evidence`` says in a phrase each what was seen. ``consequence`` says in sentences what becomes of its work where
-    it does not ask the catalog for the place of a partition at each step. It is None of a tool that does. ``remedy``
-    says in a sentence what to do about that, '' where there is no consequence.
+    ``evidence`` lists the traces, each as a phrase. ``consequence`` says in sentences what happens to the tool's work
+    if the tool does not read the location of a partition from the catalog at each step; None for a tool that does.
+    ``remedy`` says in a sentence what to do about it, '' if there is no consequence.
     """
 
     tool: str
@@ -85,62 +85,63 @@ class LikelyWriter:
 
 @runtime_checkable
 class RunsTableServices(Protocol):
-    """What a ``TableWriter`` adds whose tables have services of their own (``Capability.TABLE_SERVICES``)."""
+    """The part of a ``TableWriter`` whose tables have services of their own (``Capability.TABLE_SERVICES``)."""
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
-        """Run the table's own services ``wanted`` (clean, archive, rollback); what each did, in words.
+        """Run the table's own services ``wanted`` (clean, archive, rollback). Returns a text for each of their actions.
 
-        ``retained`` are this table's superseded versions, which no service deletes. Savepoints are respected.
+        ``retained`` are this table's superseded versions; no service deletes them. Savepoints are respected.
         """
 
 
 @runtime_checkable
 class RollsBack(Protocol):
-    """What a ``TableWriter`` adds where work of others can be taken back (``Capability.ROLL_BACK``)."""
+    """The part of a ``TableWriter`` that can roll back uncommitted work of others (``Capability.ROLL_BACK``)."""
 
     def roll_back(self, instant: str) -> str:
-        """Take back what another process began as ``instant`` and left; what was done, in words.
+        """Roll back the uncommitted work that another process began as ``instant``. Returns what was done, as a text.
 
-        Of a plan of lakefold's the instant is withdrawn, whatever database knows the plan: ask yours first. Raises
-        Conflict where the instant is completed or its owner is alive, Rejected for what can't be taken back.
+        The instant of a lakefold plan is withdrawn even if another database has the plan: the caller must check its own
+        database first. Raises Conflict if the instant is completed or its owner is alive, Rejected if the instant can't
+        be rolled back.
         """
 
 
 @runtime_checkable
 class AbortsAdopted(Protocol):
-    """What a ``TableWriter`` adds where it executes what another process scheduled (``Capability.ADOPTION``)."""
+    """The part of a ``TableWriter`` that executes rewrites scheduled by other processes (``Capability.ADOPTION``)."""
 
     def abort_adopted(self, instant: str, plan_id: str, *, epoch: int | None = None) -> bool:
-        """Take back what was begun of an adopted plan and remove its files; whether something was begun.
+        """Roll back the begun execution of an adopted plan and remove its files. True if an execution was begun.
 
-        The instant stays scheduled: it belongs to whoever scheduled it. ``epoch`` is the caller's. Idempotent; never
-        touches a completed instant, nor the work of another attempt that has begun since under the same instant.
+        The instant stays scheduled, since it belongs to the process that scheduled it. ``epoch`` is the caller's.
+        Idempotent. Never touches a completed instant, nor the work of a later attempt under the same instant.
         """
 
 
 @runtime_checkable
 class ReadsMerged(Protocol):
-    """What a ``TableWriter`` adds when its data files do not always tell the rows that a reader of the table sees.
+    """The part of a ``TableWriter`` whose data files do not always have the rows that a reader of the table sees.
 
-    That is so where slices may hold logs, or where the table's columns may have changed since a file was written.
+    This is the case if slices may have logs, or if the table's columns may have changed since a file was written.
     """
 
     def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
-        """The rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
+        """Yield the rows of the live groups' slices in ``partition`` as a reader sees them, base and logs merged.
 
-        The columns are those of the data files, meta columns included; with ``evolved`` those that the table has now,
-        under their names and types of today, with what older rows have in a column that is newer. Called after
-        ``rewrite``, before ``commit``.
+        The columns are those of the data files, meta columns included. With ``evolved`` they are the table's current
+        columns with current names and types; in newer columns, older rows have the value that readers see. Called after
+        ``rewrite`` and before ``commit``.
         """
 
 
 @runtime_checkable
 class Fenced(Protocol):
-    """What a ``TableWriter`` adds when it asks once more, under the table's lock, whether it may still go on.
+    """The part of a ``TableWriter`` that checks once more, under the table's lock, whether its work may go on.
 
-    ``fence`` is called right before the plan is made known to the table, right before its commit, and right before
-    superseded files are deleted; without a lock once more where that takes minutes. It raises where that may not
-    happen any more: another executor has taken the plan over, an operator cancelled it, or another cleaner was there.
+    ``fence`` is called right before the plan is published on the table, right before its commit, and right before
+    superseded files are deleted; without a lock it is called once more if that step takes minutes. ``fence`` raises if
+    another executor has taken the plan over, an operator has cancelled it, or another cleaner has been there.
     """
 
     fence: Callable[[], None]
@@ -148,12 +149,12 @@ class Fenced(Protocol):
 
 @runtime_checkable
 class UsesRetention(Protocol):
-    """What a ``TableWriter`` adds whose deletions depend on the retention.
+    """The part of a ``TableWriter`` whose deletions depend on the retention.
 
-    ``retention`` is the one now in force. Where the table itself tells what rewrites of lakefold replaced, and when,
-    deletions and the table's own services keep what a rewrite of any lakefold replaced within it, whether the caller's
-    database knows that rewrite or not. Where it does not, a look at who else reads the files may be older the longer
-    they have been replaced.
+    ``retention`` is the one now in force. If the table itself records which files lakefold's rewrites replaced, and
+    when, then deletions and the table's own services retain all files that a rewrite replaced within it. This covers
+    rewrites of any lakefold, also if the caller's database does not have them. If the table does not record this, the
+    check of other readers of a file may be the older, the longer ago the file was replaced.
     """
 
     retention: timedelta
@@ -161,9 +162,9 @@ class UsesRetention(Protocol):
 
 @runtime_checkable
 class UsesDatabaseClock(Protocol):
-    """What a ``TableWriter`` adds when it deletes without a lock: how long ago it looked goes by the database's clock.
+    """The part of a ``TableWriter`` that deletes without a lock: the database's clock measures the age of its checks.
 
-    A machine may be paused between two files, for hours and with all its clocks. ``clock`` tells seconds.
+    A machine may be paused between two files, for hours and with all its clocks. ``clock`` returns seconds.
     """
 
     clock: Callable[[], float]
@@ -171,52 +172,52 @@ class UsesDatabaseClock(Protocol):
 
 @runtime_checkable
 class RepairsResurrected(Protocol):
-    """What a ``TableWriter`` adds where replaced file groups can become live again."""
+    """The part of a ``TableWriter`` whose replaced file groups can become live again."""
 
     def remove_resurrected(self) -> Sequence[Resurrected]:
-        """Delete every resurrected file group that has no refusal, through the format; those that went."""
+        """Delete every resurrected file group without a refusal, through the format. Returns the deleted groups."""
 
 
 @runtime_checkable
 class FindsResurrected(Protocol):
-    """What a ``TableFormat`` adds where replaced file groups can become live again."""
+    """The part of a ``TableFormat`` whose replaced file groups can become live again."""
 
     def find_resurrected(self, table: TableRef) -> Sequence[Resurrected]:
-        """File groups that readers see although a completed commit took them out."""
+        """Return the file groups that readers see although a completed commit removed them."""
 
 
 @runtime_checkable
 class HasTimeline(Protocol):
-    """What a ``TableFormat`` adds whose tables tell what was begun on them and has not ended.
+    """The part of a ``TableFormat`` whose tables record the actions that were begun on them and have not ended.
 
-    It finds there what is staged, and what other processes scheduled (``Capability.ADOPTION``). Ask for it through
-    ``lake.capabilities``.
+    The format finds staged work there, and rewrites that other processes scheduled (``Capability.ADOPTION``). Callers
+    use it through the functions of ``lake.capabilities``.
     """
 
     def pending_instants(self, table: TableRef) -> Mapping[str, str]:
-        """Pending instants on the table's timeline that name a plan of lakefold's, each with that plan's id."""
+        """Return the pending instants on the table's timeline that name a lakefold plan, each with the plan's id."""
 
     def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
-        """Everything pending on the table's timeline, oldest first, whoever began or scheduled it."""
+        """Return all pending actions on the table's timeline, of whatever process, oldest first."""
 
 
 @runtime_checkable
 class UsesSparkSettings(Protocol):
-    """What a ``TableFormat`` adds that can't open its tables without being told how, as behind a catalog's server."""
+    """The part of a ``TableFormat`` that needs Spark settings to open its tables, such as a catalog server's."""
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Keep ``settings``, Spark's by their full names (``spark.sql.catalog.NAME.uri``), in place of earlier ones.
+        """Store ``settings``, Spark's by their full names (``spark.sql.catalog.NAME.uri``), in place of earlier ones.
 
-        Called before the format is first asked for anything, and whenever another configuration comes into force, from
-        any thread. Reaches nobody and raises nothing: what is wrong with them ``check`` says. Some may be secrets.
+        Called before the first other call to the format, and at each change of the configuration, from any thread.
+        Connects to no server and raises nothing: ``check`` reports faults in the settings. Some may be secrets.
         """
 
 
 @runtime_checkable
 class ListedInMetastore(Protocol):
-    """What a ``TableFormat`` adds whose tables a Hive metastore lists; ``TableRef.catalog`` then says which one.
+    """The part of a ``TableFormat`` whose tables a Hive metastore lists; ``TableRef.catalog`` names the metastore.
 
-    ``is_metastore_only``: no directory says that it is such a table, and ``discover`` finds none.
+    ``is_metastore_only``: no directory shows that it is a table of this format, and ``discover`` finds none.
     """
 
     is_metastore_only: bool
@@ -224,19 +225,19 @@ class ListedInMetastore(Protocol):
     def discover_in_metastore(
         self, uri: str, database_pattern: str, table_pattern: str
     ) -> Iterator[TableRef | SearchFailure]:
-        """The tables of the format in the metastore at ``uri``, called ``database.table``.
+        """Yield the tables of the format in the metastore at ``uri``, named ``database.table``.
 
-        ``databases`` and ``tables`` are shell patterns of their names. A database whose tables can't be listed is
-        yielded as ``SearchFailure``. Raises Transient where the metastore can't be reached.
+        ``database_pattern`` and ``table_pattern`` are shell patterns of names. A database whose tables can't be listed
+        is yielded as ``SearchFailure``. Raises Transient if the metastore can't be reached.
         """
 
 
 @runtime_checkable
 class CatalogOnly(Protocol):
-    """What a ``TableFormat`` adds whose commits only those see who ask a catalog where a table's files are.
+    """The part of a ``TableFormat`` whose commits are seen only by programs that read file locations from a catalog.
 
-    Its tables are planned where a rule says ``access = "catalog"``. ``catalog_only_reason`` says in a sentence why that has
-    to be said. How writers keep out of each other's way need not be: they share no lock.
+    Its tables are planned only if a rule sets ``access = "catalog"``. ``catalog_only_reason`` says in a sentence why
+    the rule has to set it. The rule need not set ``concurrency``: writers of such tables share no lock.
     """
 
     catalog_only_reason: str
@@ -244,72 +245,72 @@ class CatalogOnly(Protocol):
 
 @runtime_checkable
 class DetectsWriters(Protocol):
-    """What a ``TableFormat`` adds whose tables show which tools wrote them."""
+    """The part of a ``TableFormat`` whose tables show which tools wrote them."""
 
     def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
-        """The tools that likely write or read the table, those with a consequence first; none where nothing is seen.
+        """Return the tools that likely write or read the table, those with a consequence first; empty without evidence.
 
-        Looks at a bounded number of files, whatever the table's size. A file that can't be read is no evidence. Raises
+        Reads a bounded number of files, whatever the table's size. A file that can't be read is no evidence. Raises
         as ``TableFormat.snapshot`` does.
         """
 
 
 @runtime_checkable
 class HasIdentity(Protocol):
-    """What a ``TableFormat`` adds whose tables carry what tells them from others of their name and place.
+    """The part of a ``TableFormat`` whose tables carry an identity: no other table of their name and location has it.
 
-    Then a table that is dropped and made anew is noticed: no plan for the old one is run on it, and nothing is deleted
-    in it that was superseded in the old one. ``TableRef.identity`` says which one is meant, and the writer compares it
-    as well, with whatever makes its commit or deletion atomic; it raises Conflict where it is another one.
+    Then lakefold notices that a table was dropped and recreated: it runs no plan of the old table on the new one, and
+    deletes nothing there that was superseded in the old one. ``TableRef.identity`` is the expected identity. The writer
+    compares it as well, in the same atomic step as its commit or deletion, and raises Conflict if it differs.
     """
 
     def identity(self, table: TableRef) -> str:
-        """What the table that is there now carries (a UUID, when it was made, ...). Raises as ``check`` does."""
+        """Return the identity of the present table (a UUID, its creation time, …). Raises as ``check`` does."""
 
 
 @runtime_checkable
 class FindsStaged(Protocol):
-    """What a ``TableFormat`` adds whose tables don't tell what is staged: then only the database does.
+    """The part of a ``TableFormat`` whose tables don't record staged work: only the database does.
 
-    Whoever takes a plan over asks for what earlier attempts left, and withdraws it before the plan is let go. The sweep
-    asks for what ended attempts left, and goes on asking for a while: an executor that slept, or a task on another
-    host, may write after its attempt was withdrawn.
+    A take-over requests the uncommitted work of earlier attempts and withdraws it before the plan is released. The
+    sweep requests the uncommitted work of ended attempts, and repeats this for a while: an executor that was suspended,
+    or a task on another host, may write after its attempt was withdrawn.
     """
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
-        """The tokens of ``staged`` of which something is in storage that no commit made the table's. Cheap.
+        """Return the tokens of ``staged`` whose files are in storage and belong to no commit. Cheap.
 
-        A table may have forgotten the commit that did. So a token is not left where one of its files is live, or kept
-        by the table for readers of an older state, whatever the log still tells. Raises as ``snapshot`` does.
+        A table may have forgotten a commit. So a token is not returned if one of its files is live, or is retained by
+        the table for readers of an older state, whatever the log records. Raises as ``snapshot`` does.
         """
 
 
 @runtime_checkable
 class RemovesStragglers(Protocol):
-    """What a ``TableWriter`` adds when files can be written for a plan after its withdrawal or commit."""
+    """The part of a ``TableWriter`` whose plans may get files after their withdrawal or commit."""
 
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
-        """Delete what was written under ``instants`` when these were over already; the paths of what went."""
+        """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths."""
 
 
 @runtime_checkable
 class FindsStragglers(Protocol):
-    """What a ``TableFormat`` adds when files can be written for a plan after its withdrawal or commit.
+    """The part of a ``TableFormat`` whose plans may get files after their withdrawal or commit.
 
-    An executor that slept, a process that outlived its parent or a task on another host does so, and need not be there
-    any more to delete them.
+    A suspended executor, a process that outlived its parent or a task on another host may write such files, and may
+    have ended before it can delete them.
     """
 
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
-        """Instants of lakefold's, whichever database knows their plans, that are over and have files of no commit.
+        """Return lakefold's ended instants, of plans in any database, that have files of no commit.
 
-        Cheap, since it is asked at every sweep: looks at one instant grow rarer, and end.
+        Cheap, since every sweep calls it: each instant is checked at growing intervals, and finally not at all.
         """
 
 
 @runtime_checkable
 class KeepsHistory(Protocol):
-    """What a ``TableFormat`` adds whose tables still tell what was done to them, commit by commit."""
+    """The part of a ``TableFormat`` whose tables record their past commits."""
 
     def history(
         self,
@@ -319,134 +320,137 @@ class KeepsHistory(Protocol):
         superseded: Sequence[SupersededVersion],
         check: CancellationCheck = no_check,
     ) -> TableHistory:
-        """The files at ``since`` and the commits from then until ``until``, as far as the table tells.
+        """Return the files at ``since`` and the commits from ``since`` to ``until``, as far as the table records them.
 
-        ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does, and what ``check`` raises.
+        ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does; errors of ``check`` pass.
         """
 
 
 @runtime_checkable
 class RelocatesPartitions(Protocol):
-    """What a ``TableFormat`` adds whose commits move partitions (``Commit.relocations``).
+    """The part of a ``TableFormat`` whose commits relocate partitions (``Commit.relocations``).
 
-    A writer that began before a move ends where the partition was. So former places are looked at for as long as they
-    are there, and what is found there is dealt with as ``lake.relocation.decide.decide`` says.
+    A writer that began before a relocation writes to the previous location. So previous locations are watched for as
+    long as they exist, and files found there are handled as ``lake.relocation.decide.decide`` says.
     """
 
     def inspect_locations(
         self, table: TableRef, relocated: Sequence[RelocatedPartition]
     ) -> Mapping[str, PartitionState]:
-        """Where these partitions are now, by name, and what is in each of their ``places``.
+        """Return for each partition, by name, its present location and the content of each of its ``locations``.
 
-        Of files that are not recorded it tells whether they are still being written.
+        For files that are not recorded the result says whether they are still being written.
         """
 
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
-        """The commits of those of ``staged`` that were made, as far as anybody can tell.
+        """Return the commits of those of ``staged`` that were made, as far as this can be determined.
 
-        A partition names them, or writers have written where only such a commit sends them, and somebody has undone it.
+        A commit was made if a partition names it, or if a writer has undone the commit and files of writers are at a
+        location that only such a commit gives to writers.
         """
 
 
 class ChangeDetector(Protocol):
-    """What one process remembers of a table between looks at it."""
+    """The state that one process keeps of a table between two checks for changes."""
 
     def find_changed_partitions(self) -> frozenset[str]:
-        """The partitions that changed since the last look, in the catalog or in a directory; more than these at times.
+        """Return the partitions that changed since the last call, in the catalog or in a directory; sometimes more.
 
-        The first looks only remember. Where tables are large a look reads a part, and the next one goes on. Raises as
-        ``TableFormat.snapshot`` does.
+        The first calls only record the state. On large tables a call reads a part, and the next call continues. Raises
+        as ``TableFormat.snapshot`` does.
         """
 
     def find_changed_locations(self, locations: Collection[str]) -> frozenset[str]:
-        """Those of ``places`` that changed since the last such look, or were in none; more than these at times.
+        """Return those of ``locations`` that changed since the last call, or were in no call; sometimes more.
 
-        It costs what listing the directories above them does. Where these are large a look reads a part, and the next
-        one goes on. Raises Transient.
+        The cost is that of listing the directories above them. If these are large a call reads a part, and the next
+        call continues. Raises Transient.
         """
 
     @property
     def recreated_locations(self) -> Mapping[str, Collection[str]]:
-        """By partition, places that writers have made again, with files, after all that lakefold had there was gone."""
+        """By partition, locations that writers recreated, with files, after all of lakefold's files there were gone."""
 
 
 @runtime_checkable
 class PrunesRelocations(Protocol):
-    """What a ``TableFormat`` adds whose tables tell of moves themselves until they are told to forget them."""
+    """The part of a ``TableFormat`` whose tables record relocations themselves until these are pruned."""
 
     def missing_locations(self, table: TableRef, locations: Collection[str]) -> Collection[str]:
-        """Those of ``places`` that are not there any more, nor what lakefold had put beside them.
+        """Return those of ``locations`` that no longer exist, and beside which nothing of lakefold's is left.
 
-        Where a writer makes one again, ``ChangeDetector.recreated_locations`` tells of it. None are gone of a table whose storage is not
-        there. Raises Transient.
+        If a writer recreates one, ``ChangeDetector.recreated_locations`` reports it. Returns nothing if the storage of
+        the table is not available. Raises Transient.
         """
 
     def prune_relocations(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
-        """Have the table tell of these moves no more; those of which it does not tell afterwards.
+        """Remove these relocations from the table's record. Returns those that the table does not record afterwards.
 
-        A move is kept that a partition names as its last, or whose place, or the one that it left, may be there.
-        Idempotent. Raises as ``TableFormat.snapshot`` does.
+        A relocation is retained if a partition names it as its last one, or if its location or its previous location
+        may exist. Idempotent. Raises as ``TableFormat.snapshot`` does.
         """
 
 
 @runtime_checkable
 class DetectsChanges(Protocol):
-    """What a ``TableFormat`` adds where it tells that a partition changed for less than it takes to look at it."""
+    """The part of a ``TableFormat`` that detects a change of a partition more cheaply than by reading it."""
 
     def change_detector(self, table: TableRef) -> ChangeDetector:
-        """What remembers nothing yet."""
+        """Return a change detector without recorded state."""
 
 
 @runtime_checkable
 class RecordsRelocations(Protocol):
-    """What a ``TableFormat`` adds whose tables tell of all moves themselves, whatever a database remembers.
+    """The part of a ``TableFormat`` whose tables record all relocations themselves, independent of any database.
 
-    A table may be called something else by now, or the database may have been lost, or be another lakefold's.
+    A table may have been renamed since, or the database may have been lost, or may belong to another lakefold.
     """
 
     def find_relocations(self, table: TableRef, known: Collection[str]) -> Sequence[FoundRelocations]:
-        """The moves that were made in this very table and whose tokens are not among ``known``, oldest first.
+        """Return the relocations made in this very table whose tokens are not among ``known``, oldest first.
 
-        Of a table that was dropped and made again under the name, or at the place, of this one there are none. Raises
+        Relocations of an earlier table, dropped and recreated under this name or at this location, are left out. Raises
         as ``snapshot`` does.
         """
 
 
 @runtime_checkable
 class CopiesLateFiles(Protocol):
-    """What a ``TableWriter`` adds whose commits move partitions.
+    """The part of a ``TableWriter`` whose commits relocate partitions.
 
-    It calls ``fence`` right before each change: somebody else may hold the partition by then.
+    It calls ``fence`` right before each change, since another process may have locked the partition in the meantime.
     """
 
     def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
-        """Where ``source`` is copied to in ``place`` by the round of this ``nonce``: no other file is, by any round.
+        """Return the path in ``location`` to which the sweep with this ``nonce`` copies ``source``.
 
-        Nor is this one by another round, which may have been stopped and go on when the copy is read by everybody.
+        The path differs for each file and each sweep: another sweep may have been suspended, and may go on when readers
+        already read this copy.
         """
 
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
-        """Copy each file, whole, to where nobody reads it yet; those gone, or changed."""
+        """Copy each file, whole, to a path that no reader reads. Returns the files that are gone or have changed."""
 
     def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
-        """Give copies the names of their targets. Raises Conflict where one is gone."""
+        """Rename copies to their target names. Raises Conflict if a copy is gone."""
 
     def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
-        """Have ``source`` be read at ``copy`` in place of ``old``, whose copy is there; what is there then. Idempotent.
+        """Have ``source`` be read at ``copy_path`` in place of ``previous``, whose copy is there. Idempotent.
 
-        A reader sees all of one or of the other. Raises Conflict where something else is at either path.
+        Returns the file that is there afterwards. A reader sees all of one copy or all of the other. Raises Conflict if
+        another file is at either path.
         """
 
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
-        """Remove copies of files that readers are not to see there, ``shown`` or without a name yet. Idempotent.
+        """Remove copies that readers must not see, ``published`` or not yet renamed. Idempotent.
 
-        None gets its name afterwards. Raises Conflict where one that is not among ``shown`` has it already.
+        None of them gets its name afterwards. Raises Conflict if one that is not in ``published`` has its name already.
         """
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
-        """Move files to where no reader looks; each of those that are there now, with its path. Idempotent.
+        """Move files to where no reader reads. Returns each file that is there afterwards, with its path. Idempotent.
 
-        What has the name of one but is another file stays, or is back at once.
+        A different file of the same name stays, or is put back at once.
         """
 
     def update_catalog(
@@ -456,46 +460,46 @@ class CopiesLateFiles(Protocol):
         *,
         reverted_to: tuple[str, str | None] | None = None,
     ) -> None:
-        """Have the catalog count the files where ``last`` has moved a partition; with ``move`` move it on first.
+        """Have the catalog count the files at the location of ``latest``; with ``relocation`` relocate to there first.
 
-        One call. Raises Conflict where the partition is not as ``last`` left it, CommitUnknown where nobody can tell.
-        ``before`` are place and token that the catalog has instead, where somebody has written them back.
+        A single call. Raises Conflict if the partition is not as ``latest`` left it, CommitUnknown if the outcome can't
+        be determined. ``reverted_to`` are the location and token in the catalog if a writer has written them back.
         """
 
 
 def pending_instants(format_: TableFormat, table: TableRef) -> Mapping[str, str]:
-    """``HasTimeline.pending_instants``; of a table without a timeline nothing is known to be pending."""
+    """Return ``HasTimeline.pending_instants``; empty for a table without a timeline."""
     return format_.pending_instants(table) if isinstance(format_, HasTimeline) else {}
 
 
 def pending_actions(format_: TableFormat, table: TableRef) -> Sequence[PendingAction]:
-    """``HasTimeline.pending_actions``; of a table without a timeline nothing is known to be unfinished."""
+    """Return ``HasTimeline.pending_actions``; empty for a table without a timeline."""
     return format_.pending_actions(table) if isinstance(format_, HasTimeline) else ()
 
 
 def likely_writers(format_: TableFormat, snapshot: Snapshot) -> Sequence[LikelyWriter]:
-    """``DetectsWriters.likely_writers``; of a format whose tables don't tell there are none."""
+    """Return ``DetectsWriters.likely_writers``; empty for a format whose tables don't show their writers."""
     return format_.likely_writers(snapshot) if isinstance(format_, DetectsWriters) else ()
 
 
 def with_identity(format_: TableFormat, table: TableRef) -> TableRef:
-    """``table`` with the identity of what is there now; of a format whose tables carry none it stays as it is."""
+    """Return ``table`` with the identity of the present table; unchanged for a format without identities."""
     return replace(table, identity=format_.identity(table)) if isinstance(format_, HasIdentity) else table
 
 
 RECREATED = " was made anew"
-"""What ``made_anew`` says of a table, after its name."""
+"""The words of ``recreated_reason`` after the table's name; databases have them in the reasons of closed versions."""
 
 
 def recreated_reason(found: TableRef, identity: str | None) -> str | None:
-    """Why ``found`` is not the table that had ``identity``; None where nothing says so."""
+    """Return why ``found`` is not the table that had ``identity``; None if no difference is known."""
     if None in (found.identity, identity) or found.identity == identity:
         return None
-    return f"{found.name}{RECREATED}: it is table {found.identity} now, not {identity} any more"
+    return f"{found.name}{RECREATED}: its identity is {found.identity} now, and was {identity}"
 
 
 def require_capability(format_: TableFormat, table: TableRef, capability: Capability) -> None:
-    """Raise Rejected where tables of this format can't be asked for ``capability``."""
+    """Raise Rejected if tables of this format lack ``capability``."""
     if capability not in format_.capabilities:
         what = capability.value.replace("_", " ")
         raise Rejected(f"{table.name}: {format_.name} tables have no {what}, lakefold can't do that here")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines rewrite files that a format names; they know no table, and a format knows none of them by name.
+"""Engines rewrite files that a format names. They are independent of tables, and formats are independent of engines.
 
-Engines are handed in from above (``TableFormat.writer``), since they live with the executors. The format says which
-files become which; each group gets the first engine that can do it, or the one that is set, and the reason is noted.
-Data files are read whole: rows that a deletion vector or a log takes out of them, or changes, an engine would keep as
-they are. A format whose slices have such deltas rewrites these itself, or has no task made of them.
+Engines are passed in from above (``TableFormat.writer``), since they live with the executors. The format determines
+the input and output files; each group gets the first engine that can rewrite it, or the one that is set, and the
+reason is noted. Data files are read whole: an engine would retain rows that a deletion vector or a log removes or
+changes. A format whose slices have such deltas rewrites these slices itself, or has no task made of them.
 """
 
 import threading
@@ -21,12 +21,12 @@ from lake.storage.locations import resolve_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteTask:
-    """One group of a plan as an engine sees it: full paths of what to read and of what to write, in that order of rows.
+    """One group of a plan as an engine sees it: full paths of its inputs and outputs, both in the order of the rows.
 
-    Nothing is at ``outputs`` yet. ``bytes`` is what is read. ``schema`` are the columns that data files of the table
-    hold, as Spark's JSON; None where the format does not tell. Columns of its partitions are among them where files
-    hold these, too. Where the table's readers go by field ids the schema names them, as ``parquet.field.id`` in a
-    field's metadata: an engine that goes by names compares them with those of the files, and gives them to new files.
+    The ``outputs`` do not exist yet. ``bytes`` is the size of the inputs. ``schema`` are the columns that data files of
+    the table have, as Spark's JSON; None if the format does not have it. Partition columns are included if the files
+    have them, too. If the table's readers match columns by field ids, the schema has these as ``parquet.field.id`` in a
+    field's metadata: an engine that matches by names compares them with the files' ids and writes them to new files.
     """
 
     group: int
@@ -39,7 +39,7 @@ class RewriteTask:
 def build_task(
     table: TableRef, index: int, group: ClusteringGroup, outputs: Sequence[str], *, schema: str | None = None
 ) -> RewriteTask:
-    """The task of a group, the ``number``-th of its plan. Raises Rejected where a slice of it is not one data file."""
+    """Return the task of the ``index``-th group of its plan. Raises Rejected if a slice of it is not one data file."""
     for item in group.slices:
         which = f"{table.name}: slice {item.file_id} of partition {item.partition!r}"
         if item.log_files:
@@ -68,11 +68,11 @@ class EngineOutput:
 class RewriteEngine(Protocol):
     """A way to rewrite data files. All engines write the same rows and types."""
 
-    #: as the setting ``engine`` names it
+    #: the name in the setting ``engine``
     name: str
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """Why this engine can't rewrite the group, such as schemas that differ; None where it can."""
+        """Return why this engine can't rewrite the group, such as schemas that differ; None if it can."""
 
     def rewrite(
         self,
@@ -81,16 +81,16 @@ class RewriteEngine(Protocol):
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """Write every output of ``tasks``; raises what a ``TableWriter.rewrite`` does. Stops once ``cancelled``.
+        """Write every output of ``tasks``. Raises what a ``TableWriter.rewrite`` raises. Stops once ``cancelled``.
 
-        A Conflict for an input that can't be read has ``SkippedGroup`` groups too, with paths as the tasks have them: the
-        format puts the names of its own in their place, which are what the planner knows.
+        A Conflict for an input that can't be read has ``SkippedGroup`` groups as well, with paths as the tasks have
+        them. The format replaces these paths by its own names, which the planner uses.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenEngine:
-    """The engine of one group, and why it was taken."""
+    """The engine of one group, and why it was chosen."""
 
     engine: RewriteEngine
     reason: str
@@ -99,10 +99,10 @@ class ChosenEngine:
 def choose_engines(
     tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions, table: str
 ) -> dict[int, ChosenEngine]:
-    """The engine of each group: the one that ``options`` names, or of ``engines`` the first that can rewrite it.
+    """Return the engine of each group: the one that ``options`` names, or the first of ``engines`` that can rewrite it.
 
-    Raises Rejected where the setting names none of them, or one that can't; Conflict with the groups left out that no
-    engine can rewrite, and with their inputs to be left alone, as ``Engine.rewrite`` does.
+    Raises Rejected if the setting names an unknown engine, or one that can't rewrite a group. Raises Conflict with the
+    groups that no engine can rewrite, and with their inputs for quarantine, as ``RewriteEngine.rewrite`` does.
     """
     if options.engine == AUTO:
         return _choose_automatically(tasks, engines, options, table)
@@ -132,7 +132,7 @@ def _choose_automatically(
             obstacle = engine.unsupported_reason(task, options)
             if obstacle is None:
                 chosen[task.group] = ChosenEngine(
-                    engine=engine, reason="; ".join(obstacles) or "the fastest that there is"
+                    engine=engine, reason="; ".join(obstacles) or "the fastest engine available"
                 )
                 break
             obstacles.append(f"{engine.name} can't: {obstacle}")
@@ -145,7 +145,7 @@ def _choose_automatically(
 
 
 def engine_notes(choices: Mapping[int, ChosenEngine]) -> tuple[str, ...]:
-    """One line for each engine and reason, with the number of groups, the most frequent first."""
+    """Return one line for each engine and reason, with the number of groups, the most frequent first."""
     counted = Counter((choice.engine.name, choice.reason) for choice in choices.values())
     return tuple(
         f"engine {name} ({count} {'group' if count == 1 else 'groups'}): {reason}"

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The six outcomes of a plan's step that did not succeed, each with one consequence.
+"""The outcomes of a plan's step that did not succeed, each with one consequence.
 
-Every error that an executor meets is turned into one of these before it leaves
-the format adapter, so that the worker decides by type and never by message.
+The format adapter turns every error that an executor can meet into one of these classes,
+so that the worker decides by type and never by message.
 """
 
 from collections.abc import Sequence
 
 from lake.redaction import redact
 
-#: an error of a JVM can be a page; the head of it names the cause
+#: an error of a JVM can be a page long; its beginning names the cause
 _MOST_CHARACTERS = 2000
 
 
@@ -22,9 +22,9 @@ class Transient(LakefoldError):
 
 
 class SessionSpoiled(Transient):
-    """Every work of the kind fails in the process's Spark session, and in another one it does not.
+    """All work of this kind fails in the process's Spark session and would succeed in another session.
 
-    The session is started anew, and the attempt does not count against ``max_attempts``.
+    The session is restarted, and the attempt does not count against ``max_attempts``.
     """
 
 
@@ -33,11 +33,11 @@ class Conflict(LakefoldError):
 
 
 class CommitUnknown(LakefoldError):
-    """The commit may or may not have landed: the plan stays inflight, nothing is deleted, the table is asked."""
+    """The commit may or may not have succeeded: the plan stays inflight, nothing is deleted, the table is checked."""
 
 
 class LeaseLost(LakefoldError):
-    """Another executor owns the plan now (its epoch moved on): stop silently and touch nothing."""
+    """Another executor owns the plan now (a newer epoch): stop silently and touch nothing."""
 
 
 class Rejected(LakefoldError):
@@ -45,9 +45,9 @@ class Rejected(LakefoldError):
 
 
 class TableGone(Rejected):
-    """There is no table any more where one was, though the storage answers; an unmounted or forbidden one does not.
+    """The table no longer exists, though the storage answers; an unmounted or forbidden storage does not raise this.
 
-    No answer to whether a plan committed either, unless an operator asks to cancel it.
+    This does not show whether a plan committed either, unless an operator requests its cancellation.
     """
 
 
@@ -56,11 +56,11 @@ class Integrity(LakefoldError):
 
 
 class CommitLost(Integrity):
-    """The table names the plan's commit, and what that made is gone, or it took away what a writer had committed.
+    """The table names the plan's commit, but its files are gone, or the commit removed what a writer had committed.
 
     The plan is failed and the table halted, since no later answer helps.
 
-    ``partitions`` are those that are read from what is gone; empty where that is not known.
+    ``partitions`` are those that are read from missing files; empty if they are not known.
     """
 
     def __init__(self, text: str, plan_id: str = "", partitions: Sequence[str] = ()) -> None:
@@ -69,20 +69,20 @@ class CommitLost(Integrity):
 
 
 class CancelRequested(LakefoldError):
-    """An operator asked to cancel the plan and its executor honours that before the commit."""
+    """An operator requested cancellation of the plan, and its executor complies before the commit."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what ``error`` says, as libraries explain themselves below theirs; its class for silence."""
+    """Return the first line of the error's text, since libraries append explanations; its class if it has no text."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def one_line(error: BaseException) -> str:
-    """``error`` as one line without secrets; what nobody wrote for a person has its class before it."""
+    """Return ``error`` as one line without secrets; an error that is not lakefold's has its class before the text."""
     if isinstance(error, OSError) and error.strerror:
         return redact(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
     ours = isinstance(error, LakefoldError)
-    # A Conflict carries the groups it leaves out as its second argument, which are not for a person.
+    # A Conflict carries the groups that it leaves out as its second argument; they are not meant for a person.
     text = redact(" ".join(str(error.args[0] if ours and error.args else error).split()))[:_MOST_CHARACTERS]
     if ours:
         return text or type(error).__name__

@@ -6,8 +6,8 @@
 - ``kill``: SIGKILL to this process (its JVM notices and ends by itself),
 - ``stop``: SIGSTOP to the whole process group, for a harness to continue later,
 - ``wait:PATH``: create ``PATH.reached`` and block until ``PATH`` exists,
-- ``hold``: block the first thread that comes here for ever, so that the kill of a process with several plans under
-  way finds each of them somewhere else,
+- ``hold``: block the first thread that reaches the point for ever, so that the kill of a process with several plans
+  under way finds each of them at another point,
 - ``hold:PATH``: the same until ``PATH`` exists; ``PATH.reached`` is created,
 - ``error``: raise Transient once.
 
@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 def failpoint(name: str) -> None:
-    """Do what ``LAKEFOLD_FAILPOINTS`` says for ``name``; nothing when it is not named."""
+    """Perform the action that ``LAKEFOLD_FAILPOINTS`` gives to ``name``; nothing if it does not name it."""
     configured = os.environ.get("LAKEFOLD_FAILPOINTS")
     if not configured:
         return
@@ -66,7 +66,7 @@ def _wait_for_file(gate: Path) -> None:
 
 
 def _is_first_hit(name: str) -> bool:
-    """Whether no thread of this process has asked for ``name`` before."""
+    """True if no thread of this process has reached ``name`` before."""
     with _lock:
         if name in _fired:
             return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renews the feature matrix of docs/formats.md from what formats declare: ``python -m lake.formats_doc``.
+"""Update the feature matrix of docs/formats.md from the formats' declarations: ``python -m lake.formats_doc``.
 
-It stands between ``<!-- generated: capabilities -->`` and ``<!-- end -->``; everything else is written by hand.
+The matrix is between ``<!-- generated: capabilities -->`` and ``<!-- end -->``; all else is written by hand.
 """
 
 import re
@@ -18,25 +18,25 @@ _TABLE = re.compile(r"(?<=<!-- generated: capabilities -->\n).*?(?=<!-- end -->)
 
 CAPABILITY_DESCRIPTIONS: Mapping[Capability, str] = MappingProxyType(
     {
-        Capability.COMPACTION: "updates and deletes that stand beside the data files are folded into them",
+        Capability.COMPACTION: "updates and deletes stored beside the data files are folded into them",
         Capability.ADOPTION: "rewrites that writers schedule are executed (`adopt_pending`)",
         Capability.TABLE_SERVICES: "the table's own services are run (`table_services`)",
-        Capability.ROLL_BACK: "what a dead process began is taken back (`lakefold tables rollback`)",
-        Capability.SAVEPOINTS: "versions that the owner keeps are never deleted",
-        Capability.MERGED_READS: "the receipt compares rows as a reader of the table merges them",
-        Capability.REPAIR: "replaced files that are read again are found and taken out (`lakefold tables repair`)",
+        Capability.ROLL_BACK: "uncommitted work of a dead process is rolled back (`lakefold tables rollback`)",
+        Capability.SAVEPOINTS: "versions that the owner saves are never deleted",
+        Capability.MERGED_READS: "the verification compares rows as a reader of the table merges them",
+        Capability.REPAIR: "replaced files that are read again are found and removed (`lakefold tables repair`)",
         Capability.OWN_EXPIRY: "replaced files are deleted by the table's own expiry, with the versions that list them",
-        Capability.TABLE_LOCK: "a lock of the table keeps everybody apart who changes it",
-        Capability.OPTIMISTIC_COMMITS: "who commits gives way where another was faster: `concurrency` need not be said",
+        Capability.TABLE_LOCK: "a lock of the table excludes concurrent changes",
+        Capability.OPTIMISTIC_COMMITS: "a commit gives way if another one was faster: `concurrency` need not be set",
         Capability.NATIVE_GROUPS: "files are grouped as the format's own service does (`strategy`)",
         Capability.SORTING: "rows are sorted by a rewrite (`sort_columns`, `layout`)",
     }
 )
-"""What each capability is good for, in a user's words."""
+"""The use of each capability, in a user's words."""
 
 
 def capability_table() -> str:
-    """The capabilities, each with the formats that have it. KeyError for one without a meaning."""
+    """Return the table of capabilities, each with the formats that have it. KeyError for one without a description."""
     formats = [load_format(name) for name in FORMATS]
     head = ["capability", "what it is good for", *(format_.name for format_ in formats)]
     rows = [f"| {' | '.join(head)} |\n", f"|{'---|' * len(head)}\n"]
@@ -49,7 +49,7 @@ def capability_table() -> str:
 
 
 def render(page: str) -> str:
-    """``page`` with the matrix renewed. ValueError unless it has one place for it."""
+    """Return ``page`` with the matrix updated. Raises ValueError unless it has exactly one place for the matrix."""
     if len(_TABLE.findall(page)) != 1:
         raise ValueError("the page has no place, or several, for the table of capabilities")
     return _TABLE.sub(lambda place: f"\n{capability_table()}\n", page)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was done to a table in the past, commit by commit, as far as it still tells."""
+"""The past commits of a table, as far as the table still records them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,15 @@ FileGroupKey = tuple[str, str]
 """A file group: partition and file id."""
 
 CancellationCheck = Callable[[], None]
-"""Called at each commit that is read or replayed; what it raises ends the reading."""
+"""Called at each commit that is read or replayed; an error that it raises ends the reading."""
 
 
 def no_check() -> None:
-    """The check of whoever has time."""
+    """Do nothing: the check of a caller without a time limit."""
 
 
 class ChangeKind(StrEnum):
-    """What a commit did with rows, whatever the format calls it."""
+    """What a commit did with rows, independent of the format's word for it."""
 
     WRITE = "write"  #: rows were added, changed or removed
     REWRITE = "rewrite"  #: rows were moved into other files and are the same as before
@@ -26,11 +26,11 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileWritten:
-    """A file group as a commit left it, or the part of it that was added.
+    """A file group after a commit, or the part of it that the commit added.
 
-    ``bytes`` and ``rows`` are of the base file that was written, 0 where none was; ``log_files`` and ``log_bytes`` were
-    added. A new base file has the rows of the logs before it. Where the group is described as it stands, they are
-    its sums, and ``oldest_log_at`` is set where it has logs.
+    ``bytes`` and ``rows`` are those of the base file that was written, 0 if there was none; ``log_files`` and
+    ``log_bytes`` are those that were added. A new base file has the rows of the logs before it. If the record describes
+    the whole group, the numbers are its sums, and ``oldest_log_at`` is set if it has logs.
     """
 
     partition: str
@@ -44,16 +44,17 @@ class FileWritten:
 
     @property
     def group(self) -> FileGroupKey:
-        """Which file group it is."""
+        """The file group's key."""
         return self.partition, self.file_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoricalCommit:
-    """One commit: what it wrote, and the file groups that it took out.
+    """One commit: the files that it wrote, and the file groups that it removed.
 
-    Of a ``REWRITE`` what it wrote in a partition has the rows of what it took out there. ``operation`` is the format's
-    word, ``application`` says who wrote where the format records it, ``plan_id`` is set for a plan of lakefold's.
+    In each partition, the files that a ``REWRITE`` wrote have the rows of the groups that it removed. ``operation`` is
+    the format's word, ``application`` names the writing program if the format records it, ``plan_id`` is set for a
+    lakefold plan.
     """
 
     at: datetime
@@ -69,8 +70,8 @@ class HistoricalCommit:
 class TableHistory:
     """The file groups of a table at ``since``, and each commit from then until ``until``, oldest first.
 
-    ``writer`` is what ``planner.writers`` calls the model of who writes such tables. ``notes`` say in a sentence each
-    what is not known and was taken for granted.
+    ``writer_model`` is the name of ``planner.writers``'s model for the writers of such tables. ``notes`` say in a
+    sentence each what is unknown and was assumed.
     """
 
     since: datetime
@@ -82,7 +83,7 @@ class TableHistory:
 
 
 def file_groups_after(commits: Sequence[HistoricalCommit]) -> Iterator[FileWritten]:
-    """The file groups that ``commits`` leave, as they stand."""
+    """Yield the file groups that exist after ``commits``, with their sums."""
     found: dict[FileGroupKey, FileWritten] = {}
     for commit in commits:
         for group in commit.removed_groups:

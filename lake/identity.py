@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes: what one calls itself in the database, how it is told from every other one, whether it has ended.
+"""Processes: their names in the database, what distinguishes them from all others, and whether they have ended.
 
-Nothing but the kernel that runs a process can tell that it ended, and a host's name does not say which kernel and which
-processes are meant: containers share names, and each counts its processes from 1. So a process is judged only from
-its own host, boot and process namespace, by its id and start time. Of every other one nothing is known.
+Only the kernel that runs a process can say that it ended. A host's name does not identify the kernel and its
+processes: containers share names, and each counts its processes from 1. So a process is judged only from
+its own host, boot and process namespace, by its id and start time. Nothing is assumed about any other process.
 """
 
 import os
@@ -17,14 +17,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """What the kernel tells of a process of this host. ``started_ticks`` counts from its boot."""
+    """The kernel's record of a process of this host. ``started_ticks`` counts from its boot."""
 
     ended: bool
     started_ticks: int
 
 
 def read_process_status(pid: int) -> ProcessStatus | None:
-    """The process ``pid``; None where there is none. Raises OSError where it may not be seen."""
+    """Return the status of the process ``pid``; None if there is none. Raises OSError if access is denied."""
     try:
         # The name before the last bracket may itself hold brackets and blanks.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -33,16 +33,16 @@ def read_process_status(pid: int) -> ProcessStatus | None:
             os.kill(pid, 0)
         except ProcessLookupError:
             return None
-        raise  # it is there: /proc is mounted with hidepid, or is not of this namespace
+        raise  # the process exists: /proc is mounted with hidepid, or is not of this namespace
     # Z and X: ended, and only not yet waited for.
     return ProcessStatus(ended=state in "ZX", started_ticks=int(fields[18]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process that can be told from every other one, earlier ones of the same id included.
+    """A process that is distinguished from every other one, earlier ones of the same id included.
 
-    ``boot`` and ``namespace`` say in which run of the host's kernel and among which processes ``pid`` counts;
+    ``boot`` and ``namespace`` identify the run of the host's kernel and the namespace in which ``pid`` counts;
     ``started`` is in clock ticks since that boot.
     """
 
@@ -54,7 +54,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> "Process | None":
-        """The process ``pid`` of this host; None where there is none, or where the kernel does not tell."""
+        """Return the process ``pid`` of this host; None if there is none, or if the kernel does not show it."""
         found, here = read_process_status(pid), _current_namespace()
         if found is None or here is None:
             return None
@@ -62,12 +62,12 @@ class Process:
 
     @property
     def is_local(self) -> bool:
-        """Whether this process can see if that one lives."""
+        """True if the current process can see whether this one lives."""
         return (self.host, self.boot, self.namespace) == _current_namespace()
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is proved to have ended."""
+        """True if it is certain that the process has ended."""
         return self.is_local and _has_ended(self.pid, self.started)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class Process:
 
 
 def _has_ended(pid: int, started: int) -> bool:
-    """Whether the process of this namespace with this id and start time is proved to have ended."""
+    """True if it is certain that the process of this namespace with this id and start time has ended."""
     try:
         found = read_process_status(pid)
     except OSError:
@@ -85,7 +85,7 @@ def _has_ended(pid: int, started: int) -> bool:
 
 @cache
 def _current_namespace() -> tuple[str, str, str] | None:
-    """Host, boot and process namespace of this process; None where the kernel does not tell (not a Linux)."""
+    """Host, boot and process namespace of this process; None if the kernel does not show them (not Linux)."""
     try:
         if os.readlink("/proc/self") != str(os.getpid()):
             return None  # /proc is another namespace's, and so are the processes it shows
@@ -96,10 +96,10 @@ def _current_namespace() -> tuple[str, str, str] | None:
 
 
 def executor_name() -> str:
-    """What this process calls itself in the database, never the same twice.
+    """Return this process's name in the database; each call returns a different one.
 
-    ``host/pid/moment``, and where the kernel tells also ``/place.started``: which boot and namespace the process id
-    counts in, and when the process started there.
+    ``host/pid/moment``, and if the kernel shows them also ``/place.started``: a digest of the boot and namespace in
+    which the process id counts, and the start time of the process.
     """
     name = f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
     process = Process.of(os.getpid())
@@ -111,16 +111,16 @@ def _namespace_digest(boot: str, namespace: str) -> str:
 
 
 def has_executor_ended(executor: str) -> bool:
-    """Whether the process that called itself ``executor`` is known to have ended.
+    """True if the process with the name ``executor`` is known to have ended.
 
-    False for a name without a place, as earlier releases made them, and for processes that can't be seen from here:
-    another host's, another container's, those of another boot.
+    False for a name without a namespace, as earlier releases made them, and for processes that can't be seen from here:
+    those of another host, container or boot.
     """
     here = _current_namespace()
     try:
         host, pid, _, mark = executor.split("/")
-        place, started = mark.split(".")
+        digest, started = mark.split(".")
         known = int(pid), int(started)
     except ValueError:
         return False
-    return here is not None and (host, place) == (here[0], _namespace_digest(*here[1:])) and _has_ended(*known)
+    return here is not None and (host, digest) == (here[0], _namespace_digest(*here[1:])) and _has_ended(*known)

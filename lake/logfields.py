@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the log lines of a stretch of work are about, for whoever collects them: its plan, its table, its epoch."""
+"""Fields that log lines carry for log collectors: the plan, table and epoch of the work that logs them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +13,7 @@ _fields: ContextVar[Mapping[str, str | int]] = ContextVar("log_fields", default=
 
 @contextmanager
 def log_fields(**fields: str | int) -> Iterator[None]:
-    """Every line that this thread logs inside the block, whoever logs it, is about ``fields``."""
+    """Add ``fields`` to every line that this thread logs inside the block, from any module."""
     token = _fields.set({**_fields.get(), **fields})
     try:
         yield
@@ -22,10 +22,10 @@ def log_fields(**fields: str | int) -> Iterator[None]:
 
 
 def claim_log_fields(claim: Claim) -> AbstractContextManager[None]:
-    """``log_fields`` of the work on one plan."""
+    """Return ``log_fields`` for the work on one plan."""
     return log_fields(plan=claim.plan.plan_id, table=claim.plan.table.name, epoch=claim.epoch)
 
 
 def current_log_fields() -> Mapping[str, str | int]:
-    """The fields in force in this thread."""
+    """Return the fields in force in this thread."""
     return _fields.get()

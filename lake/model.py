@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nouns: tables, snapshots, file slices, and how file sizes are distributed.
+"""The nouns: tables, snapshots, file slices, and size histograms.
 
 Words as in docs/concepts.md: a *file group* is the lineage of one file id in one
 partition, a *file slice* a base file with its log files at an instant.
@@ -37,32 +37,32 @@ SLICES_SCHEMA = pa.schema(
 )
 """One row per latest file slice.
 
-``partition`` is the path relative to the table ('' when unpartitioned), a mere name where its files are elsewhere.
-``file_id`` is unique within a partition and stays the same from one slice of a file group to the next.
-``path`` is the base file, relative to the table's location or, outside it, absolute (``lake.storage.locations.resolve_path``); null
-for a slice of logs only. ``bytes`` is its size, 0 without one. ``rows`` are its rows as they are stored, those that
-deltas change or delete included; null where the format does not know them without opening the file.
+``partition`` is the path relative to the table ('' when unpartitioned); if the partition's files are elsewhere it is
+only a name. ``file_id`` is unique within a partition and is the same in all slices of a file group.
+``path`` is the base file, relative to the table's location or, outside it, absolute
+(``lake.storage.locations.resolve_path``); null for a slice of logs only. ``bytes`` is its size, 0 without a base file.
+``rows`` are its stored rows, those that deltas change or delete included; null if the format does not know them without
+opening the file.
 
-``log_files`` are the deltas, oldest first: names relative to the partition or, outside it, absolute. One that serves
-several slices is named in each of them, absolute in all if these are of several partitions; one without a file of its
-own, such as a deletion vector within the table's log, has a name as well. Path and names together tell a slice from
-what it was before: whatever changes its rows changes one of them. ``log_bytes`` are the deltas' bytes; of a delta that
-serves several slices it is this slice's part, shared out by the format in whole bytes that add up to the file's size,
-so that sums over slices are bytes that exist. Nobody works it out from the names. ``oldest_log_at`` is when the first
-of them became visible, null without any; ``delta_kind`` what they are (a ``DeltaKind``), null for log files.
-``deleted_rows`` are the rows of the base file that they delete, null for log files and where the format can't tell
-without opening them.
+``log_files`` are the deltas, oldest first: names relative to the partition or, outside it, absolute. A delta that
+serves several slices is named in each of them, in absolute form if they are in several partitions. A delta without a
+file of its own, such as a deletion vector within the table's log, has a name as well. Path and names together identify
+a state of the slice: every change of its rows changes one of them. ``log_bytes`` are the deltas' bytes. Of a delta that
+serves several slices it is this slice's part: the format divides the file's size into whole bytes, so that sums over
+slices equal existing bytes. No other code derives it from the names. ``oldest_log_at`` is when the first delta became
+visible, null without deltas; ``delta_kind`` is their kind (a ``DeltaKind``), null for log files. ``deleted_rows`` are
+the rows of the base file that the deltas delete; null for log files, and if the format can't tell without opening them.
 
 ``modified_at`` is when the slice was last written, in UTC and µs: when its newest file, base file or delta, became
-visible or, where no commit tells, was modified by storage's word. ``written_order`` is larger for a base file that was
-written later, among those of the table, null without one. ``group_key`` is what slices of one partition must have in
-common to be rewritten together (a partition spec, a schema …), null where the partition alone decides. ``busy_reason``
-is null for a slice that may be planned, else why not (``pending clustering 2026…``).
+visible; if no commit records that, the storage's modification time. ``written_order`` orders the base files of the
+table by the time when they were written (later is larger), null without a base file. ``group_key`` must be equal for
+slices of one partition that are rewritten together (a partition spec, a schema …), null if the partition alone decides.
+``busy_reason`` is null for a slice that may be planned, else the reason why not (``pending clustering 2026…``).
 """
 
 
 class DeltaKind(StrEnum):
-    """What stands beside a base file and changes its rows on every read, by the word for one of it."""
+    """A kind of data beside a base file that changes its rows on every read; the value is the word for one of it."""
 
     LOG = "log file"
     DELETES = "delete file"
@@ -70,27 +70,27 @@ class DeltaKind(StrEnum):
 
     @property
     def is_conflicting(self) -> bool:
-        """Whether a commit that adds one to a slice makes a rewrite of the slice void; one of a log file does not."""
+        """True if a commit that adds such a delta to a slice invalidates a rewrite of the slice; not for log files."""
         return self is not DeltaKind.LOG
 
 
 class Concurrency(StrEnum):
-    """How writers of a table are kept apart, as its owner states it."""
+    """How writers of a table are isolated from each other, as its owner states it."""
 
     SINGLE_WRITER = "single_writer"  #: no other writer is active while lakefold runs
     OCC = "occ"  #: every writer uses optimistic concurrency control with the same lock
 
 
 class OnConflict(StrEnum):
-    """Who gives way where a writer changes what a plan is rewriting; no row is lost either way."""
+    """Which side gives way if a writer changes the inputs of a plan; no row is lost either way."""
 
     PLAN_WINS = "plan_wins"  #: the writer is refused and tries again
-    WRITER_WINS = "writer_wins"  #: the plan is cancelled and planned anew
+    WRITER_WINS = "writer_wins"  #: the plan is cancelled; the next scan plans again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogRef:
-    """The catalog that a table is found through, for its format to open; nobody else looks into it.
+    """The catalog in which a table was found, for its format to open; no other code reads it.
 
     ``kind`` says which client opens it, ``name`` is its name or URI as configured, ``table`` what it calls the table.
     """
@@ -104,12 +104,12 @@ class CatalogRef:
 class TableRef:
     """One table: a unique ``name``, its ``format``, and where it is.
 
-    ``location`` is a path or URI without trailing slash, ``catalog`` null where the location is all there is to it.
-    ``identity`` tells the table from another one that is made under its name and at its place later
-    (``lake.capabilities.HasIdentity``); null where the format knows nothing of the kind, or nobody has looked yet.
-    ``write_options`` are handed verbatim to the format's own writer (lock provider settings and the like).
-    ``on_conflict`` matters with ``Concurrency.OCC``; null means what the write options say, else the plan wins.
-    ``sessions_refresh`` says that no session goes on with what it has cached of the table; scans alone ask for it.
+    ``location`` is a path or URI without trailing slash; ``catalog`` is null if the table was found by its location.
+    ``identity`` distinguishes the table from another one that is created later under its name and at its location
+    (``lake.capabilities.HasIdentity``); null if the format has no identities, or if it has not been read yet.
+    ``write_options`` are passed verbatim to the format's own writer (lock provider settings and the like).
+    ``on_conflict`` matters with ``Concurrency.OCC``; null means the write options' value, else the plan wins.
+    ``sessions_refresh``: every session must refresh what it has cached of the table; only scans set it.
     """
 
     name: str
@@ -126,25 +126,25 @@ class TableRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchFailure:
-    """A directory or database of a source in which tables could not be looked for, and one line that says why."""
+    """A directory or database of a source that could not be searched for tables, and the reason in one line."""
 
     location: str
     reason: str
 
 
 def partition_label(partition: str) -> str:
-    """What sentences call a partition; '' is all of a table without partitions."""
+    """Return the name of a partition in a sentence; '' is all of a table without partitions."""
     return f"partition {partition}" if partition else "the table"
 
 
 class Fault(StrEnum):
-    """In which way a file is not what the commits say."""
+    """The kinds of difference between a file and its commits."""
 
     MISSING = "missing"  #: a file of a latest slice is not in storage
     WRONG_SIZE = "wrong_size"  #: it has another size than its commit wrote
-    UNLISTED = "unlisted"  #: it is in storage, but readers are not told of it
+    UNLISTED = "unlisted"  #: it is in storage, but the table's listing does not have it
     RESURRECTED = "resurrected"  #: a commit took it out of the table, and readers see it again
-    UNOWNED = "unowned"  #: no commit wrote it, and readers may take it for a part of the table
+    UNOWNED = "unowned"  #: no commit wrote it, and readers may treat it as a part of the table
     UNKNOWN = "unknown"  #: the file that says what the commit wrote can't be read
 
 
@@ -156,7 +156,7 @@ _REMEDIES = {
         "the table's metadata table or its partition markers are wrong, have its own writer rebuild them; or its "
         "commit was archived after one that a savepoint keeps, delete that savepoint"
     ),
-    Fault.RESURRECTED: "its rows are read again; lakefold tables repair takes it out",
+    Fault.RESURRECTED: "its rows are read again; lakefold tables repair removes it",
     Fault.UNOWNED: "move it out of the table",
     Fault.UNKNOWN: _RESTORE_FROM_BACKUP,
 }
@@ -164,11 +164,11 @@ _REMEDIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """A file of one file group that is not what the commits say; the group is left alone until that is mended.
+    """A file of one file group that differs from its commits. The group is not planned until the file is repaired.
 
-    ``path`` is as in ``SLICES_SCHEMA``; where the fault is unknown it is the timeline's file that can't be read.
-    ``expected_bytes`` is null where no commit wrote such a file or its size is not known, ``found_bytes`` where it is
-    not in storage or not the point.
+    ``path`` is as in ``SLICES_SCHEMA``; for ``Fault.UNKNOWN`` it is the timeline's file that can't be read.
+    ``expected_bytes`` is null if no commit wrote such a file or its size is unknown; ``found_bytes`` is null if the
+    file is not in storage, or if its size does not matter.
     """
 
     partition: str
@@ -180,7 +180,7 @@ class Damage:
 
     @property
     def text(self) -> str:
-        """Which file, what is expected, what is there, and what to do."""
+        """The file, the expected state, the found state, and the remedy."""
         match self.fault:
             case Fault.MISSING:
                 size = "" if self.expected_bytes is None else f", its commit wrote {self.expected_bytes} bytes"
@@ -190,19 +190,19 @@ class Damage:
             case Fault.UNLISTED:
                 what = "is in storage, but the table's listing leaves it out"
             case Fault.RESURRECTED:
-                what = "was taken out of the table by a commit and is listed again"
+                what = "was removed from the table by a commit and is listed again"
             case Fault.UNOWNED:
                 what = f"was written by no commit, though its name says so ({self.found_bytes} bytes)"
             case Fault.UNKNOWN:
-                what = "can't be read, so that nobody can say whether this file group is what its commits wrote"
+                what = "can't be read, so it is unknown whether this file group is as its commits wrote it"
         return f"damaged: {self.path} {what}; {_REMEDIES[self.fault]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlappingCommit:
-    """A commit of another process that was under way while the plan ``plan_id`` of lakefold's was.
+    """A commit of another process that was in progress at the same time as the lakefold plan ``plan_id``.
 
-    ``instant`` names it on its table, ``action`` is the format's word for what it did.
+    ``instant`` names it on its table, ``action`` is the format's word for its action.
     """
 
     instant: str
@@ -212,21 +212,21 @@ class OverlappingCommit:
 
     @property
     def text(self) -> str:
-        """Which commit it was, and which plan it met."""
+        """The commit, and the plan that it overlapped."""
         return f"{self.action} {self.instant} of another process, while plan {self.plan_id} ran"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What a table looked like at one instant.
+    """The state of a table at one instant.
 
     ``slices`` has ``SLICES_SCHEMA``; ``instant`` is the newest completed instant seen ('' on an empty table);
     ``taken_at`` is timezone-aware; ``uncompacted_commits`` are the commits that wrote deltas only (log files, delete
-    files …) and completed since the table's last compaction. ``damaged`` are the groups whose files are not what the
-    commits say, each with its first difference; one of which nothing is listed has a row in ``slices`` all the same, as
-    its commits wrote it. ``overlaps`` are commits of others that were under way while a plan of lakefold's was, oldest
-    first, as far as the table still tells. ``foreign_files`` are files among the table's data whose names say that they
-    are not the table's, as paths relative to it; nothing reads, moves or deletes them.
+    files …) and completed since the table's last compaction. ``damaged`` are the groups whose files differ from their
+    commits, each with its first difference. A damaged group without listed files still has a row in ``slices``, as its
+    commits wrote it. ``overlaps`` are commits of others that overlapped a lakefold plan, oldest first, as far as the
+    table still records them. ``foreign_files`` are files among the table's data whose names show that they
+    are not the table's, as paths relative to it; lakefold does not read, move or delete them.
     """
 
     table: TableRef
@@ -253,7 +253,7 @@ class FileSlice:
 
     @property
     def total_bytes(self) -> int:
-        """Base and log bytes together: what a rewrite has to read, of shared deltas this slice's part."""
+        """Base and log bytes together: the bytes that a rewrite reads; of shared deltas this slice's part."""
         return self.bytes + self.log_bytes
 
 
@@ -287,7 +287,7 @@ class SizeHistogram:
 
 
 def median_bytes(counts: Sequence[int]) -> int | None:
-    """The median file size that a histogram implies, even on the logarithmic axis within its bucket; None if empty."""
+    """Return the median file size of a histogram, interpolated on the logarithmic axis of its bucket; None if empty."""
     files = sum(counts)
     if not files:
         return None
@@ -295,11 +295,11 @@ def median_bytes(counts: Sequence[int]) -> int | None:
     index = bisect_left(upto, middle)
     if index >= len(HISTOGRAM_EDGES_BYTES):
         return HISTOGRAM_EDGES_BYTES[-1]
-    # Each edge is twice the one before, so half the way up a bucket is a factor of the square root of two.
+    # Each edge is twice the one before, so half a bucket is a factor of the square root of two.
     way_up = 1 - (upto[index] - middle) / counts[index]
     return round(HISTOGRAM_EDGES_BYTES[index] / 2 * 2**way_up)
 
 
 def base_file_sizes(slices: pa.Table) -> pa.ChunkedArray:
-    """Sizes of the base files of ``slices`` (``SLICES_SCHEMA``); slices of logs only have none."""
+    """Return the sizes of the base files of ``slices`` (``SLICES_SCHEMA``); slices of logs only have none."""
     return slices.filter(pc.is_valid(slices["path"]))["bytes"]

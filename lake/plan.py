@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan, its groups, and the one table of state transitions that code, database and docs agree on."""
+"""Plans, their groups, and the one table of state transitions that code, database and docs share."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,9 +11,9 @@ from lake.model import FileSlice, TableRef
 
 
 class PlanState(StrEnum):
-    """Where a plan is in its life."""
+    """The state of a plan."""
 
-    REQUESTED = "requested"  #: stored by the scheduler; nobody owns it
+    REQUESTED = "requested"  #: stored by the scheduler; no executor owns it
     INFLIGHT = "inflight"  #: claimed by one executor under one epoch and a lease
     COMPLETED = "completed"  #: the table's commit names it
     FAILED = "failed"  #: given up; ``plans retry`` requests it again
@@ -26,7 +26,7 @@ TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = MappingProxyType(
         PlanState.INFLIGHT: frozenset(
             {PlanState.COMPLETED, PlanState.FAILED, PlanState.CANCELLED, PlanState.REQUESTED}
         ),
-        # Completed from an end only where the table turns out to hold the plan's commit.
+        # A failed or cancelled plan becomes completed only if the table turns out to hold its commit.
         PlanState.FAILED: frozenset({PlanState.REQUESTED, PlanState.COMPLETED}),
         PlanState.CANCELLED: frozenset({PlanState.COMPLETED}),
         PlanState.COMPLETED: frozenset(),
@@ -35,24 +35,24 @@ TRANSITIONS: Mapping[PlanState, frozenset[PlanState]] = MappingProxyType(
 LIVE_STATES = frozenset({PlanState.REQUESTED, PlanState.INFLIGHT})
 
 AUTO = "auto"
-"""The engine of a plan for which the executor chooses, for each group."""
+"""The engine setting with which the executor chooses an engine for each group."""
 
 STAGED_WATCH_PERIOD = timedelta(days=7)
-"""How long what an attempt may have left is looked for: whoever slept for longer is not waited for."""
+"""How long the uncommitted work of an attempt is watched for; an executor suspended for longer is not considered."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LockOwnerKind(StrEnum):
-    """Who besides a live plan may hold partitions for a while."""
+    """What may lock partitions for a while, apart from live plans."""
 
     CLEANER = "cleaner"  #: deletes superseded files there
-    SWEEP = "sweep"  #: puts right what ended plans, or writers that spanned a commit, left there
+    SWEEP = "sweep"  #: resolves what ended plans, or writers that spanned a commit, wrote there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockOwner:
-    """One round of the cleaner or the sweep, with a name that no other round has."""
+    """One round of the cleaner or the sweep, with a unique name."""
 
     kind: LockOwnerKind
     name: str
@@ -62,33 +62,33 @@ class LockOwner:
 
 
 class PlanKind(StrEnum):
-    """What the rewrite is for."""
+    """The purpose of a rewrite."""
 
     CLUSTERING = "clustering"
     COMPACTION = "compaction"
 
 
 class ProposalDecision(StrEnum):
-    """What somebody said to a proposal."""
+    """A person's decision on a proposal."""
 
     APPROVED = "approved"  #: it may run
-    DECLINED = "declined"  #: it never does, and is not proposed again as it was
+    DECLINED = "declined"  #: it never runs, and is not proposed again with the same inputs
 
 
 class Step(StrEnum):
     """The numbered steps of one plan's run, in order; each is also a failpoint."""
 
     FIND_COMMIT = "ask"  #: 1 did this plan already commit?
-    START = "start"  #: 2 what the table is changed with is there: Spark, started where it is not running
-    PREPARE = "prepare"  #: 3 inputs still live and unchanged? make the plan known to the table
+    START = "start"  #: 2 start what changes the table, such as Spark, if it is not running
+    PREPARE = "prepare"  #: 3 are the inputs still live and unchanged? publish the plan on the table
     REWRITE = "rewrite"  #: 4 write the new files, invisible to readers
-    VERIFY = "receipt"  #: 5 prove that out equals in
-    COMMIT = "commit"  #: 6 check again, make the new files the table
+    VERIFY = "receipt"  #: 5 verify that the output equals the input
+    COMMIT = "commit"  #: 6 check again, make the new files visible
     RECORD = "record"  #: 7 one database transaction: completed, figures, superseded versions
 
 
 class VerificationLevel(StrEnum):
-    """How much is proved before a commit."""
+    """The extent of the verification before a commit."""
 
     FOOTER = "footer"  #: rows, and per leaf column null count and min/max: of Parquet from footers, of ORC from values
     HASH = "hash"  #: the same, and an order-free hash of every value
@@ -96,7 +96,7 @@ class VerificationLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteOptions:
-    """What an executor needs to know of the policy that made the plan."""
+    """The policy's settings that the executor of a plan needs."""
 
     target_file_max_bytes: int
     engine: str = AUTO
@@ -130,7 +130,7 @@ class Plan:
     groups: tuple[ClusteringGroup, ...]
     options: RewriteOptions
     snapshot_instant: str
-    #: the pending instant of another process that this plan executes; None for a plan of our own making
+    #: the pending instant of another process that this plan executes; None for a plan of lakefold's own
     adopted_instant: str | None = None
 
     @property
@@ -151,7 +151,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedPlan:
-    """A plan that failed and would fail again: its ``slices`` are left alone for as long as they are what they were."""
+    """A plan that failed and would fail again: its ``slices`` are not planned while they are unchanged."""
 
     plan_id: str
     attempts: int
@@ -160,25 +160,28 @@ class FailedPlan:
 
     @property
     def text(self) -> str:
-        """What happened, and what to do about it."""
+        """The failure, and the remedy."""
         times = f"{self.attempts} times" if self.attempts > 1 else "once"
         return f"failed {times} in plan {self.plan_id}: {self.error}; to try again: lakefold plans retry {self.plan_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclinedPlan:
-    """A proposal that somebody declined: its ``slices`` are not proposed again while they are what they were."""
+    """A proposal that a person declined: its ``slices`` are not proposed again while they are unchanged."""
 
     plan_id: str
     declined_by: str
-    #: that it was declined, and why
+    #: that it was declined, and the reason
     explanation: str
     slices: tuple[FileSlice, ...]
 
     @property
     def text(self) -> str:
-        """Who said no, and what to do about it."""
-        return f"{self.explanation} (by {self.declined_by}, plan {self.plan_id}); to rewrite it all the same: lakefold plans request"
+        """The person who declined it, and how to run it nevertheless."""
+        return (
+            f"{self.explanation} (by {self.declined_by}, plan {self.plan_id}); "
+            "to rewrite it nevertheless: lakefold plans request"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +198,8 @@ class SkippedGroup:
 class OutputFile:
     """One file written by a plan. ``path`` is relative to the table's location, or absolute outside it.
 
-    ``payload`` is the format's own, such as column metrics for its commit; nobody else looks into it, nor do files
-    differ by it.
+    ``payload`` is the format's own, such as column metrics for its commit. No other code reads it, and comparisons of
+    files ignore it.
     """
 
     partition: str
@@ -210,29 +213,29 @@ class OutputFile:
 class SupersededVersion:
     """A file that a committed plan replaced; deleted once the retention in force has passed.
 
-    ``path`` is relative to the table's location, or absolute outside it. Which file that is it does not say alone where
-    names are used again: it is path, size and modification time.
+    ``path`` is relative to the table's location, or absolute outside it. If names are used again, the path alone does
+    not identify the file: path, size and modification time do.
 
-    A relative path follows the table to whatever location it has by then, as where its directory was renamed. A format
-    whose tables leave their files behind when they get another location gives absolute ones, of all files.
+    A relative path follows the table to its present location, for example after its directory was renamed. A format
+    whose tables leave their files behind when their location changes uses absolute paths for all files.
     """
 
     partition: str
     path: str
-    #: 0 where the file was gone before anybody could tell
+    #: 0 if the file was gone before its size was read
     bytes: int
     #: the instant whose commit replaced the file
     instant: str
-    #: when the file was written; None where the format never uses a name twice, or where nobody recorded it
+    #: when the file was written; None if the format never uses a name twice, or if the time was not recorded
     modified_at: datetime | None = None
 
     def difference(self, found_bytes: int, found_modified_at: datetime | None = None) -> str | None:
-        """Why the file that is at the path now is another one than was replaced; None where nothing says so."""
+        """Return why the file at the path now differs from the replaced one; None if no difference is known."""
         if self.bytes and found_bytes != self.bytes:
             return f"another file is at its path: {found_bytes} bytes, the one that was replaced had {self.bytes}"
         if self.modified_at is None or found_modified_at is None:
             return None
-        # To the millisecond, which is what the database keeps.
+        # To the millisecond, which is the database's resolution.
         if abs(found_modified_at - self.modified_at) < timedelta(milliseconds=1):
             return None
         return (
@@ -242,7 +245,7 @@ class SupersededVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedFile:
-    """One data file, told from others that had its name: path, bytes, and when it was written in milliseconds.
+    """One data file, identified by path, bytes, and the time when it was written in milliseconds.
 
     ``path`` is relative to the table's location, or absolute outside it.
     """
@@ -253,12 +256,12 @@ class LocatedFile:
 
     @property
     def name(self) -> str:
-        """Its name in its directory."""
+        """The file name."""
         return self.path.rpartition("/")[2]
 
     @property
     def directory(self) -> str:
-        """Where it is; '' for a table's own directory."""
+        """The file's directory; '' for the table's own directory."""
         return self.path.rpartition("/")[0]
 
     @property
@@ -268,15 +271,15 @@ class LocatedFile:
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """A moment as ``LocatedFile`` and the database have it."""
+    """Return a moment in the form of ``LocatedFile`` and the database."""
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
-    """A partition's move from ``left`` to ``place``, both directories, with the ``files`` that it had there.
+    """A partition's relocation from ``previous_location`` to ``location``, both directories, with its ``files`` there.
 
-    ``token`` is the name under which the catalog knows the move, which no other move of the partition has.
+    ``token`` is the relocation's name in the catalog; no other relocation of the partition has it.
     """
 
     partition: str
@@ -284,19 +287,19 @@ class Relocation:
     previous_location: str
     location: str
     files: tuple[LocatedFile, ...]
-    #: when the partition was made, in seconds, as the catalog says; one that is dropped and added again has another
+    #: when the catalog's partition was created, in seconds; it differs once the partition is dropped and added again
     partition_created_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Proof that a table holds the result of a plan.
+    """A commit on a table that holds the result of a plan.
 
-    ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are what it
-    added and replaced, as the table itself records them. ``epoch`` is that of the attempt that made it, None where the
-    table does not say, as where another process executed the plan. ``moves`` are of a format that moves partitions.
-    ``left_out`` are groups that were rewritten and had to stay out of it at the last moment, by their index in the plan
-    that was prepared.
+    ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are the files that it
+    added and replaced, as the table itself records them. ``epoch`` is that of the attempt that made it; None if the
+    table does not record it, for example if another process executed the plan. ``relocations`` are filled by formats
+    that relocate partitions. ``skipped`` are groups that were rewritten and had to be left out at the last moment, by
+    their index in the plan that was prepared.
     """
 
     plan_id: str
@@ -310,7 +313,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFigures:
-    """What a completed plan did to one partition (live base files of the plan before and after)."""
+    """The effect of a completed plan on one partition (live base files of the plan before and after)."""
 
     partition: str
     files_before: int
@@ -320,16 +323,16 @@ class PartitionFigures:
 
 
 def partition_milliseconds(figures: Sequence[PartitionFigures], steps: Mapping[str, int]) -> Sequence[int]:
-    """What each partition took of the time that a plan's ``steps`` took: its share of the bytes that were read."""
+    """Return each partition's part of the time of a plan's ``steps``, in proportion to the bytes that were read."""
     spent, read = sum(steps.values()), sum(item.bytes_before for item in figures)
     return [round(spent * item.bytes_before / read) if read else 0 for item in figures]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteProgress:
-    """How far a rewrite is, and the address of the Spark UI that shows its jobs, where Spark has one.
+    """The progress of a rewrite, and the address of the Spark UI with its jobs, if there is one.
 
-    ``cpu_seconds`` is what its tasks have used so far; None where nobody counts it.
+    ``cpu_seconds`` is the CPU time of its tasks so far; None if it is not counted.
     """
 
     bytes_done: int
@@ -340,20 +343,20 @@ class RewriteProgress:
 
 
 def sum_if_known(parts: Collection[float | None]) -> float | None:
-    """The sum of ``parts``, such as the CPU seconds of several rewrites; None where one of them is not known."""
+    """Return the sum of ``parts``, such as the CPU seconds of several rewrites; None if one of them is not known."""
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedWork:
-    """What an attempt at a plan is about to leave on its table, uncommitted, in words that only the format understands.
+    """The uncommitted files that an attempt is about to write to its table, in terms of its format.
 
-    ``token`` is a name that no other attempt has, such as an instant or a version's directory, but where attempts
-    share an adopted instant. ``paths`` are what the paths of all its files begin with: names of files, directories, or
-    any other prefix that is the attempt's alone, since whatever has it is removed at its withdrawal. They are relative
-    or absolute as those of ``SupersededVersion``. A format that
-    finds it on the table's own timeline names none.
+    ``token`` is a name that no other attempt has, such as an instant or a version's directory, except if attempts
+    share an adopted instant. ``paths`` are the prefixes of the paths of all its files: names of files, directories, or
+    any other prefix that is the attempt's alone, since its withdrawal removes every file with the prefix. They are
+    relative or absolute as those of ``SupersededVersion``. A format that finds the files on the table's own timeline
+    leaves ``paths`` empty.
     """
 
     token: str
@@ -362,7 +365,7 @@ class StagedWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """One executor's hold on one plan. Every later write to the store carries ``epoch`` and fails when stale."""
+    """One executor's claim on one plan. Every later write to the store carries ``epoch`` and fails if it is stale."""
 
     plan: Plan
     epoch: int
@@ -374,7 +377,7 @@ class Claim:
     milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     #: why an earlier executor of this attempt left the plan inflight
     previous_error: str | None = None
-    #: W3C trace context of the planning, where somebody traces
+    #: W3C trace context of the planning, if tracing is on
     traceparent: str | None = None
-    #: why the plan is not to be run any more as its table is registered today; None where it is
+    #: why the plan must not run as its table is registered today; None if it may
     obsolete_reason: str | None = None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocols of a table format. None of them knows one by name.
+"""The protocols of a table format. They are independent of any single format.
 
-``TableFormat`` observes a table without a JVM, ``TableWriter`` changes it; what only some formats add is in
+``TableFormat`` observes a table without a JVM, ``TableWriter`` changes it; optional protocols are in
 ``lake.capabilities``. Implementations raise only the outcomes of ``lake.errors``.
 """
 
@@ -29,32 +29,37 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SparkProvider = Callable[[], "SparkSession"]
-"""Gives the process's one Spark session, starting it at the first call."""
+"""Returns the process's one Spark session and starts it at the first call."""
+
+FormatLoader = Callable[[str], "TableFormat"]
+"""Returns the adapter of the table format of this name. Raises Rejected if there is no such format."""
 
 ProgressCallback = Callable[[RewriteProgress], None]
-"""Called from time to time during a rewrite; must not raise. What its tasks used is what the last call says."""
+"""Called from time to time during a rewrite; must not raise. The last call has the CPU time of all its tasks."""
 
 StagingJournal = Callable[[StagedWork], None]
-"""Writes to the database what an attempt is about to stage; raises where that is not certain, or may not happen."""
+"""Records in the database what an attempt is about to stage. Raises if the record is uncertain or not permitted."""
 
 
 class Capability(StrEnum):
-    """What a table format can do beyond observing, rewriting and deleting; whoever needs it asks for it first.
+    """What a table format can do beyond observing, rewriting and deleting. Callers check for it before they use it.
 
-    A table of a format without it is served all the same. What asks for it, a plan's kind, a strategy, a service or a
-    command, is refused for that table with this reason.
+    A table of a format without the capability is served nevertheless. A plan kind, strategy, service or command that
+    needs the capability is refused for this table, with the missing capability as the reason.
     """
 
     COMPACTION = "compaction"  #: slices may have deltas, and a plan of that kind folds them into base files
     ADOPTION = "adoption"  #: rewrites that another process scheduled on the table can be executed as a plan
     TABLE_SERVICES = "table_services"  #: clean, archival and rollback of the table itself can be run for it
-    ROLL_BACK = "roll_back"  #: what another process began on the table and left can be taken back
-    SAVEPOINTS = "savepoints"  #: owners can keep versions of the table, which nothing deletes
-    MERGED_READS = "merged_reads"  #: rows are told by merging a slice's files, not by the data files alone
-    REPAIR = "repair"  #: replaced files can become live again, and are then found and taken out
+    ROLL_BACK = "roll_back"  #: uncommitted work of another process on the table can be rolled back
+    SAVEPOINTS = "savepoints"  #: owners can save versions of the table, which are never deleted
+    MERGED_READS = "merged_reads"  #: rows result from merging a slice's files, not from the data files alone
+    REPAIR = "repair"  #: replaced files can become live again; lakefold finds and removes them
     OWN_EXPIRY = "own_expiry"  #: superseded files are deleted by the table's own expiry, not one by one
-    TABLE_LOCK = "table_lock"  #: a lock of the table keeps apart whoever changes it, lakefold's own processes included
-    #: a commit of anybody fails, or looks again, where another one was faster: nothing has to be said of writers
+    TABLE_LOCK = (
+        "table_lock"  #: a lock of the table excludes concurrent changes, those of lakefold's processes included
+    )
+    #: a commit of any program fails or checks again if another one was faster: ``concurrency`` need not be set
     OPTIMISTIC_COMMITS = "optimistic_commits"
     NATIVE_GROUPS = "native_groups"  #: a strategy named after the format groups slices as the format's own service does
     SORTING = "sorting"  #: a rewrite can order the rows by columns, in the layouts of the policy
@@ -62,7 +67,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRequirements:
-    """What a Spark session must have for tables of one format: packages as Maven names them, and Spark's settings."""
+    """Requirements on the Spark session for tables of one format: packages by their Maven names, Spark settings."""
 
     packages: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -70,14 +75,14 @@ class SessionRequirements:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedPlan:
-    """A plan made known to its table, not yet executed.
+    """A plan that is published on its table and not yet executed.
 
-    ``instant`` is the token of what is staged, of a table with a timeline the pending instant; ``groups`` the indices
-    into ``plan.groups`` that are still live and unchanged; ``left_out`` the others with their reasons; ``notes`` are
-    choices worth showing to a person, such as the engine. ``evidence`` is the format's own: what it saw of the table
-    and compares once more at the commit, such as its schema; nobody else looks into it. ``volatile`` are the top-level
-    columns of data files that the rewrite may change, such as the name of the file a row is in; the receipt passes
-    over them.
+    ``instant`` is the token of the staged work; of a table with a timeline it is the pending instant. ``live_groups``
+    are the indices into ``plan.groups`` that are still live and unchanged; ``skipped`` are the others with their
+    reasons; ``notes`` are choices worth showing to a person, such as the engine. ``preconditions`` are the format's
+    own: the observed state of the table, such as its schema, which the commit compares once more. No other code reads
+    them. ``volatile_columns`` are the top-level columns of data files that the rewrite may change, such as the name of
+    a row's file; the verification ignores them.
     """
 
     plan: Plan
@@ -100,13 +105,13 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVerification:
-    """What ``verify`` found. Empty tuples mean the table is as its last commits say.
+    """The result of ``verify``. Empty tuples mean that the table is as its last commits say.
 
-    ``missing`` live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
+    ``missing`` are live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
-    slice, pending plan or superseded version. Paths are those of ``lake.storage.locations.resolve_path``. ``rows`` is None unless
-    asked for, and so are ``contradictions``: commits whose rows do not follow from the commits before them, each in a
-    sentence. ``rows_expected`` is None, too, where nothing but the files says how many rows there are.
+    slice, pending plan or superseded version. Paths are those of ``lake.storage.locations.resolve_path``. ``rows`` is
+    None unless requested. ``contradictions`` are filled only then: commits whose rows do not follow from the commits
+    before them, each in a sentence. ``rows_expected`` is also None if only the files say how many rows there are.
     """
 
     files: int
@@ -122,11 +127,11 @@ class TableVerification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionResult:
-    """What became of superseded versions that were to be deleted.
+    """The result of the deletion of superseded versions.
 
-    ``left`` are those, by index, that stayed and are not lakefold's to delete any more, each with the reason: another
-    file is at the path by now, or the table's own expiry has yet to delete it (``Capability.OWN_EXPIRY``). All others
-    are gone. ``bytes_freed`` counts those of ``versions`` that went, whatever else an expiry has deleted.
+    ``retained`` are those, by index, that stay and are no longer lakefold's to delete, each with the reason: another
+    file is at the path, or the table's own expiry has yet to delete it (``Capability.OWN_EXPIRY``). All others
+    are gone. ``bytes_freed`` counts the requested versions that were deleted, not other files that an expiry deleted.
     """
 
     bytes_freed: int = 0
@@ -136,43 +141,43 @@ class DeletionResult:
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
 
-    #: The longest time from the last look at whose plan it is until nothing of a commit can land any more, timeouts
-    #: of a catalog included. Zero where a lock of the table keeps everybody else away until the commit has ended.
+    #: The longest time from the last check of the plan's owner until nothing of a commit can be applied, timeouts of a
+    #: catalog included. Zero if a lock of the table excludes all other changes until the commit has ended.
     max_commit_duration: timedelta
-    #: Set by whoever runs a plan. ``prepare`` calls it, once for whatever it stages and before the first file of that
-    #: exists: so everything that an attempt may have left is known, whenever it died.
+    #: Set by the caller that runs a plan. ``prepare`` calls it, once for all that it stages and before the first of
+    #: these files exists: so all uncommitted work of an attempt is recorded, whenever the attempt died.
     journal: StagingJournal
 
     def start(self) -> None:
-        """Have what the table is changed with, such as a Spark session, started where there is none (step 2)."""
+        """Start what the writer needs to change the table, such as a Spark session, if it is not running (step 2)."""
 
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
-        """Check every slice against the table and make the plan known to it (step 3).
+        """Check every slice against the table and publish the plan on the table (step 3).
 
-        What ``rewrite`` may write, and where, is settled here and told to ``journal``.
-        An adopted plan is known already: nothing is published, and it is taken whole or not at all.
-        Waits a while for writers that are inflight on the partitions. Raises Conflict when they leave no gap or no
-        group is left, Transient when the table's lock is taken, Rejected when the table can't be served.
+        This step determines what ``rewrite`` may write, and where, and records it with ``journal``.
+        An adopted plan is on the table already: nothing is published, and it is executed whole or not at all.
+        Waits a while for writers that are inflight on the partitions. Raises Conflict if they leave no gap or no
+        group is left, Transient if the table's lock is taken, Rejected if the table can't be served.
         """
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """Write the new files, invisible to readers (step 4). Raises Transient, Rejected or Conflict.
 
-        Each goes to where ``prepare`` said. A writer of the format's own that chooses names itself, under directories
-        that others write to as well, can't be had for it: nobody could tell its files from theirs.
-        A Conflict with ``SkippedGroup`` groups in its ``args[1]`` names inputs that can't be read.
+        Each file gets the path that ``prepare`` determined. A writer of the format's own that chooses names itself, in
+        directories that other writers use as well, can't be used: lakefold's files would be indistinguishable from
+        theirs. A Conflict with ``SkippedGroup`` groups in its ``args[1]`` names inputs that can't be read.
         """
 
     def commit(self, rewrite: Rewrite) -> Commit:
-        """Check the inputs again and make the new files the table, plan id and epoch inside (step 6).
+        """Check the inputs again and publish the new files, with plan id and epoch in the commit (step 6).
 
-        Raises Conflict where a writer was faster or the attempt was withdrawn, and where neither can be told any more
-        because the table has forgotten what was done to it since ``prepare``; Transient where it may succeed if tried
-        again, such as with a lock that is taken; Rejected where the table can't be served any more. All of these say
-        that nothing has landed, and the table is asked once more before that is believed. Integrity says that what
-        landed can't be trusted: where the table has it, it is recorded and the table halted. What ``fence`` raises goes
-        through. CommitUnknown, like any error that is no outcome, says that nobody can tell: a call whose answer was
-        lost is never Transient. Then nothing is deleted until the table has been asked.
+        Raises Conflict if a writer was faster or the attempt was withdrawn, also if this can't be determined because
+        the table has forgotten its changes since ``prepare``; Transient if another try may succeed, such as after a
+        lock that is taken; Rejected if the table can no longer be served. Each of these says that nothing was
+        committed; the caller still checks the table once more. Integrity says that the commit can't be trusted: if the
+        table has it, it is recorded and the table is halted. Errors of ``fence`` pass through. CommitUnknown, like any
+        error that is no outcome, says that the result is unknown: a call whose answer was lost is never Transient. Then
+        nothing is deleted until the table has been checked.
         """
 
     def withdraw(
@@ -183,26 +188,26 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
-        """Withdraw what ``instants`` of this plan left uncommitted; the number of instants for which that did anything.
+        """Withdraw the uncommitted work of ``instants`` of this plan. Returns the number of instants that had some.
 
-        ``staged`` is what the database knows of them: a format without a timeline withdraws these, and nothing else.
+        ``staged`` is the database's record of them: a format without a timeline withdraws these, and nothing else.
 
-        ``None`` means every pending instant of the table that names ``plan_id``, recorded or not: what a take-over
-        needs, because a killed executor may have published an instant that it could not record any more. ``epoch`` is
-        the caller's: what an executor that took the plan over since is working on stays. Of an instant that is gone
-        already the files are removed that this writer's own job wrote after that.
-        Idempotent; never touches a completed instant, nor any file that readers see, though the table may have
-        forgotten which commit made it so. Raises where something may have stayed; it is asked again then.
+        ``instants=None`` means every pending instant of the table that names ``plan_id``, recorded or not. A take-over
+        needs this, because a killed executor may have published an instant without recording it. ``epoch`` is the
+        caller's: the work of an executor that has taken the plan over since is not touched. If an instant is gone
+        already, the files that this writer's own job wrote later are removed.
+        Idempotent. Never touches a completed instant, nor any file that readers see, even if the table has forgotten
+        which commit published it. Raises if something may have stayed; the caller then tries again later.
         """
 
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
-        """Delete superseded files through the format, in the order given; what became of them.
+        """Delete superseded files through the format, in the order given. Returns the result.
 
-        Files already gone count as deleted; one that ``SupersededVersion.difference``, asked right before its deletion,
-        stays. With ``Capability.OWN_EXPIRY`` the table is asked to expire what came before the commits that superseded
-        them, no later state; what an older state that it keeps still has is left to it. Raises Conflict where a version
-        is live, pending or kept by a savepoint, before anything of its commit is deleted; what another error leaves is
-        deleted by the next call.
+        Files already gone count as deleted. A file with a ``SupersededVersion.difference``, checked right before its
+        deletion, stays. With ``Capability.OWN_EXPIRY`` the table is asked to expire the states before the commits that
+        superseded the files, and no later state; files of an older state that the table retains are left to it. Raises
+        Conflict if a version is live, pending or kept by a savepoint, before anything of its commit is deleted. The
+        next call deletes the files that another error left.
         """
 
     def cancel(self) -> None:
@@ -210,84 +215,85 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
 
 
 class FormatFeatures(Protocol):
-    """What a table format says that it can do."""
+    """What a table format supports."""
 
     name: str
-    #: what its tables can be asked for beyond what all are
+    #: what its tables support beyond the common operations
     capabilities: frozenset[Capability]
-    #: services of its own that ``maintain`` can be asked for, by their names in ``table_services``
+    #: its own services that ``maintain`` can run, by their names in ``table_services``
     services: tuple[str, ...]
 
 
 class TableFormat(FormatFeatures, Protocol):
     """Observes tables of one format; needs no JVM."""
 
-    #: what the Spark session of a process that changes such tables is started with
+    #: requirements on the Spark session of a process that changes such tables
     session_requirements: SessionRequirements
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
-        """Tables at ``location`` (a table, or a directory searched for tables), names from the table itself.
+        """Yield the tables at ``location`` (a table, or a directory searched for tables), with their own names.
 
-        A part of it that can't be searched is yielded as ``SearchFailure`` and hides no table elsewhere. Yields nothing
-        where only a catalog tells of tables. Raises Rejected where there is no such directory, Rejected or Transient
-        where ``location`` itself can't be read.
+        A part that can't be searched is yielded as ``SearchFailure`` and hides no table elsewhere. Yields nothing if
+        only a catalog lists tables of the format. Raises Rejected if there is no such directory, Rejected or Transient
+        if ``location`` itself can't be read.
         """
 
     def check(self, table: TableRef) -> None:
-        """Raise Rejected with rule, value and remedy when this table can't be served; Transient when unreachable.
+        """Raise Rejected with rule, value and remedy if this table can't be served; Transient if it can't be reached.
 
-        TableGone where there is none any more, though the storage, and the catalog, answer.
+        Raises TableGone if the table no longer exists although the storage, and the catalog, answer.
         """
 
     def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
-        """Latest file slices of all or of the named partitions; those of pending plans carry a busy reason.
+        """Return the latest file slices of all or of the named partitions; those of pending plans carry a busy reason.
 
-        Partitions that the table does not have are left out. Raises TableGone, Rejected where the table can't be read,
-        Transient where it can't be reached, or where files go on vanishing while it is read.
+        Partitions that the table does not have are left out. Raises TableGone, Rejected if the table can't be read,
+        Transient if it can't be reached, or if files keep vanishing while it is read.
         """
 
     def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
-        """The completed commit that names ``plan_id``, however old; None where the table denies that there is one.
+        """Return the completed commit that names ``plan_id``, however old; None if the table has no such commit.
 
-        With nothing of the plan left to commit a denial is the last word, so whoever can't ask says so: Transient or
-        Rejected, TableGone too, are no denial. A table that has forgotten its older commits may deny them
-        (``lake.capabilities.FindsStaged``). Raises CommitLost where a commit names the plan and what it did is gone.
+        If nothing of the plan is left to commit, callers rely on None. So an implementation that can't check raises
+        Transient or Rejected instead, TableGone included. A table that has forgotten its older commits may return None
+        for them (``lake.capabilities.FindsStaged``). Raises CommitLost if a commit names the plan and its result is
+        gone.
         """
 
     def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
-        """Those of ``plan_ids`` that recent commits name, each with its commit; old ones may be missed.
+        """Return those of ``plan_ids`` that recent commits name, each with its commit; old commits may be missed.
 
-        Asked at every sweep, so it is cheap. Raises as ``committed`` does.
+        Every sweep calls it, so it is cheap. Raises as ``find_commit`` does.
         """
 
     def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
-        """For each version's path: None when it may be deleted now, else the reason why not.
+        """Return for each version's path None if the file may be deleted now, else the reason against it.
 
-        No two of ``versions`` have one path. Raises as ``snapshot`` does.
+        Each of ``versions`` has a path of its own. Raises as ``snapshot`` does.
         """
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
-        """Those of ``versions``, by index, that are nobody's to delete any more, each with the reason.
+        """Return those of ``versions``, by index, that are no longer lakefold's to delete, each with the reason.
 
-        What replaced them was undone, or they are gone already. Says nothing of what only time would tell. Raises as
+        Their replacement was undone, or they are gone already. Versions that only have to wait are left out. Raises as
         ``snapshot`` does.
         """
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
-        """Compare storage with the table's last commits; ``superseded`` are those of its versions that wait.
+        """Compare storage with the table's last commits; ``superseded`` are its versions that await their deletion.
 
-        Raises as ``snapshot`` does, and Rejected where ``rows`` can't be counted.
+        Raises as ``snapshot`` does, and Rejected if ``rows`` can't be counted.
         """
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
-        """Facts about the table worth showing to a person (type, version, timeline, indexes, locks).
+        """Return facts about the table worth showing to a person (type, version, timeline, indexes, locks).
 
-        ``writers`` among them is what the table shows of its other writers and of their locks. Raises as ``snapshot``
+        The fact ``writers`` is what the table shows of its other writers and of their locks. Raises as ``snapshot``
         does.
         """
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> TableWriter:
-        """What changes the table, once entered. ``engines`` rewrite files, unless the format brings its own.
+        """Return the table's writer, usable once entered. ``engines`` rewrite files, unless the format has its own.
 
-        Made without looking at the table or calling ``spark``.
+        Does not read the table and does not call ``spark``.
         """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keeps secrets out of everything that people or collectors read: settings shown, log lines, errors, stored texts.
+"""Removes secrets from all text that people or collectors read: shown settings, log lines, errors, stored texts.
 
-Settings are hidden by their names, and passwords inside values by their form. That is what a reader can rely on.
-Behind it stands a second line: whatever the configuration in force holds as a secret is replaced wherever it turns up
-in a text, such as in an error that a library wrote.
+Settings are hidden by their names, and passwords inside values by their form. Readers can rely on this.
+A second line of defence replaces each secret of the configuration in force wherever a text has it, such as an error
+message of a library.
 """
 
 import re
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 REDACTED = "***"
-#: settings whose value is a secret; what Spark and Hadoop hide by default, and the names of object stores and formats
+#: settings whose value is a secret: those that Spark and Hadoop hide by default, and names of object stores and formats
 _SECRET_NAME = re.compile(
     r"passw(or)?d|passphrase|secret|token|credential|signature"
     r"|(access|account|api|private|encryption|shared|storage|master)[._-]?key",
@@ -21,7 +21,7 @@ _IN_URL = re.compile(r"(\w://[^\s/:@]*:)([^\s/@]+)(?=@)")
 _IN_VALUE = re.compile(
     r"((?:passw(?:or)?d|pwd|secret|token|signature|sig)=|bearer (?=\S{8}))([^&;,\s'\"]+)", re.IGNORECASE
 )
-#: a shorter text, or a plain word, would hide harmless words everywhere and no more than its name hides already
+#: shorter texts and plain words are not replaced in texts: that would hide harmless words, and settings hide by name
 _MIN_SECRET_LENGTH = 8
 
 _secrets: set[str] = set()
@@ -29,18 +29,18 @@ _secrets: set[str] = set()
 
 @runtime_checkable
 class _SecretValue(Protocol):
-    """pydantic's SecretStr; importing that would cost every command, --help too, its start."""
+    """pydantic's SecretStr; importing pydantic would slow down the start of every command, --help included."""
 
     def get_secret_value(self) -> str: ...
 
 
 def is_secret(name: str) -> bool:
-    """Whether a setting of this name holds a secret."""
+    """True if a setting of this name holds a secret."""
     return _SECRET_NAME.search(name) is not None
 
 
 def redact_setting(name: str, value: Any) -> Any:
-    """A setting's value as it may be shown: hidden by its name, or with the passwords inside it hidden."""
+    """Return a setting's value as it may be shown: hidden because of its name, or without the passwords inside it."""
     if isinstance(value, _SecretValue):
         return redact_address(value.get_secret_value()) if "url" in name else REDACTED
     if isinstance(value, str):
@@ -53,14 +53,14 @@ def redact_setting(name: str, value: Any) -> Any:
 
 
 def redact_address(url: str) -> str:
-    """Only where a secret address leads: scheme and host."""
+    """Return only scheme and host of a secret address."""
     scheme, separator, rest = url.partition("://")
     host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
     return f"{scheme}{separator}{host}/{REDACTED}" if separator else REDACTED
 
 
 def redact_database_url(url: str) -> str:
-    """A database URL that may be shown."""
+    """Return a database URL without its password."""
     scheme, separator, rest = url.partition("://")
     login, at, host = rest.rpartition("@")
     if not at:
@@ -69,7 +69,7 @@ def redact_database_url(url: str) -> str:
 
 
 def redact(text: str) -> str:
-    """``text`` without passwords in URLs and settings, and without any secret of the configuration in force."""
+    """Return ``text`` without passwords in URLs and settings, and without secrets of the configuration in force."""
     text = _IN_VALUE.sub(rf"\1{REDACTED}", _IN_URL.sub(rf"\1{REDACTED}", text))
     for secret in sorted(_secrets, key=len, reverse=True):
         text = text.replace(secret, REDACTED)
@@ -77,12 +77,12 @@ def redact(text: str) -> str:
 
 
 def add_secrets(values: Iterable[str]) -> None:
-    """Replace these secrets from now on wherever ``hide`` meets them in this process."""
+    """Have ``redact`` replace these secrets in every text of this process from now on."""
     _secrets.update(value for value in values if len(value) >= _MIN_SECRET_LENGTH and not value.isalpha())
 
 
 def add_secrets_of_settings(settings: Iterable[tuple[str, Any]]) -> None:
-    """``remember`` the secrets among settings (name, value): by kind, by name, and the passwords inside values."""
+    """``add_secrets`` for settings (name, value): secrets by type, by name, and the passwords inside values."""
     for name, value in settings:
         if isinstance(value, Mapping):
             add_secrets_of_settings((f"{name}.{key}", item) for key, item in value.items())
@@ -93,7 +93,7 @@ def add_secrets_of_settings(settings: Iterable[tuple[str, Any]]) -> None:
 
 
 def _secret_parts(secret: str) -> Iterable[str]:
-    """What gives a secret away: of an address its login and what follows the host, of a list of keys each key."""
+    """Yield the parts that reveal a secret: of an address its login and its path, of a list of keys each key."""
     yield from _embedded_passwords(secret)
     if secret.startswith(("http://", "https://")):
         yield secret.partition("://")[2].partition("/")[2]
@@ -102,6 +102,6 @@ def _secret_parts(secret: str) -> Iterable[str]:
 
 
 def _embedded_passwords(value: str) -> Iterable[str]:
-    """The passwords inside a value that is none by itself."""
+    """Yield the passwords inside a value that is not a secret as a whole."""
     yield from (found[2] for found in _IN_URL.finditer(value))
     yield from (found[2] for found in _IN_VALUE.finditer(value))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Spark session counts of the jobs that have one tag."""
+"""Counts that a Spark session has for the jobs with one tag."""
 
 import contextlib
 from typing import Any
@@ -9,7 +9,7 @@ _LISTENER_TIMEOUT_MS = 5_000
 
 
 def stage_ids(context: Any, tag: str) -> set[int]:
-    """The stages of these jobs, each once: a job that needs what an earlier one shuffled names its stages, too."""
+    """Return the stages of these jobs, each once: jobs that read an earlier job's shuffle share its stages."""
     tracker, found = context._jsc.sc().statusTracker(), set[int]()
     for job in tracker.getJobIdsForTag(tag):
         info = tracker.getJobInfo(job)
@@ -18,11 +18,11 @@ def stage_ids(context: Any, tag: str) -> set[int]:
 
 
 def cpu_seconds(context: Any, tag: str) -> float | None:
-    """CPU time of the tasks of these jobs, which have ended, without that of Python beside them; None if not known.
+    """Return the CPU time of the tasks of these jobs, which have ended; None if it is not known.
 
-    The garbage collector and the driver's own threads are not counted by Spark.
+    Without Python's processes beside them. Spark does not count its garbage collector and the driver's own threads.
     """
-    with contextlib.suppress(Exception):  # as where it has forgotten a stage
+    with contextlib.suppress(Exception):  # for example if Spark has forgotten a stage
         jvm = context._jsc.sc()
         jvm.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MS)
         store = jvm.statusStore()

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long ago a process looked at something, on a machine that may have been suspended since."""
+"""Elapsed time on a machine that may be suspended meanwhile."""
 
 import time
 from collections.abc import Callable
 
 
 class Stopwatch:
-    """A moment: that of its making, by several clocks.
+    """Measures the time since its creation by several clocks.
 
-    CLOCK_MONOTONIC stands still while a machine is suspended. What the clock on the wall says somebody may set, and a
-    machine that was paused finds late. ``others`` tell seconds on other machines.
+    CLOCK_MONOTONIC stands still while a machine is suspended. The wall clock may be set, and a machine that was paused
+    may correct it late. ``others`` are clocks of other machines, in seconds.
     """
 
     def __init__(self, *others: Callable[[], float]) -> None:
@@ -17,5 +17,5 @@ class Stopwatch:
 
     @property
     def elapsed_seconds(self) -> float:
-        """How long ago it was, in seconds, by the clock that says most: too much of it costs a look."""
+        """The elapsed time in seconds, by the clock that shows most: an overestimate only costs another check."""
         return max(clock() - begun for clock, begun in self._started)

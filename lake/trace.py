@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trace that a stretch of work belongs to, as W3C's ``traceparent``: passed on, never interpreted here."""
+"""The trace that work belongs to, as W3C's ``traceparent``: passed on, never interpreted here."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _VALID = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{
 
 @contextmanager
 def traced(traceparent: str | None) -> Iterator[None]:
-    """What this thread begins inside the block belongs to this trace; to none where that is no trace context."""
+    """Assign the work that this thread begins inside the block to this trace; to none if it is no trace context."""
     token = _traceparent.set(traceparent if traceparent is not None and _VALID.fullmatch(traceparent) else None)
     try:
         yield
@@ -21,5 +21,5 @@ def traced(traceparent: str | None) -> Iterator[None]:
 
 
 def current_traceparent() -> str | None:
-    """The trace that this thread works for."""
+    """Return the trace that this thread works for."""
     return _traceparent.get()

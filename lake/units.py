@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Units of bytes and time; sizes and durations as people write them, and back."""
+"""Units of bytes and time; conversion of sizes and durations from and to text."""
 
 import re
 from datetime import timedelta
@@ -31,12 +31,12 @@ _NUMBER = re.compile(r"\s*[0-9]+(?:\.[0-9]+)?\s*")
 
 
 def is_unitless(value: object) -> bool:
-    """Whether ``value`` is a number without a unit; 0 needs none."""
+    """True if ``value`` is a number without a unit; 0 needs none."""
     return bool(_NUMBER.fullmatch(str(value))) and float(str(value)) > 0
 
 
 def parse_bytes(text: str | int) -> int:
-    """``300MiB``, ``1.5 GB`` or 0 as an integer; ValueError otherwise, for a number without a unit too."""
+    """Return ``300MiB``, ``1.5 GB`` or 0 as an integer; ValueError otherwise, for a number without a unit too."""
     if is_unitless(text):
         number = str(text).strip()
         raise ValueError(f"{number} has no unit; write {number}B or {number}MiB, whichever is meant")
@@ -48,7 +48,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Binary units with one decimal below 100, such as ``8.0 MiB`` or ``512 B``."""
+    """Return a size in binary units with one decimal below 100, such as ``8.0 MiB`` or ``512 B``."""
     if abs(count) < 1024:
         return f"{count:.0f} B"
     for unit in ("KiB", "MiB", "GiB", "TiB", "PiB"):
@@ -59,7 +59,7 @@ def format_bytes(count: float) -> str:
 
 
 def parse_duration(text: str | int | float | timedelta) -> timedelta:
-    """``15min``, ``7d``, ``30s`` or 0; ValueError otherwise, for a number without a unit too."""
+    """Return the duration ``15min``, ``7d``, ``30s`` or 0; ValueError otherwise, for a number without a unit too."""
     if isinstance(text, timedelta):
         return text
     if is_unitless(text):
@@ -73,7 +73,7 @@ def parse_duration(text: str | int | float | timedelta) -> timedelta:
 
 
 def format_duration(span: timedelta | float) -> str:
-    """The largest unit that keeps the figure readable: ``850 ms``, ``42 s``, ``12 min``, ``3.5 h``, ``7 d``."""
+    """Return a duration in its largest readable unit: ``850 ms``, ``42 s``, ``12 min``, ``3.5 h``, ``7 d``."""
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -84,7 +84,7 @@ def format_duration(span: timedelta | float) -> str:
 
 
 def format_elapsed(span: timedelta | float) -> str:
-    """Time that passed, in two units from a minute on: ``850 ms``, ``42.3 s``, ``2m 22s``, ``3h 4m``, ``2d 5h``."""
+    """Return elapsed time in two units from a minute on: ``850 ms``, ``42.3 s``, ``2m 22s``, ``3h 4m``, ``2d 5h``."""
     seconds = max(span.total_seconds() if isinstance(span, timedelta) else span, 0.0)
     if seconds < 59.95:
         return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else f"{seconds:.3g} s"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Alembic's environment: on the connection that ``lakefold db upgrade`` hands over, or for a developer's ``alembic``.
+"""Alembic's environment.
 
-A developer's ``alembic revision`` or ``alembic check`` takes the database from ``LAKEFOLD_DATABASE__URL``.
+``lakefold db upgrade`` hands over its connection. A developer's ``alembic revision`` or ``alembic check`` uses the
+database of ``LAKEFOLD_DATABASE__URL``.
 """
 
 import os
@@ -15,7 +16,7 @@ from service.control.store.models import Base
 
 def run(connection: Connection) -> None:
     """Run the migrations inside the transaction that is open on ``connection``."""
-    # SQLite's DDL is transactional once the driver is kept from committing by itself, which service.control.store.database does.
+    # SQLite's DDL is transactional if the driver does not commit by itself, see service.control.store.database.
     context.configure(connection=connection, target_metadata=Base.metadata, transactional_ddl=True)
     with context.begin_transaction():
         context.run_migrations()

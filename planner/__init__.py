@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pure planning: data in, data out, no I/O and no clock of its own."""
+"""Pure planning: data in, data out, without I/O and without a clock."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets of bytes and CPU time, an hour and a day, and which of the waiting plans may start within what is left.
+"""Budgets of bytes and CPU time per hour and per day, and the waiting plans that may start within them.
 
-Plans start in their order, and a plan whose place in it is beyond a budget waits: its own cost and that of all plans
-before it, those of its table for the table's budget, have to fit into what is left. Where it stands does not depend on
-any budget, so a raised one lets everything start that started before and maybe more: what is picked never becomes worth
-less. Nobody is passed over for somebody smaller either, so whatever fits a budget at all comes to its head and starts.
+Plans start in the order of the queue. A plan may start if its own cost plus the cost of all plans before it fits into
+the remaining budget; for a table's budget only the table's plans count. The order does not depend on any budget, so a
+raised budget lets the same plans start, and maybe more: the value of the started plans never falls. No plan is skipped
+in favour of a smaller one, so every plan that fits the whole budget reaches the head of the queue and starts.
 """
 
 import math
@@ -22,7 +22,7 @@ _HOUR_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkAmount:
-    """Bytes rewritten and CPU milliseconds; of a budget infinite where it has none."""
+    """An amount of work: bytes rewritten and CPU milliseconds; infinite if a budget does not limit them."""
 
     bytes: float = 0
     cpu_ms: float = 0
@@ -34,11 +34,11 @@ class WorkAmount:
         return WorkAmount(bytes=self.bytes - other.bytes, cpu_ms=self.cpu_ms - other.cpu_ms)
 
     def is_within(self, limit: "WorkAmount") -> bool:
-        """Whether there is room for it."""
+        """True if the amount does not exceed ``limit``."""
         return self.bytes <= limit.bytes and self.cpu_ms <= limit.cpu_ms
 
     def elementwise_min(self, other: "WorkAmount") -> "WorkAmount":
-        """The smaller of each."""
+        """Return the smaller bytes and the smaller CPU time of both amounts."""
         return WorkAmount(bytes=min(self.bytes, other.bytes), cpu_ms=min(self.cpu_ms, other.cpu_ms))
 
 
@@ -47,7 +47,7 @@ ZERO, UNLIMITED = WorkAmount(), WorkAmount(bytes=math.inf, cpu_ms=math.inf)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What may be used in any 60 minutes and in any 24 hours."""
+    """The work allowed in any 60 minutes and in any 24 hours."""
 
     hour: WorkAmount = UNLIMITED
     day: WorkAmount = UNLIMITED
@@ -56,7 +56,7 @@ class Budget:
     def from_settings(
         cls, hour_bytes: int, day_bytes: int, cpu_hours_per_hour: float, cpu_hours_per_day: float
     ) -> "Budget":
-        """A budget from settings, in which 0 stands for no budget."""
+        """Return the budget of these settings, in which 0 means unlimited."""
         return cls(
             hour=WorkAmount(bytes=hour_bytes or math.inf, cpu_ms=cpu_hours_per_hour * _HOUR_MS or math.inf),
             day=WorkAmount(bytes=day_bytes or math.inf, cpu_ms=cpu_hours_per_day * _HOUR_MS or math.inf),
@@ -64,22 +64,22 @@ class Budget:
 
     @property
     def is_set(self) -> bool:
-        """Whether anything is limited."""
+        """True if the budget limits anything."""
         return self != Budget()
 
     @property
     def largest_plan(self) -> WorkAmount:
-        """What the largest plan may be."""
+        """The largest plan that fits the unused budget."""
         return self.hour.elementwise_min(self.day)
 
     def remaining(self, usage: "BudgetUsage") -> WorkAmount:
-        """What a plan may take now; negative where more was used than predicted."""
+        """Return the work that may start now; negative if plans used more than predicted."""
         return (self.hour - usage.hour).elementwise_min(self.day - usage.day)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetUsage:
-    """What was charged in the last 60 minutes and in the last 24 hours."""
+    """The work charged in the last 60 minutes and in the last 24 hours."""
 
     hour: WorkAmount = ZERO
     day: WorkAmount = ZERO
@@ -90,14 +90,14 @@ class BudgetUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLimits:
-    """What the plans of one table are held to: the table's own budget, and when they may start."""
+    """The limits of one table's plans: the table's own budget, and when plans may start."""
 
     budget: Budget = field(default_factory=Budget)
     schedule: RunSchedule = field(default_factory=RunSchedule)
 
     @classmethod
     def from_settings(cls, settings: TableSettings) -> "TableLimits":
-        """The limits that a policy sets."""
+        """Return the limits of these settings."""
         return cls(
             budget=Budget.from_settings(
                 settings.budget_bytes_per_hour,
@@ -111,7 +111,7 @@ class TableLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedPlan:
-    """A plan that waits, with what it is predicted to take."""
+    """A waiting plan with its predicted cost."""
 
     plan_id: str
     table: str
@@ -121,16 +121,16 @@ class QueuedPlan:
 def startable_plans(
     queue: Iterable[QueuedPlan], remaining: WorkAmount, remaining_of_table: Callable[[str], WorkAmount]
 ) -> Iterator[QueuedPlan]:
-    """Those of ``queue``, which is in the order of starting, that may start within what is ``left`` in all and of each
-    table's budget.
+    """Yield the plans of ``queue`` that may start within ``remaining`` and their table's remaining budget.
 
-    Each of them has to fit its budgets as such: larger ones would hold up all others for ever.
+    ``queue`` is in the order of starting. Each plan has to fit its whole, unused budgets: a larger plan would block all
+    later ones for ever.
     """
     total, of_table = ZERO, dict[str, WorkAmount]()
     for plan in queue:
         total += plan.cost
         if not total.is_within(remaining):
-            return  # neither does whatever comes after it
+            return  # no later plan fits either
         own = of_table[plan.table] = of_table.get(plan.table, ZERO) + plan.cost
         if own.is_within(remaining_of_table(plan.table)):
             yield plan
@@ -139,10 +139,10 @@ def startable_plans(
 def blocked_by_table_budget(
     queue: Iterable[QueuedPlan], remaining: WorkAmount, remaining_of_table: Callable[[str], WorkAmount]
 ) -> dict[str, QueuedPlan]:
-    """Plans of ``queue`` that the budget of one table keeps back, each with the plan that waits for it.
+    """Return the plans of ``queue`` blocked by the budget of one table, by id, each with the plan that waits for it.
 
-    That is the plan itself where it is its own table's. Else it is the first plan before it whose table's budget is
-    used up: without the plans that are so it would start, within what is ``left`` in all.
+    If the budget is that of the plan's own table, the plan itself waits for it. Otherwise it is the first earlier plan
+    whose table's budget is used up: without such plans the later plan would start within ``remaining``.
     """
     found, of_table = dict[str, QueuedPlan](), dict[str, WorkAmount]()
     total, startable, first = ZERO, ZERO, None
@@ -160,7 +160,7 @@ def blocked_by_table_budget(
 
 
 def cap_by_budgets(policy: PlanningSettings, budgets: Iterable[Budget], rates: Rates) -> PlanningSettings:
-    """``policy`` with plans, and groups, that fit each of ``budgets`` as such."""
+    """Return ``policy`` with the sizes of plans and groups limited to what fits each of the unused ``budgets``."""
     most = max_plan_bytes(budgets, rates)
     if most >= policy.max_bytes_per_plan:
         return policy
@@ -170,7 +170,7 @@ def cap_by_budgets(policy: PlanningSettings, budgets: Iterable[Budget], rates: R
 
 
 def max_plan_bytes(budgets: Iterable[Budget], rates: Rates) -> float:
-    """Bytes of the largest plan that fits each of ``budgets`` as such."""
+    """Return the bytes of the largest plan that fits each of the unused ``budgets``."""
     whole = UNLIMITED
     for budget in budgets:
         whole = whole.elementwise_min(budget.largest_plan)

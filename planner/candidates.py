@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices of a snapshot may be planned, and why the others may not: one reason for each (``planner.reasons``)."""
+"""The candidates for planning among the slices of a snapshot, and the reason against each other slice."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,44 +26,46 @@ _CONFLICTING_DELTAS = tuple(kind for kind in DeltaKind if kind.is_conflicting)
 
 
 class SliceDetails(Protocol):
-    """What is asked of few slices, or under few policies; ``rows`` are places of slices in ``Candidates``."""
+    """Details that are needed of few slices or under few policies; ``rows`` are positions in ``Candidates``."""
 
     @property
     def uncompacted_commits(self) -> int:
-        """Commits that wrote deltas only since the table's last compaction."""
+        """The number of commits since the table's last compaction that wrote only deltas."""
 
     def is_log_only(self, rows: Ints) -> Mask | None:
-        """Which of ``rows`` have logs only; None where no slice of the table does."""
+        """Return which of ``rows`` have logs only; None if no slice of the table has."""
 
     def written_order(self, rows: Ints) -> Ints:
-        """The order in which base files were written; 0, before all others, without one."""
+        """Return the order in which base files were written; 0, before all others, for slices without one."""
 
     def oldest_log_us(self, rows: Ints) -> Ints:
-        """When the oldest log of each was committed; ``NEVER_US`` without one."""
+        """Return when the oldest log of each slice was committed; ``NEVER_US`` without logs."""
 
     def has_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
-        """Which of ``rows`` have deltas of one of ``kinds``; None where no slice of the table does."""
+        """Return which of ``rows`` have deltas of one of ``kinds``; None if no slice of the table has."""
 
     def deleted_row_share(self, rows: Ints) -> Shares | None:
-        """The share, 0 to 1, of its base file's rows that each one's deltas delete, NaN where unknown; None: of all."""
+        """Return the share (0 to 1) of each base file's rows that deltas delete, NaN if unknown; None if all are."""
 
     def sort_by_file_id(self, run: Ints, rows: Ints) -> Ints:
-        """Places of ``rows`` sorted by ``run``, then by file id."""
+        """Return the positions of ``rows`` sorted by ``run``, then by file id."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Candidates:
     """A snapshot as arrays, and the decisions made so far.
 
-    All arrays but ``order`` have one length: an entry per slice, in the snapshot's order. ``partition`` indexes
-    ``partitions``, the distinct ones in use, sorted; ``cell`` numbers the distinct pairs of partition and group key, in
-    the order of partitions. ``order`` are indices of the selected partitions, in the order of planning.
+    All arrays but ``partition_order`` have one entry per slice, in the snapshot's order. ``partition`` indexes
+    ``partitions``, the sorted distinct partitions in use. ``grouping_key`` numbers the distinct pairs of partition and
+    group key, in the order of partitions. ``partition_order`` are the indices of the selected partitions, in the order
+    of planning.
 
-    ``bytes`` are of base files, 0 for a slice without one; ``log_files`` are counts and ``log_bytes`` the slice's bytes
-    of them, 0 without any; ``modified_us`` are µs since 1970 in UTC. ``codes`` are indices into ``REASONS``, or
-    ``UNDECIDED`` for what may be planned, and ``numbers`` are the reasons' own (``reason_text``), 0 where one has none.
-    ``rewritable`` is what compaction may take: what is neither filtered, quarantined nor busy, and of the young what
-    ``decide_large`` says. ``details`` answers for few slices what would cost too much for all.
+    ``bytes`` are sizes of base files, 0 for a slice without one. ``log_files`` are counts and ``log_bytes`` the slice's
+    bytes of them, 0 without logs. ``modified_us`` are µs since 1970 in UTC. ``reason_codes`` are indices into
+    ``REASONS``, or ``UNDECIDED`` for slices that may be planned. ``reason_numbers`` are the numbers of the reasons
+    (``reason_text``), 0 for reasons without one. ``rewritable`` marks the slices that compaction may take: not
+    filtered, quarantined or busy, and recent ones only as ``decide_large`` allows. ``details`` gives values of few
+    slices that would be too expensive for all.
     """
 
     partitions: list[str]
@@ -80,7 +82,7 @@ class Candidates:
     details: SliceDetails
 
     def decide(self, rows: Mask | Ints, reason: Reason, reason_numbers: Ints | int = 0) -> None:
-        """Give ``rows`` their reason and its number."""
+        """Set the reason and its number of ``rows``."""
         self.reason_codes[rows] = REASON_CODES[reason]
         self.reason_numbers[rows] = reason_numbers
 
@@ -96,13 +98,13 @@ def find_candidates(
     declined: Sequence[DeclinedPlan] = (),
     apply_waiting: bool = True,
 ) -> Candidates:
-    """Decide every slice that needs no look at its neighbours; the others stay ``UNDECIDED``.
+    """Decide every slice that can be decided without its neighbours; the others stay ``UNDECIDED``.
 
-    ``now`` is timezone-aware. ``partitions`` are those somebody asked for by name, with or without slashes at their
-    ends: they replace the policy's partition filter, and one that the snapshot does not have is ignored.
-    ``quarantined`` are paths of base files. Without ``waiting`` it is as if all were over that a slice may wait for
-    (``WAITING``), and ``failed`` and ``declined`` don't matter. Bounds are strict: a slice is young while its age is
-    less than ``quiet_period``, and small while its base file is less than ``small_file_limit_bytes``.
+    ``now`` is timezone-aware. ``partitions`` are requested by name, with or without slashes at their ends: they replace
+    the policy's partition filter, and unknown ones are ignored. ``quarantined`` are paths of base files. Without
+    ``apply_waiting`` temporary reasons (``TEMPORARY``) are ignored, and so are ``failed`` and ``declined``. Bounds are
+    strict: a slice is recent while its age is below ``quiet_period``, and small while its base file is below
+    ``small_file_limit_bytes``.
     """
     slices = snapshot.slices
     names, partition = _encode_partitions(slices["partition"])
@@ -128,7 +130,7 @@ def find_candidates(
         selected = sorted(set(names).intersection(path.strip("/") for path in partitions))
     found.partition_order = np.asarray([index[name] for name in selected], dtype=np.int64)
 
-    # last first: each decision overrides those that come after it in the order of Reason
+    # in reverse order of Reason: each decision overrides the earlier calls
     if apply_waiting:
         _decide_waiting(snapshot, found, policy, now=now, failed=failed, declined=declined)
     if quarantined:
@@ -139,14 +141,14 @@ def find_candidates(
         left_out[found.partition_order] = False
         found.decide(left_out[partition], Reason.FILTERED)
     decide_large(found, policy)
-    if not apply_waiting:  # the logs of a slice are taken by whoever has begun on it
+    if not apply_waiting:  # the pending action on a busy slice will merge its logs
         found.rewritable &= _to_mask(pc.is_null(slices["busy_reason"]))
     _decide_damaged(snapshot, found)
     return found
 
 
 def decide_recent(candidates: Candidates, policy: PlanningSettings, now_us: int) -> None:
-    """Slices whose quiet period is not over; ``now_us`` are µs since 1970 in UTC."""
+    """Decide the slices whose quiet period is not over; ``now_us`` are µs since 1970 in UTC."""
     if not policy.quiet_period:
         return
     ages_us = now_us - candidates.modified_us
@@ -156,10 +158,10 @@ def decide_recent(candidates: Candidates, policy: PlanningSettings, now_us: int)
 
 
 def decide_large(candidates: Candidates, policy: PlanningSettings) -> None:
-    """Slices that are no small files; tells what compaction may take of what is undecided or young.
+    """Decide the slices that aren't small files, and set ``rewritable`` for undecided and recent slices.
 
-    Writers go on appending to logs while a slice is compacted, so those wait for nothing. A rewrite is lost to the next
-    delta of any other kind, so a slice has to come to rest before.
+    Writers may append to logs while a slice is compacted, so slices with logs need not wait. The next delta of any
+    other kind invalidates a rewrite, so these slices wait for the quiet period.
     """
     candidates.rewritable = candidates.reason_codes == UNDECIDED
     young = np.flatnonzero(candidates.reason_codes == REASON_CODES[Reason.RECENT])
@@ -180,7 +182,7 @@ def _decide_waiting(
     failed: Sequence[FailedPlan],
     declined: Sequence[DeclinedPlan],
 ) -> None:
-    """What waits for time, for what is pending on the table, or for what a person thinks of an earlier plan."""
+    """Decide the slices that wait for the quiet period, a pending action, or a person's decision on an earlier plan."""
     decide_recent(candidates, policy, int(now.timestamp() * 1_000_000))
     busy = snapshot.slices["busy_reason"]
     if busy.null_count < len(busy):
@@ -192,7 +194,7 @@ def _decide_waiting(
 def _decide_previously_rejected(
     snapshot: Snapshot, candidates: Candidates, plans: Sequence[FailedPlan | DeclinedPlan], reason: Reason
 ) -> None:
-    """What these plans had is left alone; a slice with another base file or other logs is another one."""
+    """Decide the unchanged slices of failed or declined plans. A slice with another base file or other logs changed."""
     known = {
         (item.partition, item.file_id, item.path, item.log_files): index
         for index, plan in enumerate(plans)
@@ -210,7 +212,7 @@ def _decide_previously_rejected(
 
 
 def _decide_damaged(snapshot: Snapshot, candidates: Candidates) -> None:
-    """What is not as the commits say is left alone whatever else holds: a rewrite would make that permanent."""
+    """Decide the damaged slices, overriding all other reasons: a rewrite would make the damage permanent."""
     if not snapshot.damaged:
         return
     place = {(entry.partition, entry.file_id): index for index, entry in enumerate(snapshot.damaged)}
@@ -225,7 +227,7 @@ def _decide_damaged(snapshot: Snapshot, candidates: Candidates) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _SnapshotDetails:
-    """``SliceDetails`` of a snapshot."""
+    """The ``SliceDetails`` of a snapshot."""
 
     snapshot: Snapshot
 
@@ -264,7 +266,7 @@ class _SnapshotDetails:
 
 
 def _encode_partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
-    """The distinct partitions in use, sorted, and each row's index among them."""
+    """Return the sorted distinct partitions in use, and each row's index among them."""
     encoded = column.unify_dictionaries().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):  # no chunk at all
         return [], np.empty(0, dtype=np.int32)
@@ -278,7 +280,7 @@ def _encode_partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
 
 
 def _grouping_keys(partition: npt.NDArray[np.int32], keys: Any) -> npt.NDArray[np.int32]:
-    """Each row's partition and group key as one number; the partition's own where no row has a key."""
+    """Return each row's partition and group key as one number; the partition's number if no row has a group key."""
     if keys.null_count == len(keys):
         return partition
     names, key = _encode_partitions(keys.cast(pa.string()).fill_null("").dictionary_encode())
@@ -288,7 +290,7 @@ def _grouping_keys(partition: npt.NDArray[np.int32], keys: Any) -> npt.NDArray[n
 
 
 def _to_int64(column: Any) -> Ints:
-    """An int64 column without nulls as an array; no copy where it is one chunk."""
+    """Return an int64 column without nulls as an array, without a copy if it is one chunk."""
     return np.asarray(column.to_numpy(), dtype=np.int64)
 
 

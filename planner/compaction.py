@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices have so many logs that a new base file is worth writing, and which of them a plan takes.
+"""The slices with enough logs to be worth a new base file, and the slices that a compaction plan takes.
 
 A compaction group is one slice: its base file and logs become one new base file of the same file group. *Logs* are
 deltas of any kind (``lake.model.DeltaKind``). Any of the policy's triggers suffices: log files, log bytes, log bytes
-for each byte of the base file, the share of its rows that are deleted, age of the oldest log, delta commits of the
-table since its last compaction. A slice of logs only has no base file to compare with and reaches every ratio of bytes.
-The number of deletion vectors triggers nothing, since a slice never has a second one.
+per byte of the base file, the share of deleted rows, age of the oldest log, delta commits of the table since its last
+compaction. A slice of logs only has no base file and reaches every ratio of bytes. The number of deletion vectors
+triggers nothing, since a slice never has a second one.
 
-What readers would be spared for each byte of the base file decides the order, most first. Readers merge logs and skip
-deleted rows on every read, so what a compaction saves is the log bytes and the deleted share of the base file; what it
-costs beyond reading them is the base file, read and written again. A plan is bounded by bytes, and the best ratio saves
-readers the most for them. Among base files of one size without known deletes that is most log bytes first.
+The order is by what readers save per byte of the base file, most first. Readers merge logs and skip deleted rows on
+every read, so a compaction saves the log bytes and the deleted share of the base file. Beyond reading these, it costs
+reading and writing the base file. A plan is limited by bytes, and the best ratio saves readers the most for them. Among
+base files of one size without known deletes the slice with most log bytes is first.
 
-The quiet period does not hold log files back: a writer goes on appending while its slice is compacted, and a slice that
-is written to all day would never come to rest. It does hold back delete files and deletion vectors, because the next of
-them makes a rewrite of its slice void (``planner.candidates.decide_large``). A slice that gets one more often than the
-quiet period lasts is not compacted before its writer pauses.
+The quiet period does not apply to log files: writers may append while a slice is compacted, and a slice written all day
+would never become quiet. It does apply to delete files and deletion vectors, because the next one invalidates a rewrite
+of its slice (``planner.candidates.decide_large``). A slice that gets them more often than the quiet period is compacted
+only after its writer pauses.
 
-Why planning ends: a plan leaves each of its slices without logs, and only writers add some. Clustering adds none, so
-that the number of slices with logs falls with every compaction and never rises by ours (``planner.groups`` says why
-clustering ends).
+Why planning ends: a plan leaves each of its slices without logs, and only writers add logs. Clustering adds none, so
+the number of slices with logs falls with every compaction and never rises by lakefold's plans (``planner.groups`` shows
+why clustering ends).
 """
 
 from datetime import datetime
@@ -32,18 +32,18 @@ from planner.groups import Groups, first_fit, sorted_positions
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, Reason, reason_mask
 
-#: finest step in which ratios differ, and the largest that is told apart: both far beyond what matters
+#: the resolution of ratios and the largest distinguished ratio, both far beyond practical values
 _RATIO_STEPS, _RATIO_MAX = 1e6, 2.0**52
-#: a slice that clustering leaves for one of these reasons is told how far it is from compaction instead
+#: for slices that clustering skips for these reasons, the distance to compaction is reported instead
 _SKIPPED_BY_CLUSTERING = reason_mask(
     (Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
 )
 
 
 def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetime) -> Ints:
-    """Rows of the slices that reach a trigger and may be rewritten, the best first; held partitions included.
+    """Return the rows of slices that reach a trigger and may be rewritten, best first; locked partitions included.
 
-    Decides those that no plan has room for.
+    Decides the slices that are too large for any plan.
     """
     rows = np.flatnonzero(candidates.rewritable & (candidates.log_files > 0))
     if not policy.compaction or not len(rows):
@@ -79,9 +79,9 @@ def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetim
 
 
 def choose_slices(due: Ints, candidates: Candidates, policy: PlanningSettings, free: Mask) -> Ints:
-    """Rows of ``due`` for one plan, in their order; every other one is given its reason.
+    """Return the rows of ``due`` for one plan, in their order, and give every row of ``due`` its reason.
 
-    ``free`` says of each partition whether no live plan holds it.
+    ``free`` marks the partitions that no live plan has locked.
     """
     if not len(due):
         return due
@@ -102,7 +102,7 @@ def choose_slices(due: Ints, candidates: Candidates, policy: PlanningSettings, f
 
 
 def single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
-    """Each of ``rows`` as a group of its own that becomes one file."""
+    """Return a group for each of ``rows``, which becomes one file."""
     place = np.arange(len(rows), dtype=np.int64)
     ones = np.ones(len(rows), dtype=np.int64)
     return Groups(
@@ -119,7 +119,7 @@ def single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
 
 
 def explain_not_due(due: Ints, candidates: Candidates, policy: PlanningSettings) -> None:
-    """Tell slices with logs that neither kind takes up how many log files they have, or what share of deleted rows."""
+    """Give slices with logs that neither kind takes a reason with their log files or their share of deleted rows."""
     left = candidates.rewritable & (candidates.log_files > 0) & _SKIPPED_BY_CLUSTERING[candidates.reason_codes]
     left[due] = False
     candidates.decide(left, Reason.FEW_LOGS, candidates.log_files[left])
@@ -131,5 +131,5 @@ def explain_not_due(due: Ints, candidates: Candidates, policy: PlanningSettings)
 
 
 def _deleted_row_shares(rows: Ints, candidates: Candidates, policy: PlanningSettings) -> Shares | None:
-    """The share of deleted rows of each of ``rows``, NaN where it is not known; None where that decides nothing."""
+    """Return the share of deleted rows of each of ``rows``, NaN if unknown; None if the policy does not use it."""
     return candidates.details.deleted_row_share(rows) if policy.compact_delete_ratio else None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a rewrite costs and what it saves, predicted: CPU seconds, bytes, opens, and money where prices are set.
+"""The predicted cost and benefit of a rewrite: CPU seconds, bytes, opens, and money if prices are set.
 
 docs/planning.md has every formula with its source. The constants are round numbers of the right order, not measured on
-anybody's hardware; plans that have been completed correct them (``rates``). MiB is 2^20 bytes.
+particular hardware; completed plans correct them (``fit_rates``). MiB is 2^20 bytes.
 """
 
 import math
@@ -19,33 +19,33 @@ from planner.candidates import Ints, Mask
 from planner.groups import Groups
 from planner.policy.fields import PlanningSettings
 
-#: CPU seconds of a plan whatever its size: looking again, publishing, the receipt, the commit
+#: CPU seconds of a plan regardless of its size: preconditions, publishing, verification, the commit
 FIXED_SECONDS = 5.0
 #: bytes per second that one core rewrites, by engine; ``auto`` counts as the slowest that it may choose
 BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
     {"stitch": 400 * MIB, "arrow": 100 * MIB, "spark": 25 * MIB, "auto": 25 * MIB}
 )
-#: CPU seconds that each further file costs each reader: listed, opened, its footer read, a task begun
+#: CPU seconds that each further file costs each reader: listing, opening, reading the footer, starting a task
 OPEN_SECONDS = 0.02
-#: bytes of a footer and its indexes, which a reader needs of every file
+#: bytes of a footer and its indexes, which a reader reads from every file
 FOOTER_BYTES = 64 << 10
 #: requests to an object store for each open: the footer and the data
 REQUESTS_PER_OPEN = 2
 #: bytes of logs per second that one core merges while it reads
 MERGED_BYTES_PER_SECOND = 25 * MIB
-#: how much the constants weigh against history: as much as one plan
+#: the weight of the constants against history: that of one plan
 _PRIOR_WEIGHT = 1.0
-#: no history makes a plan cheaper than by this factor: one that went wrong must not make work free
+#: history can't reduce costs below this factor: a faulty measurement must not make work free
 _MIN_FACTOR = 0.05
-#: days that stand for "never" where a number is wanted
+#: the number of days that stands for "never"
 NEVER_DAYS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How many CPU seconds a plan takes: ``fixed_seconds``, and ``seconds_per_byte`` that it reads.
+    """The CPU seconds of a plan: ``fixed_seconds`` plus ``seconds_per_byte`` for each byte that it reads.
 
-    ``plans`` is of how many plans of this installation the rates were learned; with 0 they are the constants.
+    ``plans`` is the number of this installation's plans from which the rates were fitted; 0: they are the constants.
     """
 
     fixed_seconds: float = FIXED_SECONDS
@@ -53,20 +53,20 @@ class Rates:
     plans: int = 0
 
     def cpu_seconds(self, size_bytes: int) -> float:
-        """CPU seconds of a plan that rewrites so many bytes."""
+        """Return the CPU seconds of a plan that rewrites ``size_bytes``."""
         return self.fixed_seconds + size_bytes * self.seconds_per_byte
 
     def max_bytes(self, cpu_seconds: float) -> int:
-        """Bytes of the largest plan that takes no longer; 0 where none does."""
+        """Return the bytes of the largest plan within ``cpu_seconds``; 0 if even the fixed part takes longer."""
         return max(0, math.floor((cpu_seconds - self.fixed_seconds) / self.seconds_per_byte))
 
 
 def fit_rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
-    """The rates that agree best with ``history``: bytes and CPU seconds of plans that this engine rewrote.
+    """Fit the rates to ``history``: bytes and CPU seconds of plans that this engine rewrote.
 
-    The fixed part and the part for each byte are the constants times a factor each. The factors are those of least
-    squares of the relative errors, with the constants as one more plan for either: small plans tell of the fixed part,
-    large ones of the other, and what history says nothing of stays as it is.
+    The fixed part and the part per byte are the constants times a factor each. The factors minimize the squares of the
+    relative errors, with the constants as one more plan for either factor. Small plans determine the fixed part, large
+    plans the part per byte; a part without evidence keeps its constant.
     """
     per_byte = 1 / BYTES_PER_SECOND.get(engine, BYTES_PER_SECOND["auto"])
     fixed_fixed = byte_byte = fixed_seen = byte_seen = _PRIOR_WEIGHT
@@ -92,10 +92,10 @@ def fit_rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What things cost, in any one ``currency``. Without a price for CPU nothing has a price.
+    """The prices in one ``currency``. Without a price for CPU the other prices have no effect.
 
-    ``cpu_hour`` is the price of one core for an hour, ``request_1000`` that of 1,000 requests to an object store,
-    ``gib_month`` that of 2^30 bytes stored for a month of 365.25 ÷ 12 days.
+    ``cpu_hour`` is the price of one core for an hour, ``request_1000`` of 1,000 requests to an object store,
+    ``gib_month`` of 2^30 bytes stored for a month of 365.25 ÷ 12 days.
     """
 
     cpu_hour: float = 0.0
@@ -105,13 +105,13 @@ class Prices:
 
     @property
     def is_set(self) -> bool:
-        """Whether plans have a price."""
+        """True if plans have a price."""
         return self.cpu_hour > 0
 
     def total_cost(
         self, cpu_seconds: float, requests: float, stored_bytes: float = 0, stored_for: timedelta = timedelta()
     ) -> float:
-        """Money for CPU seconds, requests, and ``stored_bytes`` that are kept for the time ``stored``."""
+        """Return the price of CPU seconds, requests, and ``stored_bytes`` stored for ``stored_for``."""
         months = stored_for / MONTH
         used = cpu_seconds / 3600 * self.cpu_hour + requests / 1000 * self.request_1000
         return used + stored_bytes / GIB * months * self.gib_month
@@ -119,7 +119,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostInputs:
-    """What plans of a table are appraised by: rates, prices, and how long replaced files stay stored."""
+    """The inputs of cost estimates of a table's plans: rates, prices, and how long replaced files stay stored."""
 
     rates: Rates = field(default_factory=Rates)
     prices: Prices = field(default_factory=Prices)
@@ -128,13 +128,13 @@ class CostInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benefit:
-    """What a plan is predicted to cost once and to save each day.
+    """The predicted cost of a plan, once, and its predicted savings per day.
 
-    Once: ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``; ``files_saved`` are
-    base files and slices of logs only before, less files after. Per day: opens of files, bytes and CPU seconds that
-    readers are spared, and ``saved_a_day`` in ``currency``. Both sums of money are None without prices; ``cpu_hour`` is
-    the price they go by. ``payback_days`` is what it costs by what it saves per day, in money where there are prices,
-    else in CPU seconds; None where it saves nothing. ``history`` is how many plans the rates follow from.
+    Once: ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``. ``files_saved`` are the
+    base files and log-only slices before, minus the files after. Per day: the opens of files, bytes and CPU seconds
+    that readers save, and ``saved_a_day`` in ``currency``. Both sums of money are None without prices; ``cpu_hour`` is
+    the price used. ``payback_days`` is cost divided by savings per day, in money if there are prices, else in CPU
+    seconds; None if the plan saves nothing. ``history`` is the number of plans from which the rates were fitted.
     """
 
     cpu_seconds: float
@@ -152,12 +152,12 @@ class Benefit:
 
     @property
     def benefit_cost_ratio(self) -> float:
-        """What it saves per day for what it costs; the same in money as in CPU seconds where only CPU counts."""
+        """Savings per day divided by cost; in money equal to CPU seconds if only CPU has a price."""
         return 0.0 if self.payback_days is None else 1 / self.payback_days
 
 
 def estimate_benefit(plan: Plan, policy: PlanningSettings, cost_inputs: CostInputs) -> Benefit:
-    """What ``plan`` is predicted to cost and to save."""
+    """Predict the cost and the savings of ``plan``."""
     slices = [s for group in plan.groups for s in group.slices]
     opened = plan.input_files + sum(len(s.log_files) for s in slices)
     logs = sum(s.log_bytes for s in slices)
@@ -187,9 +187,9 @@ def estimate_benefit(plan: Plan, policy: PlanningSettings, cost_inputs: CostInpu
 
 
 def payback_days(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost_inputs: CostInputs) -> Ints:
-    """Whole days after which each group has saved what it costs, the plan's fixed part left out.
+    """Return the whole days after which each group has saved its cost, without the plan's fixed part.
 
-    ``logs`` are the bytes of logs in each group. What saves nothing has ``NEVER_DAYS``.
+    ``log_bytes`` are the bytes of logs in each group. Groups that save nothing have ``NEVER_DAYS``.
     """
     opens = (groups.files - groups.outputs) * policy.reads_per_day
     cpu = groups.bytes * cost_inputs.rates.seconds_per_byte
@@ -207,7 +207,7 @@ def payback_days(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost
 
 
 def is_within_payback(days: Ints, policy: PlanningSettings) -> Mask:
-    """Which groups have saved what they cost within the policy's ``payback``; all of them where that is 0."""
+    """Return which groups save their cost within the policy's ``payback``; all groups if ``payback`` is 0."""
     if not policy.payback:
         return np.ones(len(days), dtype=np.bool_)
     return np.asarray(days <= policy.payback / timedelta(days=1), dtype=np.bool_)

@@ -33,13 +33,13 @@ from planner.reasons import REASON_CODES, UNDECIDED, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Groups:
-    """Groups of all partitions; group ``i`` is ``rows[start[i]:end[i]]``, rows of the snapshot; each follows the last.
+    """The groups of all partitions. Group ``i`` is ``rows[start[i]:end[i]]``, rows of the snapshot, without gaps.
 
-    All arrays but ``rows`` have one entry per group. ``partition`` indexes ``Candidates.partitions``; ``bytes`` are
-    those a rewrite reads, logs included; ``outputs`` are the files it is asked for, and ``small_outputs`` how many of
-    them are expected below ``small_file_limit_bytes``: all or none, since outputs are taken to be of equal size.
-    ``keep`` says which groups are worth a rewrite; ``rejection_codes`` is the code (``candidates.REASON_CODES``) of the reason of those
-    that are not, without a meaning for those that are.
+    All arrays but ``rows`` have one entry per group. ``partition`` indexes ``Candidates.partitions``. ``bytes`` are the
+    bytes that a rewrite reads, logs included. ``outputs`` are the files to write, and ``small_outputs`` how many of
+    them are expected below ``small_file_limit_bytes``: all or none, since outputs are assumed to be of equal size.
+    ``worthwhile`` marks the groups worth a rewrite. ``rejection_codes`` are the reasons against the others
+    (``reasons.REASON_CODES``), without meaning for worthwhile groups.
     """
 
     rows: Ints
@@ -54,18 +54,18 @@ class Groups:
 
     @property
     def files(self) -> Ints:
-        """Slices in each group."""
+        """The number of slices in each group."""
         return self.end - self.start
 
     def rows_of(self, picked: Ints) -> Ints:
-        """Rows of the snapshot that the ``picked`` groups hold, group by group."""
+        """Return the snapshot rows of the ``picked`` groups, group by group."""
         spans = [self.rows[self.start[place] : self.end[place]] for place in picked.tolist()]
         return np.concatenate(spans) if spans else np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SliceRow:
-    """Slices sorted by cell and within it: their rows in the snapshot, their sizes as the strategy counts."""
+    """Slices sorted by grouping key and within it: their rows in the snapshot, their sizes as the strategy counts."""
 
     rows: Ints
     sizes: Ints
@@ -77,9 +77,9 @@ class _SliceRow:
 
 
 def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
-    """Groups of everything still undecided in ``found``, held partitions included.
+    """Form groups of all undecided slices of ``candidates``, locked partitions included.
 
-    Decides slices that can be in no group (``oversized``); leaves the decision on the others to the caller.
+    Decides the slices that can't be in a group (``oversized``) and leaves the decision on the others to the caller.
     """
     if policy.strategy != BALANCED:
         return _form_native_groups(candidates, policy)
@@ -113,7 +113,7 @@ def _form_native_groups(candidates: Candidates, policy: PlanningSettings) -> Gro
     keys = [
         -sizes if field == "size" else candidates.details.written_order(rows) for field in policy.file_slices_sort_by
     ]
-    # The format's own planner may leave ties in an order that no listing tells; a fixed one makes planning repeatable.
+    # The format's own planner may break ties in an order that no listing shows; a fixed order keeps plans repeatable.
     keys.append(candidates.modified_us[rows])
     counts_by_key = np.bincount(unsorted.grouping_key).astype(np.int64)
     return _cut_into_groups(unsorted.sorted(keys, candidates), counts_by_key, candidates, policy, evenly=False)
@@ -122,7 +122,7 @@ def _form_native_groups(candidates: Candidates, policy: PlanningSettings) -> Gro
 def _cut_into_groups(
     row: _SliceRow, counts_by_key: Ints, candidates: Candidates, policy: PlanningSettings, *, evenly: bool = True
 ) -> Groups:
-    """``row`` cut into groups, each judged. ``candidates`` counts those of each cell."""
+    """Cut ``row`` into groups and evaluate them. ``counts_by_key`` are the candidates of each grouping key."""
     total = np.concatenate(([0], np.cumsum(row.sizes, dtype=np.int64)))
     counts = np.bincount(row.grouping_key).astype(np.int64)
     bounds = np.concatenate(([0], np.cumsum(counts)))
@@ -148,7 +148,7 @@ def _cut_into_groups(
 
 
 def _merge_groups(first: Groups, selected: Mask, second: Groups) -> Groups:
-    """The groups of ``one`` that ``which`` names and all of ``other``, by partition."""
+    """Return the ``selected`` groups of ``first`` and all groups of ``second``, sorted by partition."""
     columns = {
         field.name: np.concatenate([getattr(first, field.name)[selected], getattr(second, field.name)])
         for field in fields(Groups)
@@ -160,7 +160,7 @@ def _merge_groups(first: Groups, selected: Mask, second: Groups) -> Groups:
     columns = {name: column[order] for name, column in columns.items()}
     files = columns["end"] - columns["start"]
     end = np.cumsum(files)
-    # the rows of each group moved next to those of the group before it
+    # move the rows of each group next to those of the group before
     places = np.repeat(columns["start"] - (end - files), files) + np.arange(files.sum())
     rows = np.concatenate([first.rows, second.rows])[places]
     return Groups(**{**columns, "rows": rows, "start": end - files, "end": end})
@@ -169,7 +169,7 @@ def _merge_groups(first: Groups, selected: Mask, second: Groups) -> Groups:
 def _evaluate_groups(
     files: Ints, outputs: Ints, read: Ints, candidate_counts: Ints, policy: PlanningSettings
 ) -> tuple[Mask, Codes]:
-    """Which groups are worth a rewrite, and the reason's code of those that are not."""
+    """Return which groups are worth a rewrite, and the reason codes of the others."""
     why_not = np.full(len(files), UNDECIDED, dtype=np.int8)
     for reason, holds in (  # the last that holds is the group's reason
         (Reason.NO_GAIN, outputs >= files),
@@ -182,12 +182,12 @@ def _evaluate_groups(
 
 
 def min_group_files(policy: PlanningSettings) -> int:
-    """The files that a group needs at least to be kept."""
+    """Return the least number of files of a worthwhile group."""
     return max(2, policy.min_input_files)
 
 
 def base_sizes(candidates: Candidates, rows: Ints, policy: PlanningSettings) -> Ints:
-    """The base file of each slice alone, or the configured size where there is none."""
+    """Return the size of each slice's base file, or the configured size for slices without one."""
     missing = candidates.details.is_log_only(rows)
     return (
         candidates.bytes[rows]
@@ -197,7 +197,7 @@ def base_sizes(candidates: Candidates, rows: Ints, policy: PlanningSettings) -> 
 
 
 def cut_greedily(total: Ints, start: Ints, end: Ints, max_bytes: int, max_files: int) -> tuple[Ints, Ints]:
-    """Runs of each row [start, end), each as long as ``most`` bytes and ``most_files`` allow.
+    """Cut each row [start, end) into runs, each as long as ``max_bytes`` and ``max_files`` allow.
 
     ``total[i]`` is the size of all slices before ``i``. A run has at least one slice, whatever its size.
     """
@@ -213,9 +213,9 @@ def cut_greedily(total: Ints, start: Ints, end: Ints, max_bytes: int, max_files:
 
 
 def cut_evenly(total: Ints, start: Ints, end: Ints, max_bytes: int, max_files: int) -> tuple[Ints, Ints]:
-    """Runs of each row [start, end) of about equal size, as few as ``most`` bytes and ``most_files`` allow.
+    """Cut each row [start, end) into runs of about equal size, as few as ``max_bytes`` and ``max_files`` allow.
 
-    Every slice must fit into ``most``. Each run aims at an equal share of what is left, and so no small rest
+    Every slice must fit into ``max_bytes``. Each run aims at an equal share of the remaining slices, so no small run
     remains at the end of a row.
     """
     starts, ends = [], []
@@ -228,7 +228,7 @@ def cut_evenly(total: Ints, start: Ints, end: Ints, max_bytes: int, max_files: i
             break
         aim = total[start] + left // runs
         stop = np.minimum(np.searchsorted(total, aim, side="right") - 1, end)
-        # one more slice where that comes nearer to the aim and still fits
+        # add a slice if that is nearer to the aim and still fits
         further = np.minimum(stop + 1, end)
         nearer = (total[further] - aim < aim - total[stop]) & (total[further] - total[start] <= max_bytes)
         stop = np.where(nearer, further, stop)
@@ -250,9 +250,9 @@ def _concatenate_in_order(starts: Sequence[Ints], ends: Sequence[Ints]) -> tuple
 
 
 def first_fit(sizes: Ints, max_count: int, capacity: int) -> tuple[Ints, int]:
-    """Places of at most ``most`` of ``sizes`` that together fit into ``room``, first come first served; the rest of it.
+    """Return positions of at most ``max_count`` ``sizes`` that fit into ``capacity`` in order, and the capacity left.
 
-    What does not fit any more is passed over for what does.
+    A size that exceeds the capacity left is skipped in favour of later ones that fit.
     """
     taken: list[Ints] = []
     place = count = 0
@@ -273,13 +273,13 @@ def first_fit(sizes: Ints, max_count: int, capacity: int) -> tuple[Ints, int]:
 
 
 def sorted_positions(grouping_key: Ints, keys: Sequence[Ints], candidates: Candidates, rows: Ints) -> Ints:
-    """Places of ``rows`` sorted by cell, then ``keys``, then file id: a total order, whatever came first.
+    """Return the positions of ``rows`` sorted by grouping key, then ``keys``, then file id: a total order.
 
-    One pass sorts by a packed number; only ties go on to the next key, and only full ties to the file id.
+    Each pass sorts by a packed number. Only ties are sorted by the next key, and only full ties by the file id.
     """
     run = grouping_key
     order = np.arange(len(rows), dtype=np.int64)
-    places = order.copy()  # those of ``order`` that are still to be told apart, in runs of equal keys so far
+    places = order.copy()  # positions in ``order`` that are still tied, in runs of equal keys so far
     for key in keys:
         subset = order[places]
         arranged, tied, run = _sort_within_runs(run, key[subset])
@@ -293,7 +293,7 @@ def sorted_positions(grouping_key: Ints, keys: Sequence[Ints], candidates: Candi
 
 
 def _sort_within_runs(run: Ints, key: Ints) -> tuple[Ints, Mask, Ints]:
-    """Sort by (run, key): the arrangement, which places of it are still tied, and each place's new run."""
+    """Sort by (run, key). Returns the arrangement, which of its positions are still tied, and the new run of each."""
     if not len(run):
         return run, np.empty(0, dtype=np.bool_), run
     key = key - key.min()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partitions of a table are planned, and in which order."""
+"""The selection of a table's partitions for planning, and their order."""
 
 import re
 from collections.abc import Iterable
@@ -12,12 +12,12 @@ _HOURS = 24
 
 
 def select_partitions(paths: Iterable[str], policy: PlanningSettings, *, now: datetime) -> list[str]:
-    """The partitions among ``paths`` that ``policy`` plans, in the order of planning.
+    """Return the partitions among ``paths`` that ``policy`` plans, in the order of planning.
 
-    A list of partitions (else a pattern, which must match the whole path) narrows the table first;
-    then the filter's mode applies, on partitions sorted by path, whatever their paths mean. ``day_rolling``
-    takes those whose place modulo 24 is the hour of ``now`` in its own time zone. ``skip_latest_partitions``
-    leaves out the last ones by path in every mode.
+    A list of partitions (else a pattern, which must match the whole path) narrows the table first. Then the filter's
+    mode applies to the partitions sorted by path, whatever their paths mean. ``day_rolling`` takes the partitions whose
+    position modulo 24 is the hour of ``now`` in its own time zone. ``skip_latest_partitions`` leaves out the last ones
+    by path in every mode.
     """
     chosen = sorted(set(paths))
     if policy.partition_selected:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what a table looks like and how it should look to the next plan, with a reason for every slice."""
+"""Planning: from a table's snapshot and its policy to the next plan, with a reason for every slice."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ _IS_TEMPORARY = reason_mask(TEMPORARY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """What a plan is expected to do. All zero but the small files where there is no plan.
+    """The expected effect of a plan. Without a plan all fields but the small files are zero.
 
-    ``bytes_to_move`` are read and written again, logs included. ``small_files_*`` count the base files of the
-    whole snapshot below the limit; outputs of a group are taken to be of equal size, and compaction to keep a base
-    file's size. ``input_files`` are file slices, one of logs only counts as a file.
+    ``bytes_to_move`` are the bytes to rewrite, logs included. ``small_files_*`` count the base files of the whole
+    snapshot below the limit; outputs of a group are assumed to be of equal size, and compaction to keep a base file's
+    size. ``input_files`` are file slices; a slice of logs only counts as a file.
     """
 
     groups: int = 0
@@ -40,19 +40,18 @@ class Estimate:
 
     @property
     def files_removed(self) -> int:
-        """Files fewer than before."""
+        """The number of files that the plan removes."""
         return self.input_files - self.output_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningResult:
-    """The next plan of a table, or None, and the account of every slice.
+    """The next plan of a table, or None, and the decision on every slice.
 
-    ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason
-    (a ``Reason``, dictionary-encoded), number (what ``reason_text`` says it is) and reducible: whether a plan takes the
-    slice, now or once what it waits for is over, be that its quiet period, a live plan, an action that is pending on
-    the table, a failure that nobody has looked into, or a person who said no. What is small and not reducible is
-    residual: no plan is worth it.
+    ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason (a
+    ``Reason``, dictionary-encoded), number (see ``reason_text``) and reducible. A slice is reducible if a plan takes it
+    now, or will take it after its quiet period, a live plan, a pending action on the table, an unresolved failure, or a
+    declined proposal. Small slices that are not reducible are residual: no plan is worth it.
     """
 
     snapshot: Snapshot
@@ -73,13 +72,13 @@ class PlanningResult:
 
     @property
     def reducible_bytes(self) -> int:
-        """What plans would read of the reducible slices: small files, and base files and logs that are due."""
+        """The bytes that plans would read of the reducible slices: small files, and due base files and logs."""
         found = self.decisions.filter(self.decisions["reducible"])
         return int(pc.sum(pc.add(found["bytes"], found["log_bytes"]), min_count=0).as_py())
 
     @property
     def declines_in_effect(self) -> frozenset[str]:
-        """The declined plans for which something is left alone."""
+        """The ids of the declined plans because of which slices are not planned."""
         if not self.declined:
             return frozenset()
         declined = pc.equal(self.decisions["reason"].cast(pa.string()), Reason.DECLINED.value)
@@ -87,11 +86,11 @@ class PlanningResult:
         return frozenset(self.declined[number].plan_id for number in numbers.unique().to_pylist())
 
     def reason_text(self, row: int) -> str:
-        """The reason of the slice in row ``row`` of ``decisions``, for a person."""
+        """Return the text of the reason in row ``row`` of ``decisions``."""
         return self.reason_texts([row])[0]
 
     def reason_texts(self, rows: Iterable[int], numbers: Iterable[int] | None = None) -> list[str]:
-        """The reasons of these rows of ``decisions``, for a person; with ``numbers`` in the place of the rows' own."""
+        """Return the texts of the reasons in ``rows`` of ``decisions``; ``numbers`` replace the rows' own numbers."""
         index = pa.array(rows, type=pa.int64())
         taken = self.decisions.select(["partition", "reason", "number"]).take(index)
         reasons, given = taken["reason"].to_pylist(), taken["number"].to_pylist() if numbers is None else numbers
@@ -135,15 +134,15 @@ def plan_table(
     declined: Sequence[DeclinedPlan] = (),
     cost_inputs: CostInputs = DEFAULT_COST_INPUTS,
 ) -> PlanningResult:
-    """The next plan for ``snapshot`` under ``policy``, with the reason of every slice that is not part of it.
+    """Plan ``snapshot`` under ``policy``. The result has the reason of every slice that is not part of the plan.
 
-    ``now`` is timezone-aware; ``plan_id`` names the plan if there is one. ``held`` are partitions with the id of
-    the live plan that holds them, ``quarantined`` paths of files that could not be read.
-    ``partitions`` are asked for by name and replace the policy's partition filter; unknown ones have no slices.
-    What ``failed`` and ``declined`` plans had is left alone while it is unchanged. A plan is of one of ``kinds``; where
-    both are to be planned, ``rewrite_first`` says which goes first and which gets a slice that both want. ``terms`` say
-    what a group costs; one that does not save that within the policy's ``payback`` is not planned. Reads nothing but
-    its arguments; the same slices in any order give the same plan.
+    ``now`` is timezone-aware; ``plan_id`` is the id of the plan, if there is one. ``locked_partitions`` are the
+    partitions that live plans have locked, with the plans' ids; ``quarantined`` are paths of unreadable files.
+    ``partitions`` are requested by name and replace the policy's partition filter; unknown ones have no slices.
+    Unchanged slices of ``failed`` and ``declined`` plans are not planned. A plan is of one of ``kinds``; if both are
+    allowed, ``rewrite_first`` decides which kind goes first and which gets a slice that both want. ``cost_inputs``
+    determine the cost of a group; a group that does not save its cost within the policy's ``payback`` is not planned.
+    The result depends on the arguments only; the same slices in any order give the same plan.
     """
     if now.tzinfo is None:
         raise ValueError("now must be timezone-aware")
@@ -205,7 +204,7 @@ def _count_small_base_files(snapshot: Snapshot, candidates: Candidates, policy: 
 
 
 def _count_base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
-    """Base files among the slices of the picked groups."""
+    """Count the base files among the slices of the picked groups."""
     files = int(groups.files[picked].sum())
     if not snapshot.slices["path"].null_count:
         return files
@@ -215,7 +214,7 @@ def _count_base_files(snapshot: Snapshot, groups: Groups, picked: Ints) -> int:
 def _clustering_groups(
     snapshot: Snapshot, candidates: Candidates, groups: Groups, picked: Ints
 ) -> tuple[ClusteringGroup, ...]:
-    """The chosen groups as objects."""
+    """Return the picked groups as objects."""
     rows = groups.rows_of(picked)
     taken = snapshot.slices.select(["file_id", "path", "rows", "log_files"]).take(pa.array(rows))
     file_ids, paths = (_strings(taken[name]) for name in ("file_id", "path"))

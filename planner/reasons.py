@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a slice is part of a plan or not: one typed reason for each, with a number, a sentence, and what changes it."""
+"""The reasons why a slice is part of a plan or not: a typed reason with a number, a text, and the setting to change."""
 
 from collections.abc import Collection
 from enum import StrEnum
@@ -13,40 +13,40 @@ from planner.policy.fields import PlanningSettings
 
 
 class Reason(StrEnum):
-    """Why a slice is part of the plan or not. The first that holds, in this order, is the slice's reason."""
+    """Why a slice is part of the plan or not. The first reason that holds, in this order, is the slice's reason."""
 
-    DAMAGED = "damaged"  #: its files are not what the table's commits say
-    ABOVE_LIMIT = "above_limit"  #: it is no small file, and compaction has nothing to do with it
-    FILTERED = "filtered"  #: its partition is not asked for
-    QUARANTINED = "quarantined"  #: its content could not be read before
-    FAILED = "failed"  #: a plan with it failed, and nothing has changed since
-    DECLINED = "declined"  #: somebody said no to a proposal with it, and nothing has changed since
-    BUSY = "busy"  #: the table itself says so: pending clustering, pending compaction …
-    RECENT = "recent"  #: somebody may still be writing next to it
-    HELD = "held"  #: a live plan holds its partition
-    FEW_LOGS = "few_logs"  #: clustering does not take it and it has too few logs to be compacted
-    FEW_DELETED = "few_deleted"  #: the same, with too few of its rows deleted
-    OVERSIZED = "oversized"  #: with its logs it is larger than a file may be: compaction's work, not clustering's
-    OVER_PLAN = "over_plan"  #: with its logs its group is larger than a plan may be
-    ALONE = "alone"  #: no other slice of its partition may be planned
-    FEW_FILES = "few_files"  #: its group is smaller than worth a rewrite
-    NO_GAIN = "no_gain"  #: rewriting its group would leave as many files
-    NO_PAYBACK = "no_payback"  #: rewriting its group costs more than it saves within the time it has
-    NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has all the groups it may have
-    NEXT_PLAN_SLICES = "next_plan_slices"  #: this plan has all the slices to compact it may have
-    NEXT_PLAN_BYTES = "next_plan_bytes"  #: its group does not fit into this plan any more
-    NEXT_PLAN_KIND = "next_plan_kind"  #: this plan is for compaction and it is to be clustered, or the reverse
-    CHOSEN = "chosen"  #: it is rewritten by this plan
+    DAMAGED = "damaged"  #: the slice's files differ from the table's commits
+    ABOVE_LIMIT = "above_limit"  #: the file is not small, and compaction doesn't apply
+    FILTERED = "filtered"  #: the partition is not selected
+    QUARANTINED = "quarantined"  #: an earlier plan could not read the content
+    FAILED = "failed"  #: a plan with the slice failed, and the slice has not changed since
+    DECLINED = "declined"  #: a person declined a proposal with the slice, and the slice has not changed since
+    BUSY = "busy"  #: the table has a pending action on it: clustering, compaction …
+    RECENT = "recent"  #: written within the quiet period: a writer may still be active there
+    HELD = "held"  #: a live plan has locked the partition
+    FEW_LOGS = "few_logs"  #: not clustered, and too few logs to be compacted
+    FEW_DELETED = "few_deleted"  #: not clustered, and too few deleted rows to be compacted
+    OVERSIZED = "oversized"  #: larger than a file may be with its logs: compaction's work, not clustering's
+    OVER_PLAN = "over_plan"  #: the group with its logs is larger than a plan may be
+    ALONE = "alone"  #: no other slice of the partition may be planned
+    FEW_FILES = "few_files"  #: the group has too few files to be worth a rewrite
+    NO_GAIN = "no_gain"  #: a rewrite of the group would produce as many files
+    NO_PAYBACK = "no_payback"  #: a rewrite of the group costs more than it saves within the payback time
+    NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has its maximum of groups
+    NEXT_PLAN_SLICES = "next_plan_slices"  #: this plan has its maximum of slices to compact
+    NEXT_PLAN_BYTES = "next_plan_bytes"  #: the group exceeds the bytes left in this plan
+    NEXT_PLAN_KIND = "next_plan_kind"  #: this plan is a compaction and the slice is to be clustered, or the reverse
+    CHOSEN = "chosen"  #: this plan rewrites the slice
 
     @property
     def setting(self) -> str:
-        """The setting that decides, or the command that changes it; '' where nothing does."""
+        """The setting that decides, or the command that changes it; '' if there is none."""
         return _SETTINGS.get(self, "")
 
 
-#: what a slice is that a plan of its kind takes or would take at a later turn
+#: the reasons of slices that this plan or a later plan of the same kind takes
 PLANNABLE = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
-#: what a slice waits for that planning might take afterwards; a live plan (``HELD``) is known to planning itself
+#: the reasons after whose end planning may take the slice; live plans (``HELD``) are handled by planning itself
 TEMPORARY = (Reason.FAILED, Reason.DECLINED, Reason.BUSY, Reason.RECENT)
 _SETTINGS = {
     Reason.DAMAGED: "lakefold verify",
@@ -75,19 +75,21 @@ UNDECIDED = -1
 
 
 def reason_mask(reasons: Collection[Reason]) -> npt.NDArray[np.bool_]:
-    """By a reason's code whether it is one of ``reasons``; ``UNDECIDED`` is none of them."""
+    """Return a mask, indexed by reason code, of ``reasons``; it is False for ``UNDECIDED``."""
     return np.asarray([*(reason in reasons for reason in REASONS), False])
 
 
 def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: str = "") -> str:
-    """One reason as a person reads it.
+    """Return the text of a reason for people.
 
-    ``number`` is the reason's own: bytes for ``above_limit`` and ``oversized``, and of the group for ``over_plan`` and
-    ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs);
-    thousandths of its rows for ``few_deleted``; days for ``no_payback``; the group's index in the plan for ``chosen``,
-    the difference's in the snapshot for ``damaged``, the plan's among the failed or declined ones for ``failed`` and
-    ``declined``. ``detail`` is the table's own words for ``busy`` and ``damaged``, what happened for ``failed`` and
-    ``declined``, the plan id for ``held``, the group key for ``alone``, the ``DeltaKind`` for ``few_logs``.
+    The meaning of ``number`` depends on the reason: bytes of the slice for ``above_limit`` and ``oversized``, bytes of
+    the group for ``over_plan`` and ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``,
+    ``few_logs`` and ``no_gain`` (outputs); thousandths of the rows for ``few_deleted``; days for ``no_payback``. It is
+    an index for ``chosen`` (of the group in the plan), ``damaged`` (of the difference in the snapshot), ``failed`` and
+    ``declined`` (of the plan among the failed or declined plans).
+
+    ``detail`` is the table's text for ``busy`` and ``damaged``, the description of the event for ``failed`` and
+    ``declined``, the plan id for ``held``, the group key for ``alone``, and the ``DeltaKind`` for ``few_logs``.
     """
     match reason:
         case Reason.DAMAGED:
@@ -122,7 +124,7 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
             return f"no gain: its group would become {number} {'file' if number == 1 else 'files'} again"
         case Reason.NO_PAYBACK:
             if not policy.reads_per_day:
-                return "no payback: nobody reads it (reads_per_day is 0)"
+                return "no payback: the table is not read (reads_per_day is 0)"
             return f"no payback for {number:,} days (payback is {format_duration(policy.payback)})"
         case Reason.NEXT_PLAN_GROUPS:
             return f"next plan: this one has its {policy.max_num_groups} groups"

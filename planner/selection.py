@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one plan takes of everything that is worth it: either clustering groups or slices to compact."""
+"""The selection of one plan's content from all worthwhile work: either clustering groups or slices to compact."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -18,14 +18,14 @@ from planner.reasons import PLANNABLE, REASON_CODES, Reason, reason_mask
 
 _PLANNABLE = reason_mask(PLANNABLE)
 DEFAULT_COST_INPUTS = CostInputs()
-"""Terms of an installation without a history."""
+"""The cost inputs of an installation without history."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The groups that a plan takes: those of ``groups`` at the places ``picked``; no plan without any.
+    """The content of a plan: the groups of ``groups`` at the positions ``picked``; no plan if ``picked`` is empty.
 
-    ``clustered`` and ``due`` are the rows of all that is worth it, by what would be done with them.
+    ``clustering_rows`` and ``compaction_rows`` are the rows of all worthwhile slices, by the kind of rewrite.
     """
 
     kind: PlanKind
@@ -44,9 +44,9 @@ def select_next_plan(
     free: Mask,
     kinds: Collection[PlanKind] = tuple(PlanKind),
 ) -> Selection:
-    """What the next plan takes of what is undecided in ``found``; every slice of it is given its reason.
+    """Select the next plan from the undecided slices of ``candidates`` and give each of these slices its reason.
 
-    ``free`` says of each partition whether no live plan holds it.
+    ``free`` marks the partitions that no live plan has locked.
     """
     clusters, clustered, due = find_worthwhile(candidates, policy, cost_inputs, now=now, kinds=kinds)
     grouped = _choose_groups(clusters, candidates, policy, cost_inputs, free)
@@ -77,15 +77,15 @@ def find_worthwhile(
     now: datetime,
     kinds: Collection[PlanKind] = tuple(PlanKind),
 ) -> tuple[Groups, Ints, Ints]:
-    """The groups of what is undecided, the rows of those worth a rewrite, and the rows of slices to be compacted.
+    """Return the groups of undecided slices, the rows of the worthwhile groups, and the rows of slices to compact.
 
-    It is all that is worth it, whatever a plan may hold and live plans hold. No row is in both; ``rewrite_first`` says
-    which kind gets what both want.
+    These are all worthwhile slices, regardless of the limits of a plan and of live plans. No row is in both sets:
+    ``rewrite_first`` decides which kind gets a slice that both want.
     """
     clustering_first = _is_clustering_first(policy, kinds)
     due = due_slices(candidates, policy, now=now) if _should_compact(policy, kinds) else np.empty(0, dtype=np.int64)
     if not clustering_first:
-        candidates.decide(due, Reason.NEXT_PLAN_KIND)  # not for clustering to take
+        candidates.decide(due, Reason.NEXT_PLAN_KIND)  # so that clustering does not take them
     clusters = form_groups(candidates, policy)
     if policy.payback and clusters.worthwhile.any():
         lost = clusters.worthwhile & ~is_within_payback(
@@ -115,7 +115,7 @@ def _is_clustering_first(policy: PlanningSettings, kinds: Collection[PlanKind]) 
 
 
 def _defer_to_next_plan(rows: Ints, candidates: Candidates) -> None:
-    """Leave to a later plan what a plan of the other kind would have taken now."""
+    """Defer the slices that a plan of the other kind would take now to a later plan."""
     if len(rows):
         candidates.decide(rows[_PLANNABLE[candidates.reason_codes[rows]]], Reason.NEXT_PLAN_KIND)
 
@@ -123,7 +123,7 @@ def _defer_to_next_plan(rows: Ints, candidates: Candidates) -> None:
 def _choose_groups(
     groups: Groups, candidates: Candidates, policy: PlanningSettings, cost_inputs: CostInputs, free: Mask
 ) -> Ints:
-    """The groups of one plan; every slice of every group is given its reason."""
+    """Choose the groups of one plan and give every slice of every group its reason."""
     codes = groups.rejection_codes.copy()
     numbers = np.where(codes == REASON_CODES[Reason.NO_GAIN], groups.outputs, groups.files)
     over = codes == REASON_CODES[Reason.OVER_PLAN]
@@ -158,10 +158,10 @@ def _choose_groups(
 
 
 def _order_of_preference(groups: Groups, wanted: Ints, candidates: Candidates, policy: PlanningSettings) -> Ints:
-    """The order in which ``wanted`` groups are offered to the plan.
+    """Return the order in which the ``wanted`` groups are offered to the plan.
 
-    A format's own strategy goes by partition. Otherwise the most small files removed for the share of the plan used
-    up, of its bytes and of its groups together: by bytes alone, pairs of tiny files would take every place there is.
+    A format's own strategy orders by partition. Otherwise groups are ordered by the small files that they remove per
+    share of the plan, its bytes and its groups together: by bytes alone, pairs of tiny files would use up all groups.
     """
     place = np.zeros(len(candidates.partitions), dtype=np.int64)
     place[candidates.partition_order] = np.arange(len(candidates.partition_order))

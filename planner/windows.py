@@ -19,7 +19,7 @@ _WINDOW_PATTERN = re.compile(rf"(?:{_DAYS_PATTERN})?\s*(?:{_TIMES_PATTERN})?", r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWindow:
-    """So many minutes from a minute of each of ``days`` on; Monday is 0. It may end on the next day."""
+    """A window on each of ``days`` (Monday is 0), from ``begin_minute`` of the day; it may end on the next day."""
 
     days: frozenset[int]
     begin_minute: int
@@ -27,7 +27,7 @@ class RunWindow:
 
     @classmethod
     def parse(cls, text: str) -> "RunWindow":
-        """``mon-fri 20:00-06:00``, ``sat-sun`` for whole days, ``22:00-06:00`` for each day. Raises ValueError."""
+        """Parse ``mon-fri 20:00-06:00``, ``sat-sun`` (whole days) or ``22:00-06:00`` (each day). Raises ValueError."""
         found = _WINDOW_PATTERN.fullmatch(text.strip())
         if found is None or not text.strip():
             raise ValueError(f"{text!r} is no window; write mon-fri 20:00-06:00, sat-sun or 22:00-06:00")
@@ -45,7 +45,7 @@ class RunWindow:
         return cls(days=days, begin_minute=begins, duration_minutes=(ends - begins) % _DAY_MINUTES or _DAY_MINUTES)
 
     def is_open(self, local: datetime) -> bool:
-        """Whether this moment of the zone's clock is in it."""
+        """True if the window contains the local time."""
         minute = local.hour * 60 + local.minute
         today = local.weekday() in self.days and 0 <= minute - self.begin_minute < self.duration_minutes
         since_yesterday = minute + _DAY_MINUTES - self.begin_minute
@@ -54,14 +54,14 @@ class RunWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSchedule:
-    """When plans may start: in one of ``windows``, or at any time where there is none."""
+    """When plans may start: in one of ``windows``, or at any time if there are no windows."""
 
     windows: tuple[RunWindow, ...] = ()
     zone: str = "UTC"
 
     @classmethod
     def parse(cls, windows: Sequence[str], zone: str) -> "RunSchedule":
-        """Hours from settings. Raises ValueError for what is no window, and for a zone that is not known here."""
+        """Parse a schedule from settings. Raises ValueError for an invalid window or an unknown time zone."""
         try:
             ZoneInfo(zone)
         except (OSError, ValueError, LookupError):
@@ -69,12 +69,12 @@ class RunSchedule:
         return cls(windows=tuple(map(RunWindow.parse, windows)), zone=zone)
 
     def is_open(self, now: datetime) -> bool:
-        """Whether a plan may start now."""
+        """True if a plan may start now."""
         local = now.astimezone(ZoneInfo(self.zone))
         return not self.windows or any(window.is_open(local) for window in self.windows)
 
     def next_open_at(self, now: datetime) -> datetime:
-        """When a plan may start, ``now`` or later."""
+        """Return the first moment from ``now`` on at which a plan may start."""
         if self.is_open(now):
             return now
         moments = (
@@ -84,10 +84,10 @@ class RunSchedule:
         return next(moment for moment in moments if moment > now and self.is_open(moment))
 
     def _opening_candidates(self, now: datetime) -> Iterator[datetime]:
-        """Moments from today on, one of which is the next at which it opens, in UTC.
+        """Yield moments from today on, in UTC; one of them is the next at which the schedule opens.
 
-        That is where a window begins, either time where its zone's clock is put back over it, or where the clock is
-        changed. Two weeks have one of each window: of those of one day a week the clock may skip the first.
+        The schedule opens when a window begins (twice if the zone's clock is set back over the begin), or when the
+        clock is changed. Two weeks suffice: a clock change may skip the first window of a weekly one.
         """
         zone, today = ZoneInfo(self.zone), now.date()
         days = [today + timedelta(days=n) for n in range(_LOOK_AHEAD_DAYS)]
@@ -107,7 +107,7 @@ def _utc_offset(moment: datetime, zone: ZoneInfo) -> timedelta | None:
 
 
 def _clock_change_at(before: datetime, after: datetime, zone: ZoneInfo) -> datetime:
-    """The minute between the two at which the clock of ``zone`` is changed."""
+    """Return the minute between the two moments at which the clock of ``zone`` is changed."""
     minutes = range(round((after - before) / timedelta(minutes=1)) + 1)
     first = bisect_left(
         minutes, True, key=lambda n: _utc_offset(before + timedelta(minutes=n), zone) != _utc_offset(before, zone)

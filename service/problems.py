@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exit codes and errors: documented codes, and errors as one line or as a problem object (RFC 9457)."""
+"""Exit codes and errors: the documented codes, and errors as one line or as a problem object (RFC 9457)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ _ALWAYS = (ExitCode.OK, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INTERRUPTED)
 
 
 def exit_codes_help(*more: ExitCode) -> str:
-    """The help text's last paragraph: the codes every command has and ``more``, with their meaning."""
+    """Return the last paragraph of a help text: the codes of every command and ``more``, each with its meaning."""
     lines = (f"{code.value:>5}  {EXIT_CODE_MEANING[code]}" for code in sorted({*_ALWAYS, *more}))
     return "\n".join(["\b", "Exit codes:", *lines])  # \b keeps the lines as they are
 
@@ -108,14 +108,17 @@ PROBLEM_BASE = "docs/problems.md#"
 
 
 class ServiceError(LakefoldError):
-    """An error of the service itself; each class says which problem it is, ``facts`` are what a script can use."""
+    """An error of the service itself.
+
+    Each class names its ``problem``; ``facts`` are values for scripts.
+    """
 
     problem: Problem = ERROR
     facts: Mapping[str, Any] = MappingProxyType({})
 
 
 class ProblemError(ServiceError):
-    """An error for the person at the terminal: one line, and the problem it is."""
+    """An error for the person at the terminal: one line, and the kind of problem."""
 
     def __init__(self, problem: Problem, detail: str, **facts: Any) -> None:
         super().__init__(detail)
@@ -124,7 +127,7 @@ class ProblemError(ServiceError):
 
 
 def classify(error: BaseException) -> Problem:
-    """The kind of problem ``error`` is; ``ERROR`` for what nobody foresaw."""
+    """Return the kind of problem of ``error``; ``ERROR`` for an unexpected error."""
     if isinstance(error, ServiceError):
         return error.problem
     if isinstance(error, KeyboardInterrupt):
@@ -136,13 +139,16 @@ def classify(error: BaseException) -> Problem:
 
 
 def describe_error(error: BaseException) -> str:
-    """What is said of ``error`` to whoever asked; a ValueError is about what they wrote, so its text is for them."""
+    """Return one line about ``error`` for the person or program that made the request.
+
+    The text of a ValueError describes the caller's own input, so it is shown in full, without secrets.
+    """
     text = " ".join(str(error).split())
     return redact(text) if text and isinstance(error, ValueError) else one_line(error)
 
 
 def problem_document(error: BaseException) -> dict[str, Any]:
-    """``error`` as an RFC 9457 object, with the exit code and the facts the error carries."""
+    """Return ``error`` as an RFC 9457 object, with the exit code and the facts of the error."""
     problem = classify(error)
     return {
         "type": PROBLEM_BASE + problem.slug,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values as text: what JSON can hold for scripts; sizes, ages and counts in words for people."""
+"""Values as text: JSON for scripts; sizes, ages and counts in words for people."""
 
 import dataclasses
 import json
@@ -13,16 +13,19 @@ from typing import Any
 
 from lake.units import format_bytes, format_duration, parse_duration
 
-#: of times that people mean; a day more or less can be added to them
+#: years of times that people mean; a day can be added to or subtracted from each of them
 _PLAUSIBLE_YEARS = (1971, 9000)
 _MAX_AGE = timedelta(days=18_000)
-#: what JSON holds as it is
+#: types that JSON holds without conversion
 _JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
 
 def to_jsonable(value: Any) -> Any:
-    """``value`` as what JSON can hold: ISO timestamps, durations in seconds, enums by value, dataclasses as objects."""
-    if type(value) in _JSON_TYPES:  # nearly all there is, and an answer may have ten thousand of them
+    """Return ``value`` as JSON can hold it.
+
+    Timestamps become ISO texts, durations seconds, enums their values, dataclasses objects.
+    """
+    if type(value) in _JSON_TYPES:  # nearly all values, and an answer may have ten thousand of them
         return value
     if isinstance(value, Enum):
         return to_jsonable(value.value)
@@ -44,17 +47,20 @@ def to_jsonable(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """One line of JSON."""
+    """Return ``value`` as one line of JSON."""
     return json.dumps(to_jsonable(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The time that ``plain`` has written."""
+    """Return the time that ``to_jsonable`` has written."""
     return datetime.fromisoformat(text)
 
 
 def parse_time_or_age(text: str, now: datetime) -> datetime:
-    """A date or time as ISO 8601 has it, in UTC unless it says otherwise, or how long ago: ``2d``. ValueError."""
+    """Return the time of an ISO 8601 date or time (UTC unless it has a zone), or of an age such as ``2d``.
+
+    Raises ValueError for any other text.
+    """
     with suppress(ValueError, OverflowError):
         found = datetime.fromisoformat(text)
         found = found if found.tzinfo else found.replace(tzinfo=UTC)
@@ -66,24 +72,24 @@ def parse_time_or_age(text: str, now: datetime) -> datetime:
 
 
 def format_age(then: datetime | None, now: datetime) -> str:
-    """How long ago, such as ``3 min ago``; ``never`` for None."""
+    """Return how long ago ``then`` was, such as ``3 min ago``; ``never`` for None."""
     if then is None:
         return "never"
     return f"{format_duration(max(now - then, timedelta(0)))} ago"
 
 
 def format_size(number: int | None) -> str:
-    """Bytes for people; empty for None."""
+    """Return a number of bytes for people; '' for None."""
     return "" if number is None else format_bytes(number)
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 file``, ``3 files``; nouns that take an s."""
+    """Return ``1 file``, ``3 files``; for nouns whose plural ends in s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def format_percent(share: float | None) -> str:
-    """A share as a whole percentage; what is neither none nor all never looks as if it were."""
+    """Return a share as a whole percentage; only an exact 0 or 1 reads as 0 % or 100 %."""
     if share is None:
         return "–"
     if 0 < share < 0.01:
@@ -94,26 +100,26 @@ def format_percent(share: float | None) -> str:
 
 
 def share_of(part: int, whole: int) -> float | None:
-    """``part`` of ``whole``, None where there is no whole."""
+    """Return ``part`` of ``whole``; None if ``whole`` is 0."""
     return part / whole if whole else None
 
 
 def partition_name(partition: str) -> str:
-    """How people see a partition; the whole table has an empty path."""
+    """Return a partition's name for people; the partition of an unpartitioned table has an empty path."""
     return partition or "(unpartitioned)"
 
 
 def short_id(plan_id: str) -> str:
-    """The end of an id: the part that tells plans apart at sight, and that is accepted wherever an id is."""
+    """Return the end of a plan's id: it distinguishes plans at sight and is accepted wherever an id is."""
     return plan_id[-8:]
 
 
 def process_label(name: str) -> str:
-    """How people see a process: host and process id, without what tells it from earlier ones."""
+    """Return a process's name for people: host and process id, without the part that makes it unique over time."""
     return "/".join(name.split("/")[:2])
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the known word most like ``word``, or nothing."""
+    """Return ``; did you mean 'x'?`` for the choice most like ``word``; '' if no choice is similar."""
     close = get_close_matches(word, list(choices), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -15,7 +15,7 @@ EXCEPTIONS = {
     "service/cli/commands/simulate.py": "the names of these models, which its user chooses from",
     "service/cli/demo": "the demo shows a Hudi or a Hive table and its writer",
     "service/server/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
-    "service/cli/commands/config_template.py": "the sample of a rule for tables with a lock names the setting of Hudi's",
+    "service/cli/commands/config_template.py": "the sample rule names a setting of Hudi",
     "service/control/config/http.py": "the key of that address, `hudi_callback_key`",
 }
 #: a prefix of settings of other tools, as in aliases

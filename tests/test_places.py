@@ -350,7 +350,7 @@ def test_rule_6_a_partition_that_was_made_anew_where_it_was_is_left_alone_whatev
         *(decide_by_choice(record, anew, take) for take in LocationChoice),
         decide_restore_location(record, anew),
     ]
-    assert {(one.action, one.reason) for one in answers} == {(RelocationAction.NOTHING, "partition p was made anew")}
+    assert {(one.action, one.reason) for one in answers} == {(RelocationAction.NOTHING, "partition p was recreated")}
 
 
 def test_rule_6_what_was_late_in_a_place_of_a_partition_that_was_dropped_is_not_the_next_one_s():
@@ -465,7 +465,7 @@ def test_rule_5_a_copy_that_an_overwrite_has_not_met_is_revoked_unless_its_sourc
         decision = decide(moved(HOME, carries=(carry,)), standing(home=home, here=overwritten), NO_TIME)
         assert (decision.copies_to_remove, decision.superseded_files) == (revoked, (late,) if revoked else ())
         done = decide(
-            moved(HOME, late_copies=(replace(carry, is_done=True),)), standing(home=home, here=overwritten), NO_TIME
+            moved(HOME, carries=(replace(carry, is_done=True),)), standing(home=home, here=overwritten), NO_TIME
         )
         assert done.copies_to_remove == (), "readers have seen it, and somebody may have left it there"
 
@@ -474,8 +474,8 @@ def test_rule_6_a_partition_does_not_go_home_while_what_was_carried_there_once_w
     carried = file("home/carried-1", EARLY)
     carry = LateCopy(row_id=1, partition="p", source=file("mid/late", EARLY), target=carried.path, is_done=True)
     record = replace(
-        moved(PreviousLocation(location="original_location", expected_files=(carried,)), carries=(carry,)),
-        original_location="original_location",
+        moved(PreviousLocation(location="home", expected_files=(carried,)), carries=(carry,)),
+        original_location="home",
     )
     assert decide_restore_location(record, standing(home=seen(carried), here=WHOLE)).action is RelocationAction.WAIT
     begun = replace(
@@ -495,14 +495,14 @@ def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_
     cleaned = PreviousLocation(
         location="home", expected_files=(), possible_files=HOME.expected_files, is_cleaning_begun=True
     )
-    record = replace(moved(cleaned), original_location="original_location")
+    record = replace(moved(cleaned), original_location="home")
     decision = decide_restore_location(record, standing(home=seen(), here=here))
     assert (decision.action, decision.target_location, set(decision.files_to_copy)) == (
         RelocationAction.RELOCATE_BACK,
         "home",
         set(here.files),
     )
-    waiting = replace(moved(HOME), original_location="original_location")
+    waiting = replace(moved(HOME), original_location="home")
     assert decide_restore_location(waiting, standing(home=QUIET, here=here)).action is RelocationAction.WAIT
     assert (
         decide_restore_location(waiting, standing(home=seen(*HOME.expected_files, NEW), here=here)).action
@@ -522,7 +522,7 @@ def test_rule_6_a_partition_goes_home_with_all_its_files_when_its_own_directory_
 
 
 def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_again_are_in_the_way():
-    record = replace(moved(HOME), original_location="original_location")
+    record = replace(moved(HOME), original_location="home")
     assert orphaned_inputs(record, standing(None, None, home=QUIET, here=WHOLE)) == HOME.expected_files
     again = replace(standing("home", None, home=QUIET, here=WHOLE), created_at=7)
     assert orphaned_inputs(record, again) == HOME.expected_files
@@ -534,7 +534,7 @@ def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_a
     ):
         assert orphaned_inputs(record, lives) == (), "its owner moved it, or took its properties away"
     mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))
-    assert orphaned_inputs(replace(moved(mid), original_location="original_location"), again) == ()
+    assert orphaned_inputs(replace(moved(mid), original_location="home"), again) == ()
 
 
 # Every small world.

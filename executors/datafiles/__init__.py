@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data files of every kind that a table may have: what they say about their rows, and the rows themselves.
+"""Data files of every kind that a table may have: their statistics, and their rows.
 
-The kind is what a file's name ends in; where that tells nothing, as with Hive's ``000000_0``, how its content begins.
+The kind is the suffix of a file's name. If the name has none that is known, such as Hive's ``000000_0``, the kind
+follows from the first bytes of the content.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,49 +20,50 @@ from lake.errors import Rejected
 
 
 class FileFooter(Protocol):
-    """What is kept of a file when it is closed again."""
+    """The part of a file that is kept after it is closed."""
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
+        """The number of rows in the file."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the file, as Arrow sees them."""
+        """The columns of the file, as Arrow shows them."""
 
     @staticmethod
     def combine(footers: Sequence[Any], ignore: Collection[str]) -> FileStatistics:
-        """The facts of some footers of this kind, without the top-level columns in ``ignore``."""
+        """Return the statistics of some footers of this kind, without the top-level columns in ``ignore``."""
 
 
 class OpenDataFile(Protocol):
-    """An open data file. What it holds that can't be read raises OSError or ``pa.ArrowException``."""
+    """An open data file. Content that can't be read raises OSError or ``pa.ArrowException``."""
 
     def read_footer(self, ignore: Collection[str], check: Callable[[], None]) -> FileFooter:
-        """What the file says about its rows, without the top-level columns in ``ignore`` where that saves reading.
+        """Return the footer, without the top-level columns in ``ignore`` if that saves reading.
 
-        ``check`` is called between batches where that takes reading rows, and may raise to end the work.
+        If rows have to be read for it, ``check`` is called between batches, and may raise to end the work.
         """
 
     def read_batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """The rows in batches of bounded size, without the top-level columns in ``ignore`` where that saves reading."""
+        """Yield the rows in bounded batches, without the top-level columns in ``ignore`` if that saves reading."""
 
     def close(self) -> None:
-        """Close the file and what it was opened from."""
+        """Close the file and the handle that it was opened from."""
 
 
 READERS: Mapping[str, Callable[[pa.NativeFile], OpenDataFile]] = MappingProxyType(
     {"parquet": ParquetFile, "orc": OrcFile}
 )
-"""Every kind of file that can be read, by the end of its name."""
+"""The reader of each kind of file, by the suffix of the file's name."""
 
 _MAGIC_BYTES = {b"PAR1": "parquet", b"ORC": "orc", b"Obj\x01": "avro", b"SEQ": "sequence"}
 
 
 def open_data_file(handle: pa.NativeFile, path: str) -> OpenDataFile:
-    """The file at ``path``, whose content is ``handle``, as its kind. Raises Rejected for a kind that has no reader.
+    """Return the file at ``path``, with the content ``handle``, in the reader of its kind.
 
-    A file whose name tells no kind and whose content begins like none raises ``pa.ArrowInvalid``.
+    Raises Rejected for a kind without a reader, and ``pa.ArrowInvalid`` if neither the name nor the content shows a
+    kind.
     """
     kind = PurePosixPath(path).suffix.removeprefix(".").lower()
     if kind not in READERS:
@@ -71,14 +73,14 @@ def open_data_file(handle: pa.NativeFile, path: str) -> OpenDataFile:
     if kind in READERS:
         return READERS[kind](handle)
     if not kind:
-        raise pa.ArrowInvalid(f"neither its name nor its first bytes {beginning!r} tell its kind")
+        raise pa.ArrowInvalid(f"neither its name nor its first bytes {beginning!r} show its kind")
     raise Rejected(
-        f"{path} is a file of kind {kind}; lakefold can prove rewrites of {' and '.join(READERS)} files only"
+        f"{path} is a file of kind {kind}; lakefold can verify rewrites of {' and '.join(READERS)} files only"
     )
 
 
 def collect_statistics(footers: Iterable[FileFooter], ignore: Collection[str]) -> FileStatistics:
-    """The facts of footers of any kinds together."""
+    """Return the statistics of footers of any kinds together."""
     total = FileStatistics()
     for _, alike in groupby(footers, type):
         some = list(alike)

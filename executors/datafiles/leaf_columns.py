@@ -8,9 +8,9 @@ import pyarrow.compute as pc
 
 
 def leaf_columns(path: str, array: pa.Array, parent_nulls: int = 0) -> Iterator[tuple[str, pa.Array, int]]:
-    """The leaf columns of ``array`` under the names that Parquet's have, each with its values.
+    """Yield the leaf columns of ``array``: the name that Parquet gives to each, its values, and its parent nulls.
 
-    ``without`` are the nulls that a leaf has because a list above it is null or empty.
+    ``parent_nulls`` counts the nulls of a leaf that stand for a null or empty list above it.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -28,6 +28,6 @@ def leaf_columns(path: str, array: pa.Array, parent_nulls: int = 0) -> Iterator[
 
 
 def _empty_list_count(lists: pa.Array) -> int:
-    """How many of ``lists`` are null or empty."""
+    """Return how many of ``lists`` are null or empty."""
     lengths = pc.fill_null(pc.list_value_length(lists), 0)
     return int(pc.sum(pc.equal(lengths, 0), min_count=0).as_py())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ORC: facts from the values themselves, since pyarrow does not hand out what an ORC footer says of them.
+"""Statistics of ORC files, computed from the values, since pyarrow does not show those in an ORC footer.
 
-Facts mean the same as those of a Parquet file with these rows, so that files of both kinds compare: types are named as
-Parquet stores them, and a null or empty list counts as one null of its elements.
+They mean the same as those of a Parquet file with these rows, so that files of both kinds compare: types have the names
+that Parquet has for them, and a null or empty list counts as one null of its elements.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -24,25 +24,25 @@ from executors.rowhash import sum_of_hashes
 
 _BATCH_ROWS = 1 << 15
 _READ_BYTES = 4 << 20
-#: as many digits as the longest decimal has
+#: at least as many digits as the longest decimal has
 _EXACT = Context(prec=80)
 
 
 @dataclass(frozen=True, slots=True)
 class OrcFooter:
-    """What is kept of a file when it is closed again."""
+    """The part of a file that is kept after it is closed."""
 
     statistics: FileStatistics
     schema: pa.Schema
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
+        """The number of rows in the file."""
         return self.statistics.rows
 
     @staticmethod
     def combine(footers: "Sequence[OrcFooter]", ignore: Collection[str]) -> FileStatistics:
-        """See ``Footer``."""
+        """See ``FileFooter``."""
         total = FileStatistics()
         for footer in footers:
             total.merge(footer.statistics)
@@ -50,11 +50,11 @@ class OrcFooter:
 
 
 class OrcFile:
-    """An open ORC file; see ``DataFile``."""
+    """An open ORC file; see ``OpenDataFile``."""
 
     def __init__(self, handle: pa.NativeFile) -> None:
         self._handle = handle
-        # A fragment reads a stripe in batches, where ``pyarrow.orc`` reads it whole.
+        # A fragment reads a stripe in batches; ``pyarrow.orc`` reads it whole.
         self._fragment = pads.OrcFileFormat().make_fragment(handle)
 
     @cached_property
@@ -63,11 +63,11 @@ class OrcFile:
 
     @cached_property
     def tail(self) -> OrcTail:
-        """What the file says of itself."""
+        """The tail of the file: its footer and those of its stripes."""
         return read_tail(self._handle)
 
     def stripe_hashes(self, check: Callable[[], None]) -> Iterator[bytes]:
-        """The hash of each stripe's bytes, and of its rows. ``check`` is called between parts of it."""
+        """Yield a hash of each stripe's bytes and row count. ``check`` is called between reads."""
         for stripe in self.tail.stripes:
             found = blake2b(stripe.rows.to_bytes(8, "little"), digest_size=16)
             for offset in range(0, stripe.bytes, _READ_BYTES):
@@ -80,7 +80,7 @@ class OrcFile:
             yield found.digest()
 
     def read_footer(self, ignore: Collection[str], check: Callable[[], None]) -> OrcFooter:
-        """See ``DataFile``. Reads every value once."""
+        """See ``OpenDataFile``. Reads every value once."""
         shape = schema_statistics(self._schema, ignore)
         total = FileStatistics(
             leaves={
@@ -99,12 +99,12 @@ class OrcFile:
         return OrcFooter(total, self._schema)
 
     def read_batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """See ``DataFile``."""
+        """See ``OpenDataFile``."""
         for batch in self._fragment.to_batches(batch_size=_BATCH_ROWS, batch_readahead=1, use_threads=False):
             yield batch.drop_columns([name for name in batch.schema.names if name in ignore])
 
     def close(self) -> None:
-        """See ``DataFile``."""
+        """See ``OpenDataFile``."""
         self._handle.close()
 
 
@@ -115,7 +115,7 @@ def _leaf(name: str, known: LeafStatistics, values: pa.Array, without: int, rows
     if values.null_count == len(values):
         return leaf
     kind = next(iter(known.types))
-    # Some values that a mistake with time zones moves lie between the bounds.
+    # Bounds alone would miss a wrong time zone that shifts only values between them.
     leaf.hash_sum = sum_of_hashes(values, name) if kind.family == "timestamp" else None
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         leaf.has_exact_bounds = False
@@ -126,7 +126,7 @@ def _leaf(name: str, known: LeafStatistics, values: pa.Array, without: int, rows
 
 
 def _bound(kind: LeafType, scalar: Any) -> Any:
-    """A bound as ``LeafStatistics`` holds it."""
+    """Return a bound in the form of ``LeafStatistics``."""
     if kind.family in ("date", "timestamp"):
         return scalar.value
     if kind.family == "decimal":

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tail of an ORC file and the footers of its stripes, which pyarrow does not show.
 
-A timestamp of ORC is a number of seconds since 2015 in the zone of its writer, which each stripe's footer names.
-Readers show the wall clock of that zone, whatever their own zone is. A file that holds the same numbers under another
-zone therefore holds other values.
+An ORC timestamp is a number of seconds since 2015 in the writer's time zone, which each stripe's footer names. Readers
+show the wall clock of that zone, whatever their own zone is. A file with the same numbers under another zone therefore
+has other values.
 """
 
 import zlib
@@ -15,20 +15,20 @@ from zoneinfo import TZPATH
 
 import pyarrow as pa
 
-#: numbers of ``orc_proto.proto``
+#: numbers from ``orc_proto.proto``
 _TIMESTAMP, _DATE, _CHAR = 9, 15, 17
 _ZLIB, _SNAPPY, _LZ4, _ZSTD, _BROTLI = 1, 2, 4, 5, 6
 _CODECS = {_ZSTD: "zstd", _BROTLI: "brotli"}
 _TAIL_BYTES = 16 << 10
 _VERSION_OF_SPARK = "org.apache.spark.version"
-#: a day more than nanoseconds reach, for the zones
+#: a day within the range of nanoseconds, to allow for time zones
 _FIRST_MS, _LAST_MS = -(1 << 63) // 1_000_000 + 86_400_000, (1 << 63) // 1_000_000 - 86_400_000
 _UTC = frozenset({"UTC", "GMT", "Etc/UTC", "Etc/GMT", "UCT", "Etc/UCT", "Zulu", "Etc/Zulu", "Z", "Greenwich", "GMT0"})
 
 
 @dataclass(frozen=True, slots=True)
 class OrcColumn:
-    """A column of a file, or a part of one, as its footer describes it."""
+    """A column of a file, or a part of one, as the footer describes it."""
 
     type_number: int
     field_names: tuple[str, ...]
@@ -39,7 +39,7 @@ class OrcColumn:
 
 @dataclass(frozen=True, slots=True)
 class Stripe:
-    """Where a stripe is in its file, its own footer included."""
+    """The position of a stripe in its file, its own footer included."""
 
     offset: int
     bytes: int
@@ -48,17 +48,17 @@ class Stripe:
 
 @dataclass(frozen=True, slots=True)
 class OrcTail:
-    """What an ORC file says of itself. ``zones`` are those of the stripes; "" is that of a stripe which names none."""
+    """The contents of an ORC tail. ``writer_zones`` are the stripes' time zones, "" for a stripe that names none."""
 
     rows: int
     stripes: tuple[Stripe, ...]
     columns: tuple[OrcColumn, ...]
     writer_zones: frozenset[str]
-    #: of all timestamps the smallest and the largest in milliseconds of the wall clock; None where that is not told
+    #: the smallest and largest timestamp of all columns, in milliseconds of the wall clock; None if not recorded
     timestamp_bounds_ms: tuple[int, int] | None
     #: version of the format, compression, version of the writer, rows between entries of the index
     encoding: tuple[int | bytes, ...]
-    #: which library wrote the file
+    #: the number of the library that wrote the file
     writer: int
     is_proleptic: bool
     is_encrypted: bool
@@ -66,12 +66,12 @@ class OrcTail:
 
     @property
     def has_timestamps(self) -> bool:
-        """Whether a column has the type whose values depend on the zone of the writer."""
+        """True if a column has the type whose values depend on the writer's time zone."""
         return self._has_type(_TIMESTAMP)
 
     @property
     def has_timestamps_in_nanosecond_range(self) -> bool:
-        """Whether all timestamps are known to be within the years 1678 to 2261, which pyarrow can read."""
+        """True if all timestamps are known to be within the years 1678 to 2261, which pyarrow can read."""
         return (
             self.timestamp_bounds_ms is not None
             and self.timestamp_bounds_ms[0] > _FIRST_MS
@@ -80,16 +80,16 @@ class OrcTail:
 
     @property
     def has_dates(self) -> bool:
-        """Whether a column has a type whose old values depend on the writer's calendar."""
+        """True if a column has a type whose old values depend on the writer's calendar."""
         return self._has_type(_TIMESTAMP) or self._has_type(_DATE)
 
     @property
     def has_chars(self) -> bool:
-        """Whether a column is a ``char``, whose values Hive pads to their length."""
+        """True if a column is a ``char``, whose values Hive pads to their length."""
         return self._has_type(_CHAR)
 
     def is_encoded_like(self, other: "OrcTail") -> bool:
-        """Whether the same bytes in a stripe mean the same rows in both files."""
+        """True if the same bytes in a stripe mean the same rows in both files."""
         return (
             self.columns == other.columns
             and self.encoding == other.encoding
@@ -100,7 +100,7 @@ class OrcTail:
 
     @property
     def is_written_by_spark(self) -> bool:
-        """Whether Spark wrote the file."""
+        """True if Spark wrote the file."""
         return _VERSION_OF_SPARK in self.metadata
 
     def _has_type(self, kind: int) -> bool:
@@ -108,7 +108,7 @@ class OrcTail:
 
 
 def read_tail(file: pa.NativeFile) -> OrcTail:
-    """The tail of an open ORC file. Raises OSError and ``pa.ArrowInvalid`` where the file has none that can be read."""
+    """Return the tail of an open ORC file. Raises OSError, or ``pa.ArrowInvalid`` if the file has no readable tail."""
     try:
         return _read_tail(file)
     except (IndexError, ValueError, zlib.error) as error:
@@ -191,7 +191,7 @@ def _column(message: bytes) -> OrcColumn:
 
 
 class _ProtobufMessage:
-    """A protobuf message, by the numbers of its fields."""
+    """A protobuf message: its values by field number."""
 
     def __init__(self, content: bytes) -> None:
         self._fields: dict[int, list[int | bytes]] = {}
@@ -212,25 +212,25 @@ class _ProtobufMessage:
             self._fields.setdefault(key >> 3, []).append(value)
 
     def number_field(self, field: int) -> int:
-        """A number; 0 where the message lacks it."""
+        """Return a number. 0 if the message lacks the field."""
         found = self._fields.get(field, [0])[-1]
         return found if isinstance(found, int) else 0
 
     def bytes_field(self, field: int) -> bytes:
-        """A text or a message; empty where the message lacks it."""
+        """Return a text or a message. Empty if the message lacks the field."""
         found = self._fields.get(field, [b""])[-1]
         return found if isinstance(found, bytes) else b""
 
     def has(self, *which: int) -> bool:
-        """Whether the message has all of these fields."""
+        """True if the message has all of these fields."""
         return all(one in self._fields for one in which)
 
     def repeated_field(self, field: int) -> list[bytes]:
-        """Each occurrence of a field that is no number, or of a number that is not packed as a packed one."""
+        """Return each occurrence of a field as bytes; a number that is not packed is returned as a packed one."""
         return [one if isinstance(one, bytes) else _packed(one) for one in self._fields.get(field, ())]
 
     def number_as_text(self, field: int) -> list[bytes]:
-        """A number as text, where the message has it."""
+        """Return a number as text, in a list that is empty if the message lacks the field."""
         return [b"%d" % self.number_field(field)] if field in self._fields else []
 
 
@@ -260,7 +260,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _decompress(content: bytes, compression: int) -> bytes:
-    """What was compressed chunk by chunk, each with a header of three bytes."""
+    """Decompress content that was compressed in chunks, each with a header of three bytes."""
     if compression == 0:
         return content
     found, at = [], 0
@@ -287,7 +287,7 @@ def _decompress_chunk(chunk: bytes, compression: int) -> bytes:
 
 
 def _lz4(chunk: bytes) -> bytes:
-    """A block of LZ4, whose length nothing tells."""
+    """Decompress an LZ4 block. pyarrow's codec needs the decompressed length, which ORC does not store."""
     found, at = bytearray(), 0
     while at < len(chunk):
         token, at = chunk[at], at + 1
@@ -316,7 +316,7 @@ def _lz4_length(chunk: bytes, at: int, length: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def zone_rules(zone: str) -> bytes | str:
-    """What two names of one zone have in common: the rules of the system's time zone database, else the name."""
+    """Return what all names of one time zone share: its rules in the system's time zone database, else the name."""
     if zone in _UTC:
         return "UTC"
     parts = zone.split("/")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet: facts from the footer, which costs a fraction of a millisecond a file, and of INT96 from the values.
+"""Statistics of Parquet files: from the footer, in a fraction of a millisecond a file; for INT96 from the values.
 
-Inexact are statistics missing in one row group, bytes that may have been cut short, NaN among the bounds, INT96.
+Inexact are statistics that one row group lacks, bounds of strings and bytes that may have been cut, bounds with NaN,
+and those of INT96.
 """
 
 import json
@@ -18,12 +19,12 @@ from executors.datafiles.leaf_columns import leaf_columns
 from executors.datafiles.statistics import MASK, FieldIds, FileStatistics, LeafStatistics, LeafType
 from executors.rowhash import sum_of_hashes
 
-#: Writers may cut the bounds of long strings (to 64 bytes and the like); shorter ones are taken as they are.
+#: Writers may cut the bounds of long strings, to 64 bytes for example; bounds of at most this length count as exact.
 MAX_EXACT_BOUND_BYTES = 31
 _BATCH_BYTES = 16 << 20
 _BATCH_ROWS = 1 << 17
 
-#: how pyarrow shows a column's field id; and that of ORC files, which Iceberg's writers give to them as an attribute
+#: pyarrow's key of a column's field id, and the attribute in which Iceberg's writers store it in ORC files
 _FIELD_IDS = (b"PARQUET:field_id", b"iceberg.id")
 
 _TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
@@ -31,38 +32,38 @@ _TIME_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
 
 @dataclass(frozen=True, slots=True)
 class ParquetFooter:
-    """What is kept of a file when it is closed again."""
+    """The part of a file that is kept after it is closed."""
 
     metadata: pq.FileMetaData
-    #: sums of the hashes of values, by leaf column: of those that the footer tells nothing of
+    #: sums of the hashes of values, by leaf column, for the columns of which the footer has no bounds
     hash_sums: Mapping[str, int]
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
+        """The number of rows in the file."""
         return int(self.metadata.num_rows)
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the file, as Arrow sees them."""
+        """The columns of the file, as Arrow shows them."""
         return self.metadata.schema.to_arrow_schema()
 
     @staticmethod
     def combine(footers: "Sequence[ParquetFooter]", ignore: Collection[str]) -> FileStatistics:
-        """See ``Footer``."""
+        """See ``FileFooter``."""
         return footer_statistics(
             (footer.metadata for footer in footers), ignore, (footer.hash_sums for footer in footers)
         )
 
 
 class ParquetFile:
-    """An open Parquet file; see ``DataFile``."""
+    """An open Parquet file; see ``OpenDataFile``."""
 
     def __init__(self, handle: pa.NativeFile) -> None:
         self._file = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
 
     def read_footer(self, ignore: Collection[str], check: Callable[[], None]) -> ParquetFooter:
-        """See ``DataFile``. Reads INT96 timestamps only, of which a footer has no bounds."""
+        """See ``OpenDataFile``. Reads only the values of INT96 timestamps, for which a footer has no bounds."""
         return ParquetFooter(self._file.metadata, self._int96_hash_sums(ignore, check))
 
     def _int96_hash_sums(self, ignore: Collection[str], check: Callable[[], None]) -> Mapping[str, int]:
@@ -76,7 +77,7 @@ class ParquetFile:
         if not leaves:
             return {}
         found = dict.fromkeys((path for path, _ in leaves), 0)
-        # Dots mean nesting to `columns`; with a name that has one all columns are read.
+        # `columns` takes dots for nesting; if a name contains a dot, all columns are read.
         wanted = None if any("." in name for name in self._file.schema_arrow.names) else [path for _, path in leaves]
         for batch in self._batches(wanted):
             check()
@@ -87,9 +88,9 @@ class ParquetFile:
         return found
 
     def read_batches(self, ignore: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """See ``DataFile``."""
+        """See ``OpenDataFile``."""
         columns = [name for name in self._file.schema_arrow.names if name not in ignore]
-        # Dots mean nesting to `columns`; a name that has one is read with everything else.
+        # `columns` takes dots for nesting; if a name contains a dot, all columns are read.
         yield from self._batches(None if any("." in name for name in columns) else columns)
 
     def _batches(self, wanted: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
@@ -99,7 +100,7 @@ class ParquetFile:
             yield from self._file.iter_batches(rows, row_groups=[group], columns=wanted, use_threads=False)
 
     def close(self) -> None:
-        """See ``DataFile``."""
+        """See ``OpenDataFile``."""
         self._file.close(force=True)
 
 
@@ -108,7 +109,10 @@ def footer_statistics(
     ignore: Collection[str] = (),
     values: Iterable[Mapping[str, int]] = repeat({}),
 ) -> FileStatistics:
-    """The facts of some footers without the top-level columns in ``ignore``; ``values`` are those of each footer."""
+    """Return the statistics of some footers, without the top-level columns in ``ignore``.
+
+    ``values`` has for each footer the sums of hashes by leaf column.
+    """
     total = FileStatistics()
     schema: pq.ParquetSchema | None = None
     columns: list[tuple[int, str, FieldIds, LeafType, bool]] = []
@@ -131,7 +135,7 @@ def footer_statistics(
 
 
 def schema_statistics(schema: pa.Schema, ignore: Collection[str] = ()) -> FileStatistics:
-    """What the footer of a file with these columns and no rows says."""
+    """Return the statistics of a file with these columns and no rows."""
     sink = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), sink)
     return footer_statistics([pq.read_metadata(pa.BufferReader(sink.getvalue()))], ignore)
@@ -159,7 +163,7 @@ def _add_chunk(leaf: LeafStatistics, kind: LeafType, chunk: pq.ColumnChunkMetaDa
 
 
 def _bound(kind: LeafType, raw: Any) -> Any:
-    """A bound as a number or bytes that compares in the type's own order; None where it can't be trusted."""
+    """Return a bound as a number or bytes that compares in the type's own order. None if it can't be trusted."""
     if kind.family in ("int", "date", "time", "timestamp"):
         return raw if isinstance(raw, int) else None
     if kind.family in ("string", "binary"):
@@ -174,7 +178,7 @@ def _bound(kind: LeafType, raw: Any) -> Any:
 
 
 def field_id(column: pa.Field) -> int | None:
-    """The id that a file gives to a column, or to a part of one; None where it gives it none."""
+    """Return the id that a file gives to a column, or to a part of one. None if it gives none."""
     told = column.metadata or {}
     return next((int(told[key]) for key in _FIELD_IDS if key in told), None)
 
@@ -190,17 +194,17 @@ def _columns(footer: pq.FileMetaData, ignore: Collection[str]) -> list[tuple[int
 
 
 def _leaf_names(schema: pq.ParquetSchema) -> list[tuple[str, str, FieldIds]]:
-    """Top-level name, path and field ids of each leaf column in file order."""
+    """Return top-level name, path and field ids of each leaf column, in file order."""
     paths = _leaf_paths(schema.to_arrow_schema())
     if len(paths) == len(schema):
         return paths
-    # A type that Arrow sees in another shape: its own path is as good a name.
+    # Arrow shows some type in another shape; Parquet's own paths are as good.
     columns = [schema.column(index) for index in range(len(schema))]
     return [(column.path.split(".", 1)[0], column.path, ()) for column in columns]
 
 
 def _leaf_paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
-    """Top-level name, path and field ids of the leaves in file order; all ways to spell a list or a map agree."""
+    """Return top-level name, path and field ids of each leaf, in file order; all spellings of a list or a map agree."""
     found: list[tuple[str, str, FieldIds]] = []
 
     def walk(top: str, path: str, above: FieldIds, column: pa.Field) -> None:
@@ -224,7 +228,7 @@ def _leaf_paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
 
 
 def _leaf_type(column: pq.ColumnSchema) -> LeafType:
-    """The meaning of a column: its annotation, or what its physical type means without one."""
+    """Return the meaning of a column: its annotation, or the meaning of its physical type without one."""
     logical = column.logical_type.type
     if logical in ("STRING", "ENUM"):
         return LeafType("string")
@@ -241,7 +245,7 @@ def _leaf_type(column: pq.ColumnSchema) -> LeafType:
     if logical != "NONE":
         return LeafType(logical.lower())
     physical = column.physical_type
-    if physical == "INT96":  # Spark's old way to write an instant; its statistics are never exact
+    if physical == "INT96":  # Spark's old format of an instant; its statistics are never exact
         return LeafType("timestamp", ("us", "utc"))
     return {
         "BOOLEAN": LeafType("boolean"),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What data files say about their rows: counts, and per leaf column type, nulls, smallest and largest value.
+"""Statistics of data files: the row count, and for each leaf column type, nulls, smallest and largest value.
 
-A figure that is not known, or that a writer is free to round, is inexact and is never compared.
+A figure that is not known, or that a writer may round, is inexact and is never compared.
 """
 
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from itertools import zip_longest
 from typing import Any
 
 MASK = (1 << 64) - 1
-"""Sums of hashes are sums modulo 2^64."""
+"""Sums of hashes are taken modulo 2^64."""
 
 FieldIds = tuple[frozenset[int | None], ...]
-"""Field ids of a leaf column and of what it is nested in, from the top, each with those that it has in some file.
+"""The field ids of a leaf column and of its parents, from the top; for each the ids that it has in some file.
 
-None stands for files in which it has none.
+None stands for files without an id.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class LeafType:
-    """What the values of a leaf column mean, whichever way they are encoded.
+    """The meaning of a leaf column's values, independent of their encoding.
 
     ``family`` groups types whose bounds compare with each other; ``detail`` holds width, scale or unit.
     """
@@ -33,12 +33,12 @@ class LeafType:
         return f"{self.family}({', '.join(str(d) for d in self.detail)})" if self.detail else self.family
 
     def can_widen_to(self, other: "LeafType") -> bool:
-        """Whether every value of this type is the same value in ``other``."""
+        """True if every value of this type is the same value in ``other``."""
         if self == other:
             return True
         if self.family == other.family in ("int", "float"):
             return self.detail <= other.detail
-        if (self.family, other.family) == ("binary", "string"):  # as Impala writes strings, with no word of their kind
+        if (self.family, other.family) == ("binary", "string"):  # Impala writes strings without an annotation
             return True
         if self.family == other.family == "decimal":
             return self.detail[1] == other.detail[1] and self.detail[0] <= other.detail[0]  # type: ignore[operator]
@@ -50,7 +50,7 @@ class LeafType:
         return self.family == "int" and other == LeafType("float", (64,)) and self.detail <= (32,)
 
     def has_comparable_bounds(self, other: "LeafType") -> bool:
-        """Whether bounds of both types, as this module holds them, are numbers or bytes of one scale."""
+        """True if the bounds of both types, as this module stores them, are numbers or bytes of one scale."""
         if self.family in ("int", "float"):
             return other.family in ("int", "float")
         if self.family in ("binary", "string"):
@@ -60,10 +60,11 @@ class LeafType:
 
 @dataclass(slots=True)
 class LeafStatistics:
-    """One leaf column over any number of files. ``nulls`` None and ``bounded`` False mean inexact.
+    """The statistics of one leaf column over any number of files.
 
-    ``values`` is the sum of the hashes of all values, whatever their order; None where they were not read.
-        Figures are those of its name. Where two files have different ``ids`` under it, these are different columns.
+    ``null_count`` is None, and ``has_exact_bounds`` is False, if the figure is inexact. ``hash_sum`` is the sum of the
+    hashes of all values, independent of their order; None if the values were not read. Figures are collected by the
+    column's name: if two files have different ``field_ids`` under it, they have different columns.
     """
 
     types: frozenset[LeafType]
@@ -78,13 +79,13 @@ class LeafStatistics:
 
     @property
     def is_all_null(self) -> bool | None:
-        """Whether all of its values are null; None where that is not known."""
+        """True if all values are null. None if that is not known."""
         if self.has_exact_bounds:
             return self.minimum is None
         return None if self.null_count is None else not self.is_repeated and self.null_count == self.rows
 
     def merge(self, other: "LeafStatistics") -> None:
-        """Count the values of ``other`` in."""
+        """Add the values of ``other``."""
         self.rows += other.rows
         self.null_count = (
             None if self.null_count is None or other.null_count is None else self.null_count + other.null_count
@@ -104,14 +105,14 @@ class LeafStatistics:
             self.maximum = other.maximum if self.maximum is None else max(self.maximum, other.maximum)
 
     def has_comparable_bounds(self, other: "LeafStatistics") -> bool:
-        """Whether the bounds of both are of one scale."""
+        """True if the bounds of both are of one scale."""
         return all(mine.has_comparable_bounds(theirs) for mine in self.types for theirs in other.types)
 
     def conflicting_field_ids(self, other: "LeafStatistics") -> tuple[str, str] | None:
-        """The field ids of both, for a person, where files of ``other`` can't be those of this one; else None.
+        """Return the field ids of both, in words, if files of ``other`` have another column here. None if they agree.
 
-        Each id that they have must be one of this one's, and each of this one's be there, unless they lack some: these
-        may be those that are missing. Where one side has none there is nothing to compare.
+        Each id of ``other`` must be one of this column's, and each id of this column must be in ``other``, unless some
+        files of ``other`` lack an id, which may be the missing one. If one side has no ids there is nothing to compare.
         """
         for mine, theirs in zip(self.field_ids, other.field_ids, strict=False):
             old, new = ({number for number in ids if number is not None} for ids in (mine, theirs))
@@ -120,7 +121,7 @@ class LeafStatistics:
         return None
 
     def add_absent_rows(self, rows: int) -> None:
-        """Count ``rows`` of a file written before this column existed: they read as nulls."""
+        """Add ``rows`` of a file that was written before this column existed: they read as nulls."""
         self.rows += rows
         if self.is_repeated and rows:
             self.null_count = None
@@ -130,13 +131,13 @@ class LeafStatistics:
 
 @dataclass(slots=True)
 class FileStatistics:
-    """What the footers of some files say together."""
+    """The statistics of some files together."""
 
     rows: int = 0
     leaves: dict[str, LeafStatistics] = field(default_factory=dict)
 
     def merge(self, other: "FileStatistics") -> None:
-        """Count another set of files in; a column that one of them lacks is all null there."""
+        """Add the statistics of other files; a column that one side lacks is all null there."""
         for path, leaf in other.leaves.items():
             mine = self.leaves.get(path)
             if mine is None:
@@ -150,7 +151,7 @@ class FileStatistics:
 
 
 def render_bound(kind: LeafType, bound: Any) -> str:
-    """A bound for a person."""
+    """Return a bound in words."""
     if bound is None:
         return "no value"
     if kind.family == "decimal":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ways to rewrite data files that formats are handed, in the order of preference."""
+"""The engines that formats use to rewrite data files, in the order of preference."""
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.orc_stitch import StitchEngine
@@ -10,5 +10,5 @@ from lake.ports import SparkProvider
 
 
 def create_engines(spark: SparkProvider) -> tuple[RewriteEngine, ...]:
-    """Every engine there is. ``spark`` gives the session whose executors do the work."""
+    """Return every engine. ``spark`` gives the session whose executors do the work."""
     return (ArrowEngine(SparkTasks(spark)), SparkEngine(spark), StitchEngine(spark))

@@ -18,9 +18,9 @@ from lake.storage.filesystems import filesystem_of
 
 
 class ArrowEngine:
-    """Rewrites groups of Parquet files that have one schema and say the same of themselves; keeps the order of rows.
+    """Rewrites groups of Parquet files with one schema and equal metadata, and keeps the order of rows.
 
-    ``backend`` is where the work is done.
+    ``backend`` runs the work.
     """
 
     name = "arrow"
@@ -29,7 +29,7 @@ class ArrowEngine:
         self._backend = backend
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.Engine``. Looks at the footers of all inputs; those that can't be read it passes over."""
+        """See ``lake.engines.RewriteEngine``. Reads the footers of all inputs, and skips those that can't be read."""
         if options.sort_columns:
             return f"it can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:
@@ -51,7 +51,7 @@ class ArrowEngine:
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
+        """See ``lake.engines.RewriteEngine``. All groups with inputs that can't be read are reported at once."""
         outputs = {task.group: task.outputs for task in tasks}
         sizes = {task.group: task.bytes for task in tasks}
         left_out: list[SkippedGroup] = []
@@ -83,7 +83,7 @@ class ArrowEngine:
 
 
 def _in_place(file: EngineOutput, path: str) -> EngineOutput:
-    """The output at its ``path``, once whoever counts has the word of the attempt that wrote it."""
+    """Rename an output to its ``path``, once this process has the result of the attempt that wrote it."""
     if file.path == path:
         return file
     filesystem, place = filesystem_of(path)

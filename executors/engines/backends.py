@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backends that rewrite groups, and which groups together; this process is one, Spark's tasks another."""
+"""The backends on which groups are rewritten: this process, or, in ``spark_tasks``, tasks of a Spark session."""
 
 import heapq
 import os
@@ -15,27 +15,27 @@ from lake.errors import CancelRequested, LakefoldError
 from lake.plan import RewriteOptions
 
 GroupResult = tuple[int, list[EngineOutput] | LakefoldError, float]
-"""A group with what was written for it, or why nothing was, and the CPU seconds that took."""
+"""A group, its outputs or the error that prevented them, and the CPU seconds used."""
 
-#: a task of less would cost more to start than to do
+#: a smaller task would cost more to start than to run
 _BYTES_A_TASK = 128 << 20
-#: what opening a file costs, as bytes that are rewritten meanwhile
+#: the cost of opening a file, as bytes that are rewritten in that time
 _FILE_OPEN_COST_BYTES = 256 << 10
 
 
 class RewriteBackend(Protocol):
-    """What rewrites groups. ``ui`` is where its jobs can be looked at."""
+    """Runs the rewrites of groups. ``ui`` is the address at which its jobs can be watched."""
 
     ui: str | None
 
     def run(
         self, tasks: Sequence[RewriteTask], options: RewriteOptions, cancelled: threading.Event
     ) -> Iterator[GroupResult]:
-        """Every group as it ends; once ``cancelled`` some may not be told. Raises Transient where the backend fails."""
+        """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if it fails."""
 
 
 class InProcessBackend:
-    """This process, a thread a group."""
+    """Rewrites groups in this process, each in a thread."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._threads = threads or os.cpu_count() or 1
@@ -52,7 +52,7 @@ class InProcessBackend:
                 raise CancelRequested("cancelled during the rewrite")
 
         def rewritten(task: RewriteTask) -> GroupResult:
-            began = time.thread_time()  # pyarrow reads and writes for us in the thread that asks
+            began = time.thread_time()  # pyarrow reads and writes in the calling thread
             ended: list[EngineOutput] | LakefoldError
             try:
                 check()
@@ -70,7 +70,7 @@ class InProcessBackend:
 
 
 def bundle_tasks(tasks: Sequence[RewriteTask], parallelism: int) -> list[list[RewriteTask]]:
-    """``tasks`` in bundles that take about equally long, at least one for each that runs ``at_once``."""
+    """Return ``tasks`` in bundles of about equal duration, at least ``parallelism`` if there are enough tasks."""
     costs = [task.bytes + len(task.inputs) * _FILE_OPEN_COST_BYTES for task in tasks]
     count = min(len(tasks), max(parallelism, -(-sum(costs) // _BYTES_A_TASK)))
     found: list[list[RewriteTask]] = [[] for _ in range(count)]

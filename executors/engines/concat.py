@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One group rewritten: the rows of its inputs, in their order, cut into its outputs, batch by batch."""
+"""The rewrite of one group: the rows of its inputs, in their order, distributed over its outputs batch by batch."""
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -18,16 +18,16 @@ from lake.storage.filesystems import filesystem_of
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1 << 16
-#: as many as readers can work on side by side, unless they would be small
+#: as many row groups as readers can read in parallel, unless they would be small
 _ROW_GROUPS = 10
 _ROW_GROUP_BYTES = 8 << 20
 
 
 def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
-    """Write the outputs of a group, each at a path of this attempt's own where the file system can rename.
+    """Write the outputs of a group, each to a path of this attempt's own if the file system can rename.
 
-    ``check`` is called between batches and may raise to end the work. Raises Conflict with the group left out where an
-    input can't be read, Transient where storage fails, Rejected where a value can't be written.
+    ``check`` is called between batches and may raise to end the work. Raises Conflict with the skipped group if an
+    input can't be read, Transient if storage fails, Rejected if a value can't be written.
     """
     try:
         inputs = []
@@ -54,7 +54,8 @@ def _write(
 ) -> EngineOutput:
     filesystem, place = filesystem_of(path)
     if not isinstance(filesystem, pafs.S3FileSystem):
-        # A task that was given up may still be writing: whoever counts renames what it wrote, and nothing else.
+        # An abandoned task may still be writing, so each writes to its own path; the process that collects the results
+        # renames only the files of the tasks that it counts.
         folder, _, name = place.rpartition("/")
         hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
         path, place = path.removesuffix(place) + hidden, hidden
@@ -72,7 +73,10 @@ def _write(
 
 
 def rows_per_output(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
-    """How many rows each of ``outputs`` gets of ``files``, each with rows and bytes, so that all get as many bytes."""
+    """Return the number of rows for each of ``outputs``, so that all get about as many bytes.
+
+    ``files`` has rows and bytes of each input, in order.
+    """
     rows_total = sum(rows for rows, _ in files)
     bytes_total = sum(size for _, size in files)
     ends: list[int] = []
@@ -87,7 +91,7 @@ def rows_per_output(files: Sequence[tuple[int, int]], outputs: int) -> list[int]
 
 
 def row_group_rows(inputs: Sequence[ParquetInput], outputs: int) -> int:
-    """Rows of a row group, so that a file has about ten, and fewer where they would be small."""
+    """Return the rows of a row group, so that a file has about ten, or fewer if they would be small."""
     rows: int = sum(one.metadata.num_rows for one in inputs)
     size: int = sum(one.size for one in inputs)
     count = max(1, min(_ROW_GROUPS, size // outputs // _ROW_GROUP_BYTES))
@@ -120,7 +124,7 @@ def _batches(
 def _verified_batches(
     batches: Iterator[pa.RecordBatch], one: ParquetInput, number: int, wanted: int, shape: CommonLayout
 ) -> Iterator[pa.RecordBatch]:
-    # Dots mean nesting to `columns`; a name that has one is read with everything else.
+    # `columns` takes dots for nesting; if a name contains a dot, all columns are read.
     columns = None if any("." in name for name in shape.int96_columns) else list(shape.int96_columns)
     with one.open("ms") as file:
         yield from verify_nanoseconds(
@@ -129,14 +133,14 @@ def _verified_batches(
 
 
 class _RowReader:
-    """Batches, to be taken by a number of rows."""
+    """Reads batches by a number of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._rest: pa.RecordBatch | None = None
 
     def take(self, count: int) -> Iterator[pa.RecordBatch]:
-        """The next ``count`` rows."""
+        """Yield the next ``count`` rows."""
         while count:
             batch = next(self._batches) if self._rest is None else self._rest
             self._rest = batch.slice(count) if batch.num_rows > count else None
@@ -146,14 +150,14 @@ class _RowReader:
 
 @contextmanager
 def reading_input(task: RewriteTask, path: str) -> Iterator[None]:
-    """Errors within the block are those of an input that can't be read."""
+    """Turn read errors in the block into Conflict, with the input's group skipped, or into Transient."""
     try:
         yield
     except FileNotFoundError as error:
         gone = SkippedGroup(group=task.group, reason=f"{path} is gone from storage")
         raise Conflict(gone.reason, (gone,)) from error
     except (OSError, pa.ArrowException) as error:
-        # Arrow reports broken pages as OSError too, without a number; failures of S3 look the same.
+        # Arrow reports broken pages as OSError without a number; failures of S3 have no number either.
         on_s3 = isinstance(filesystem_of(path)[0], pafs.S3FileSystem)
         if isinstance(error, OSError) and (error.errno is not None or on_s3):
             raise Transient(f"{path} can't be read now: {first_line(error)}") from error

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The footer of a Parquet file as its format defines it, below what pyarrow shows of it.
+"""The footer of a Parquet file as its format defines it, below the level that pyarrow shows.
 
-pyarrow writes the pages. What the inputs say of themselves is then put in place of what pyarrow says: the schema to the
-letter (names of lists and maps, field ids, annotations that Arrow does not know), key-value metadata, and where it has
-a meaning the name of who wrote them.
+pyarrow writes the pages. Parts of its footer are then replaced by those of the inputs: the exact schema (names of lists
+and maps, field ids, annotations that Arrow does not know), key-value metadata, and ``created_by`` if it has a meaning.
 """
 
 import io
@@ -23,7 +22,7 @@ _COLUMN_META = 3
 _PATH, _CODEC = 3, 4
 _STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER = 12, 13, (14, 15)
 _COLUMN_INDEX = (6, 7)
-#: max and min as they were once, as they are now, and whether these are exact
+#: max and min in the old and the present fields, and whether the present ones are exact
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
 _NAME, _CHILDREN = 4, 5
 
@@ -31,7 +30,7 @@ _LZ4_OF_HADOOP = 5
 
 
 class RawParquetFooter:
-    """What the footer of a file says: decoded, and to be put into another one."""
+    """The decoded footer of a file, whose contents can be merged into another footer."""
 
     def __init__(self, raw: bytes) -> None:
         self._fields = decode(raw)
@@ -40,12 +39,12 @@ class RawParquetFooter:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether columns are encrypted, though the footer is not."""
+        """True if columns are encrypted although the footer is not."""
         return _ENCRYPTION in self._fields
 
     @property
     def has_lz4_of_hadoop(self) -> bool:
-        """Whether a column is compressed as LZ4 in Hadoop's frames, which pyarrow reads and does not write."""
+        """True if a column is compressed as LZ4 in Hadoop's frames, which pyarrow reads but does not write."""
         chunks = (chunk for group in self._fields[_ROW_GROUPS][1][1] for chunk in group[_COLUMNS][1][1])
         return any(chunk[_COLUMN_META][1][_CODEC][1] == _LZ4_OF_HADOOP for chunk in chunks)
 
@@ -74,10 +73,11 @@ class RawParquetFooter:
         with_author: bool,
         special_floats: Callable[[Sequence[int]], Sequence[SpecialFloats]] | None = None,
     ) -> bytes:
-        """The footer ``written`` for pages of the same columns, saying of itself what this one says.
+        """Return ``written``, a footer for pages of the same columns, with this footer's schema and metadata.
 
-        ``with_author`` keeps who wrote the file, too. ``odd`` tells of row groups, by their rows, which columns have
-        values by which readers would skip them wrongly: what these readers skip by is left out.
+        ``with_author`` also takes over ``created_by``. ``special_floats`` returns, for row groups with these row
+        counts, the columns with values for which readers would skip the row group wrongly. The bounds and filters by
+        which these readers skip are left out.
         """
         fields = decode(written)
         for number in (_VERSION, _SCHEMA, _KEY_VALUES, *((_CREATED_BY,) if with_author else ())):
@@ -97,7 +97,7 @@ class RawParquetFooter:
                     _drop(meta[_STATISTICS][1] if _STATISTICS in meta else {}, _BOUND_FIELDS)
                     _drop(chunk, _COLUMN_INDEX)
                 if leaf in values.zero_columns:
-                    # Without them a reader does not know that each page refers to the dictionary.
+                    # Without these statistics a reader can't know that each page refers to the dictionary.
                     _drop(meta, (_ENCODING_STATISTICS,))
                 if leaf in values.nan_columns | values.zero_columns:
                     _drop(meta, _BLOOM_FILTER)
@@ -110,9 +110,9 @@ def _drop(fields: Struct, numbers: Sequence[int]) -> None:
 
 
 class FooterReplacingStream(io.RawIOBase):
-    """A stream that a Parquet file is written to, whose end is held back once ``hold`` is called.
+    """A stream for a Parquet file whose end is held back once ``buffer_rest`` is called.
 
-    So that the footer can be another one, on a store too that takes each byte only once.
+    The footer can then be replaced, also in a store that accepts each byte only once.
     """
 
     def __init__(self, sink: Any) -> None:
@@ -139,7 +139,7 @@ class FooterReplacingStream(io.RawIOBase):
         return len(data)
 
     def buffer_rest(self) -> None:
-        """Keep what is written from now on."""
+        """Hold back everything that is written from now on."""
         self._buffered = bytearray()
 
     def write_with_footer(
@@ -149,11 +149,11 @@ class FooterReplacingStream(io.RawIOBase):
         with_author: bool,
         special_floats: Callable[[Sequence[int]], Sequence[SpecialFloats]] | None = None,
     ) -> int:
-        """Write what was held with what ``footer`` says, see ``Footer.merge_into``; the size of the file."""
+        """Write the bytes held back, with their footer merged by ``footer.merge_into``. Returns the file's size."""
         held = self._buffered or bytearray()
         length = int.from_bytes(held[-_LENGTH_BYTES:-4], "little")
         if held[-4:] != MAGIC or length + _LENGTH_BYTES > len(held):
-            raise ValueError("what was held does not end with a footer")
+            raise ValueError("the bytes held back do not end with a footer")
         start = len(held) - _LENGTH_BYTES - length
         new = footer.merge_into(
             bytes(held[start:-_LENGTH_BYTES]), with_author=with_author, special_floats=special_floats

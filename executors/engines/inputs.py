@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Parquet files of one group as they are before a row is read: their footers, and what speaks against pyarrow.
+"""The Parquet files of one group before a row is read: their footers, and the reasons why pyarrow can't rewrite them.
 
-Files are concatenated, not converted. So all inputs have one Parquet schema and say the same of themselves, and pyarrow
+Files are concatenated, not converted. All inputs therefore have one Parquet schema and equal metadata, and pyarrow
 writes each of their columns as it reads it.
 """
 
@@ -19,20 +19,20 @@ from pyarrow import fs as pafs
 from executors.engines.footer import MAGIC, RawParquetFooter
 from lake.storage.filesystems import filesystem_of
 
-#: that of Spark does not change what values mean within the ranges of ``_eras``; all other metadata has to be equal
+#: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
 _SPARK = b"org.apache.spark.version"
-#: a string that is no reference to a dictionary takes four bytes and itself
+#: a value takes at most so many bytes as a reference to a dictionary; a plain string takes four bytes and its content
 _MAX_BYTES_PER_REFERENCE = 2
-#: of so many values on average a writer has seen whether a dictionary is worth it
+#: with so many values a chunk, on average, a writer has found out whether a dictionary is worth it
 _MIN_VALUES_FOR_DICTIONARY = 10_000
 
 
 class UnsupportedInput(Exception):
-    """Why pyarrow can't rewrite a group, in words that follow those of the engine's name."""
+    """The reason why pyarrow can't rewrite a group, in words that follow the engine's name."""
 
 
 class NotParquet(UnsupportedInput):
-    """A file is of another kind."""
+    """A file of the group is not a Parquet file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,10 @@ class ParquetInput:
 
     @classmethod
     def read(cls, path: str) -> "ParquetInput":
-        """The file at ``path``. Raises OSError or ``pa.ArrowException`` where it can't be read, Unfit."""
+        """Read the footer of the file at ``path``.
+
+        Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
+        """
         filesystem, place = filesystem_of(path)
         with filesystem.open_input_file(place) as file:
             size = file.size()
@@ -60,12 +63,12 @@ class ParquetInput:
             length = int.from_bytes(tail[-8:-4], "little") + len(MAGIC) + 4
             if _TAIL_BYTES < length <= size and tail[-4:] == MAGIC:
                 tail = file.read_at(length, size - length)
-        # A beginning is all that pyarrow misses; of what is no Parquet file it says so.
+        # pyarrow needs only the first bytes in addition; it raises an error for other content.
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
         return cls(path, filesystem, place, size, tail[-length : -len(MAGIC) - 4], metadata)
 
     def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-        """The file, to read rows from, columns of ``dictionaries`` as such. The caller closes it."""
+        """Open the file to read rows, the columns of ``dictionaries`` as dictionaries. The caller closes it."""
         handle = self.filesystem.open_input_file(self.filesystem_path)
         if self.size <= _READ_WHOLE_BYTES:
             with handle:
@@ -78,52 +81,52 @@ class ParquetInput:
             read_dictionary=list(dictionaries),
             arrow_extensions_enabled=False,
             pre_buffer=False,
-            # else a row group is in memory as a whole, however large
+            # without a buffer a whole row group is in memory, however large
             buffer_size=_BUFFER_BYTES if self.size > _LARGE_BYTES else 0,
         )
 
 
-#: as much as holds most footers
+#: large enough for most footers
 _TAIL_BYTES = 64 << 10
-#: up to which size one request is cheaper than one a column
+#: up to this size one request is cheaper than one for each column
 _READ_WHOLE_BYTES = 8 << 20
-#: from which size on columns are read a buffer at a time
+#: above this size columns are read one buffer at a time
 _LARGE_BYTES, _BUFFER_BYTES = 128 << 20, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnEncoding:
-    """What the files of a group have together in one leaf column."""
+    """The encoding that the files of a group have in common in one leaf column."""
 
     codec: str
     has_bloom_filter: bool
-    #: whether its chunks are dictionaries with few values, and references to these
+    #: whether its chunks consist of a dictionary with few values and references to it
     has_dictionaries: bool
-    #: whether no chunk has a dictionary, of however many values: one is tried in vain, for a tenth of the time
+    #: whether no chunk has a dictionary although there are many values: to try one costs a tenth of the time in vain
     is_plain: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CommonLayout:
-    """What the outputs of a group are to have of its inputs."""
+    """The layout of a group's inputs that its outputs must have."""
 
     footer: RawParquetFooter
     schema: pa.Schema
-    #: columns that are read as dictionaries, which saves most of the time that strings take
+    #: columns that are read as dictionaries, which saves most of the time for strings
     dictionary_columns: Sequence[str]
     columns: Sequence[ColumnEncoding]
     has_page_index: bool
-    #: whose timestamps are INT96, and who wrote them says how to read these
+    #: whether timestamps are INT96, whose interpretation depends on the writer
     has_int96: bool
-    #: what these are read in: Spark's have no nanoseconds, and years that nanoseconds do not reach
+    #: the unit in which INT96 is read: Spark's has no nanoseconds, but years outside their range
     int96_unit: str
     int96_columns: Sequence[str]
-    #: as pyarrow shows them: what an input must still be when it is read
+    #: the columns as pyarrow shows them; an input must still have them when it is read
     parquet_schema: pq.ParquetSchema = field(repr=False)
 
 
 def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
-    """What ``inputs`` have in common. Raises Unfit, and ``pa.ArrowInvalid`` for a footer without sense."""
+    """Return the common layout of ``inputs``. Raises UnsupportedInput, and ``pa.ArrowInvalid`` for a broken footer."""
     first = inputs[0]
     schema = first.metadata.schema
     has_int96 = any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
@@ -162,14 +165,14 @@ def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
 
 
 def has_foreign_int96(metadata: pq.FileMetaData) -> bool:
-    """Whether a file has INT96 timestamps of another writer than Spark, whose own have no nanoseconds."""
+    """True if a file has INT96 timestamps of a writer other than Spark, whose own have no nanoseconds."""
     schema = metadata.schema
     by_spark = _SPARK in (metadata.metadata or {})
     return not by_spark and any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
 
 
 def read_footers(paths: Sequence[str]) -> list[ParquetInput]:
-    """Those of ``paths`` that can be read, in their order. Raises Unfit."""
+    """Return the inputs among ``paths`` that can be read, in their order. Raises UnsupportedInput."""
 
     def read(path: str) -> ParquetInput | None:
         try:
@@ -182,7 +185,7 @@ def read_footers(paths: Sequence[str]) -> list[ParquetInput]:
 
 
 def _arrow_schema(metadata: pq.FileMetaData, int96_unit: str, dictionaries: Sequence[str]) -> pa.Schema:
-    """What batches of such a file have as their schema."""
+    """Return the schema of the batches that are read from such a file."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     file = pq.ParquetFile(
@@ -195,15 +198,15 @@ def _arrow_schema(metadata: pq.FileMetaData, int96_unit: str, dictionaries: Sequ
 
 
 def _dictionary_columns(footer: RawParquetFooter, columns: Sequence[ColumnEncoding], schema: pa.Schema) -> list[str]:
-    """The top-level columns of strings and bytes that have dictionaries in all files."""
+    """Return the top-level columns of strings and bytes that have dictionaries in all files."""
     few = {path[0].decode() for path, column in zip(footer.leaf_paths, columns, strict=True) if column.has_dictionaries}
     return [column.name for column in schema if column.name in few and column.type in (pa.string(), pa.binary())]
 
 
 def _column_encodings(inputs: Iterable[ParquetInput]) -> tuple[list[ColumnEncoding], bool]:
-    """The codec of most of a column's bytes, whether any chunk has a filter and all have dictionaries.
+    """Return the encoding of each column, and whether any chunk has a page index.
 
-    And whether any chunk has a page index.
+    The codec is that of most of a column's bytes.
     """
     codecs: list[Counter[str]] = []
     filters: list[bool] = []
@@ -224,7 +227,7 @@ def _column_encodings(inputs: Iterable[ParquetInput]) -> tuple[list[ColumnEncodi
             for index in range(metadata.num_columns):
                 chunk = group.column(index)
                 codecs[index][chunk.compression] += chunk.total_compressed_size
-                # pyarrow writes no filter for booleans, which would tell two values apart.
+                # pyarrow writes no filter for booleans; it would distinguish only two values.
                 is_filtered = chunk.bloom_filter_offset is not None and chunk.physical_type != "BOOLEAN"
                 filters[index] = filters[index] or is_filtered
                 has_page_index = has_page_index or chunk.has_offset_index
@@ -246,9 +249,9 @@ def _column_encodings(inputs: Iterable[ParquetInput]) -> tuple[list[ColumnEncodi
 
 
 def _interpretation(metadata: pq.FileMetaData, has_int96: bool) -> dict[bytes, bytes]:
-    """What a file says of itself, where the version of Spark counts by what it says of values only.
+    """Return the metadata by which readers interpret a file's values; Spark's version is reduced to its era.
 
-    Hive and Impala shift INT96 timestamps by their time zone, or don't, by who wrote the file.
+    Hive and Impala shift INT96 timestamps by their time zone or not, depending on the writer.
     """
     found: dict[bytes, bytes] = dict(metadata.metadata or {})
     if has_int96:
@@ -259,14 +262,17 @@ def _interpretation(metadata: pq.FileMetaData, has_int96: bool) -> dict[bytes, b
 
 
 def _calendar_era(version: bytes) -> bytes:
-    """Which releases of Spark read the dates and timestamps of ``version`` alike, unless other metadata says more."""
+    """Return the era of a Spark ``version``: within an era Spark reads dates and timestamps alike.
+
+    This holds unless other metadata says more.
+    """
     match = re.match(rb"(\d+)\.(\d+)", version)
     number = (int(match[1]), int(match[2])) if match else (0, 0)
     return b"before 3.0" if number < (3, 0) else b"before 3.1" if number < (3, 1) else b"since 3.1"
 
 
 def _first_difference(one: dict[bytes, bytes], other: dict[bytes, bytes]) -> str | None:
-    """The first key whose value differs, in words."""
+    """Return the first key whose value differs, in words. None if all are equal."""
     names = sorted(one.keys() | other.keys())
     return next(
         (f"metadata {name.decode(errors='replace')}" for name in names if one.get(name) != other.get(name)), None

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""INT96 timestamps in nanoseconds, of years that these reach.
+"""INT96 timestamps in nanoseconds, checked to be within the years that nanoseconds reach.
 
-Impala and Hive write nanoseconds as INT96, which holds any year; Arrow's reach from 1677 to 2262, and one beyond comes
-out as another time without a word. So such columns are read a second time, in milliseconds, and compared.
+Impala and Hive write nanoseconds as INT96, which can hold any year. Arrow's nanoseconds reach from 1677 to 2262; a
+timestamp outside of them silently becomes another time. Such columns are therefore read a second time, in milliseconds,
+and compared.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,7 +14,10 @@ import pyarrow.types as pat
 
 
 def verify_nanoseconds(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """``batches``, whose INT96 columns ``coarse`` has in milliseconds. Raises ``pa.ArrowInvalid`` where they differ."""
+    """Yield ``batches``, whose INT96 columns ``coarse`` has in milliseconds.
+
+    Raises ``pa.ArrowInvalid`` if the two differ.
+    """
     rest: pa.Table | None = None
     for batch in batches:
         while rest is None or rest.num_rows < batch.num_rows:
@@ -29,7 +33,7 @@ def verify_nanoseconds(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.Re
 
 
 def _timestamps(array: pa.Array) -> Iterator[pa.Array]:
-    """The timestamps at any depth of a column, those of null and empty values left out."""
+    """Yield the timestamps at any depth of a column, without those of null and empty values."""
     kind = array.type
     if pat.is_timestamp(kind):
         yield array

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine ``stitch``: the stripes of ORC files copied as bytes, one file after the other, under one new footer.
 
-ORC's own library does so in Spark's driver (``OrcFile.mergeFiles``), as Hive's CONCATENATE does. No value is decoded,
-so that everything stays that depends on a writer: the time zone and calendar of timestamps, nanoseconds, padding,
-positional names, types that Spark does not know. Stripes stay as small as they are: this engine therefore comes last.
+ORC's own library does this in Spark's driver (``OrcFile.mergeFiles``), as it does for Hive's CONCATENATE. No value is
+decoded, so everything that depends on a writer stays: time zone and calendar of timestamps, nanoseconds, padding,
+positional names, types that Spark does not know. Stripes stay as small as they are; this engine therefore comes last.
 """
 
 import threading
@@ -39,7 +39,7 @@ class StitchEngine:
         self._spark = spark
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.Engine``."""
+        """See ``lake.engines.RewriteEngine``."""
         if options.sort_columns:
             return f"it copies stripes and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         if options.compression is not None:
@@ -58,7 +58,7 @@ class StitchEngine:
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
+        """See ``lake.engines.RewriteEngine``. All groups with inputs that can't be read are reported at once."""
         spark = self._spark()
         left_out: list[SkippedGroup] = []
         total, done, rows = sum(task.bytes for task in tasks), 0, 0
@@ -77,7 +77,7 @@ class StitchEngine:
 
 
 def read_tails(paths: Sequence[str]) -> Mapping[str, OrcTail]:
-    """The tails of those ``paths`` that are ORC files and can be read, in their order."""
+    """Return the tails of those of ``paths`` that are readable ORC files, in their order."""
 
     def read(path: str) -> OrcTail | None:
         filesystem, place = filesystem_of(path)
@@ -90,7 +90,7 @@ def read_tails(paths: Sequence[str]) -> Mapping[str, OrcTail]:
 
 
 def stitching_obstacle(tails: Mapping[str, OrcTail]) -> str | None:
-    """Why stripes of these files can't be in one file, in words; None where they can."""
+    """Return why stripes of these files can't be in one file, in words. None if they can."""
     (first, one), *others = tails.items()
     if one.is_encrypted:
         return f"{first} is encrypted"
@@ -108,7 +108,7 @@ def stitching_obstacle(tails: Mapping[str, OrcTail]) -> str | None:
 
 
 def _inputs_per_output(task: RewriteTask) -> Iterator[tuple[Sequence[str], str]]:
-    """The inputs of each output, neighbours, so that outputs have as many bytes as whole inputs allow."""
+    """Yield the inputs of each output: consecutive ones, so that outputs have as equal bytes as whole inputs allow."""
     sizes = []
     for path in task.inputs:
         filesystem, place = filesystem_of(path)
@@ -128,7 +128,7 @@ def _inputs_per_output(task: RewriteTask) -> Iterator[tuple[Sequence[str], str]]
 def _stitch(
     spark: "SparkSession", task: RewriteTask, inputs: Sequence[str], output: str, cancelled: threading.Event
 ) -> EngineOutput:
-    """One output. Raises Conflict with the group left out where an input can't be read or has changed."""
+    """Write one output. Raises Conflict with the skipped group if an input can't be read or has changed."""
     if cancelled.is_set():
         raise CancelRequested("cancelled during the rewrite")
     for path in inputs:
@@ -137,7 +137,7 @@ def _stitch(
             tail = read_tail(file)
     filesystem, place = filesystem_of(output)
     folder, _, name = place.rpartition("/")
-    # A call that was given up may still be writing.
+    # An abandoned call may still be writing.
     hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
     location = output.removesuffix(place) + hidden
     try:
@@ -161,7 +161,7 @@ def _stitch(
 
 
 def _merge(spark: "SparkSession", inputs: Sequence[str], output: str, *, is_proleptic: bool) -> int:
-    """How many of ``inputs`` are in the new file ``output``."""
+    """Merge ``inputs`` into the new file ``output``. Returns how many of them it contains."""
     context: Any = spark.sparkContext
     jvm = context._jvm
     path = jvm.org.apache.hadoop.fs.Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New Parquet files with the shape of those that they replace: settings of the writer, row groups, footer."""
+"""New Parquet files with the layout of those that they replace: the writer's settings, row groups, footer."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -16,13 +16,16 @@ from executors.engines.special_floats import SpecialFloatTracker
 from lake.errors import first_line
 from lake.storage.local import sync_path
 
-#: decoded, which is what a row group holds in memory until it is written
+#: bytes of decoded values, which a row group holds in memory until it is written
 ROW_GROUP_BYTES = 96 << 20
 _FALSE_POSITIVES = 0.01
 
 
 class ParquetWriteSettings:
-    """How files of one shape are written. Raises Unfit where pyarrow would store a column in another way."""
+    """The writer's settings for files of one layout.
+
+    Raises UnsupportedInput if pyarrow would store a column differently.
+    """
 
     def __init__(self, shape: CommonLayout, compression: str | None, row_group_rows: int) -> None:
         self.layout = shape
@@ -65,14 +68,14 @@ class ParquetWriteSettings:
         }
 
     def _empty_file_metadata(self) -> pq.FileMetaData:
-        """What a file without rows says of itself."""
+        """Return the metadata of a file without rows."""
         sink = pa.BufferOutputStream()
         with self.open_writer(sink):
             pass
         return pq.read_metadata(pa.BufferReader(sink.getvalue()))
 
     def open_writer(self, sink: Any) -> pq.ParquetWriter:
-        """A writer to ``sink``, which is not the one of a file yet: the footer is pyarrow's."""
+        """Open a writer to ``sink``. The file that it writes is not final: its footer is pyarrow's."""
         return pq.ParquetWriter(
             sink,
             self.schema,
@@ -83,7 +86,7 @@ class ParquetWriteSettings:
 
 
 class ParquetOutput:
-    """A file that is being written, within a ``with`` block; where the block fails nothing of it stays."""
+    """A file that is being written, within a ``with`` block. If the block fails the file is removed."""
 
     def __init__(
         self, settings: ParquetWriteSettings, filesystem: pafs.FileSystem, path: str, row_group_rows: int
@@ -106,7 +109,7 @@ class ParquetOutput:
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows; a row group is written once there are enough of them."""
+        """Add rows. A row group is written once there are enough of them."""
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
@@ -141,7 +144,7 @@ class ParquetOutput:
             )
             self._sink.close()
             if isinstance(self._filesystem, pafs.LocalFileSystem):
-                # It may be all that is left of the files that it replaces.
+                # It may soon be the only copy of the rows.
                 sync_path(self._path)
         except BaseException:
             self._abort()
@@ -161,9 +164,10 @@ def _codec(name: str) -> str:
 
 
 def _stored(shape: CommonLayout) -> pa.Schema:
-    """The columns as pyarrow is to write them.
+    """Return the columns as pyarrow must write them.
 
-    It writes all timestamps as INT96 or none: where some are, the others are written as the integers that they are.
+    pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as the integers that they
+    are.
     """
     if not shape.has_int96:
         return shape.schema
@@ -184,7 +188,7 @@ def _as_stored_type(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
 
 
 def _storage_difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:
-    """The first column that pyarrow would store in another way; None where the pages of all are the same."""
+    """Return the first column that pyarrow would store differently, in words. None if all have the same pages."""
     if len(wanted) != len(written):
         return f"pyarrow would write {len(written)} columns instead of {len(wanted)}"
     for index in range(len(wanted)):
@@ -196,14 +200,14 @@ def _storage_difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> 
 
 
 def _storage_of(column: Any) -> Sequence[str]:
-    """How the values of a column are stored and ordered, and how deep they lie."""
+    """Return how the values of a column are stored and ordered, and their levels of nesting."""
     length = f"({column.length})" if column.physical_type == "FIXED_LEN_BYTE_ARRAY" else ""
     levels = f"levels {column.max_repetition_level} and {column.max_definition_level}"
     return f"{column.physical_type}{length}, {_sort_order(column)}", levels
 
 
 def _sort_order(column: Any) -> str:
-    """How values compare, by which the smallest and the largest of a chunk are noted."""
+    """Return how values compare; the smallest and the largest value of a chunk depend on it."""
     logical = column.logical_type.type
     if logical == "INT":
         return "signed" if '"isSigned":true' in column.logical_type.to_json() else "unsigned"

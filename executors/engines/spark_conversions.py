@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detects values of files that Spark would convert when it reads them by the table's schema.
+"""Detects values in files that Spark would convert when it reads them by the table's schema.
 
-What the files say can't prove a conversion, and another engine may convert in another way. The engine ``spark``
-therefore does not rewrite a group with such a file.
+Footers can't verify a conversion, and another engine may convert differently. The engine ``spark`` therefore does not
+rewrite a group with such a file.
 """
 
 import json
@@ -34,7 +34,7 @@ _FLAT: Mapping[str, pa.DataType] = {
 }
 #: the first day of the Gregorian calendar, in days since 1970
 _GREGORIAN = (date(1582, 10, 15) - date(1970, 1, 1)).days
-#: from when on the zones of Java's two calendars agree, in seconds since 1970
+#: the time from which the zones of Java's two calendars agree, in seconds since 1970
 _ZONES_AGREE = (date(1900, 1, 1) - date(1970, 1, 1)).days * 86_400
 _PER_SECOND = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _VERSION = b"org.apache.spark.version"
@@ -43,7 +43,7 @@ _VERSION = b"org.apache.spark.version"
 def find_conversion(
     schema: str, path: str, leaves: Mapping[str, LeafStatistics], *, in_orc: bool = False
 ) -> str | None:
-    """The first column of a file whose values Spark would convert, in words; None where it reads all as they are.
+    """Return the first column of a file whose values Spark would convert, in words. None if Spark reads all unchanged.
 
     ``leaves`` are the columns of the file at ``path``.
     """
@@ -53,7 +53,7 @@ def find_conversion(
             continue
         kind, to = next(iter(leaf.types)), next(iter(known.types))
         if in_orc and kind.family == to.family == "timestamp":
-            continue  # ORC has one unit, which is finer; ``find_orc_conversion`` looks at the rest
+            continue  # ORC has one unit, which is finer; ``find_orc_conversion`` checks the rest
         if not _is_unchanged(leaf, kind, to, in_orc=in_orc):
             return f"column {name} is {kind} in {path} and {to} in the table, and it would convert the values"
     return None
@@ -65,7 +65,7 @@ def _is_unchanged(leaf: LeafStatistics, kind: LeafType, to: LeafType, *, in_orc:
     if kind.can_widen_to(to):
         return True
     if kind == LeafType("int", (32,)) and to.family == "int" and leaf.has_exact_bounds:
-        # Impala and old releases of Hive do not say that a column of Parquet is narrower than 32 bits.
+        # Impala and old releases of Hive do not mark a Parquet column as narrower than 32 bits.
         most = 1 << (int(to.detail[0]) - 1)
         return leaf.minimum is None or -most <= leaf.minimum <= leaf.maximum < most
     return False
@@ -88,7 +88,7 @@ def _is_known_type(kind: Any) -> bool:
 
 
 def _arrow_type(kind: Any) -> pa.DataType:
-    """Spark's type as one of Arrow's. Raises KeyError for a type that only Spark has."""
+    """Return a type of Spark as one of Arrow. Raises KeyError for a type that only Spark has."""
     if isinstance(kind, str):
         if kind.startswith("decimal("):
             precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")
@@ -105,11 +105,11 @@ def _arrow_type(kind: Any) -> pa.DataType:
 
 
 def find_calendar_rebase(one: ParquetInput) -> str | None:
-    """A date or timestamp of a Parquet file that Spark would move into another calendar, in words; None without one.
+    """Return a date or timestamp column of a Parquet file that Spark would rebase to another calendar, or None.
 
-    Releases of Spark before 3.0, for INT96 before 3.1, and Hive wrote days in the calendar of their time, Julian before
-    1582, and instants by the zones of Java's old classes. Spark moves such values as it reads them, and refuses them
-    where a file does not name its writer. Other readers move nothing.
+    Hive, and Spark before 3.0 (before 3.1 for INT96), wrote days in the calendar of their time, Julian before 1582, and
+    instants by the zones of Java's old classes. Spark rebases such values on reading, and refuses them if the file does
+    not name its writer. Other readers do not rebase.
     """
     told = one.metadata.metadata or {}
     schema = one.metadata.schema
@@ -140,7 +140,7 @@ def _top_level_name(name: str) -> str:
 
 
 def _uses_current_calendar(told: Mapping[bytes, bytes], *, is_int96: bool) -> bool:
-    """Whether Spark wrote a file by today's calendar, as it says itself."""
+    """True if the file says that Spark wrote it by today's calendar."""
     version = told.get(_VERSION, b"").split(b".")
     if len(version) < 2 or not (version[0].isdigit() and version[1].isdigit()):
         return False
@@ -151,7 +151,7 @@ def _uses_current_calendar(told: Mapping[bytes, bytes], *, is_int96: bool) -> bo
 
 
 def _read_minimum(one: ParquetInput, name: str, *, is_int96: bool) -> int | None:
-    """The smallest value of the column that ``name`` is in, read from the file; None where it has no values."""
+    """Return the smallest value of the column that contains ``name``, read from the file. None if it has no values."""
     low: int | None = None
     with one.open("us") as file:
         for batch in file.iter_batches(columns=[_top_level_name(name)], use_threads=False):
@@ -175,9 +175,9 @@ def _minimums(array: pa.Array) -> Iterable[int]:
 
 
 def find_orc_conversion(path: str, tail: OrcTail, zone: Callable[[], str]) -> str | None:
-    """Why Spark would change values of the ORC file at ``path``, in words; None where it would not.
+    """Return why Spark would change values of the ORC file at ``path``, in words. None if it would not.
 
-    ``zone`` tells the time zone of Spark's JVM, by which Spark reads and writes timestamps.
+    ``zone`` returns the time zone of Spark's JVM, by which Spark reads and writes timestamps.
     """
     if tail.has_chars:
         return f"{path} has a column of type char, whose padding it would not write"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floating-point columns of Parquet files that Spark must not write with a dictionary.
 
-0.0 and -0.0 are equal for every reader's rows. Spark skips a chunk whose values are all in a dictionary that holds only
-the one zero when it is asked for the other. Where the files of a group were not skipped so, the new file must not be.
+0.0 and -0.0 are equal to every reader. Spark skips a chunk if all of its values are in a dictionary that contains only
+one of the zeros, and the query searches for the other. If the files of a group can't be skipped that way, the new file
+must not be skippable either.
 """
 
 import json
@@ -13,8 +14,10 @@ import pyarrow.parquet as pq
 
 
 def zero_columns_without_dictionary(metadata: pq.FileMetaData) -> Iterator[str]:
-    """The paths, in lower case, of floating-point columns outside of lists that may hold a zero in a chunk of a file
-    whose values are not all in a dictionary."""
+    """Yield the paths, in lower case, of floating-point columns outside of lists that may hold a zero in some chunk.
+
+    Only chunks whose values are not all in a dictionary count.
+    """
     for number in range(metadata.num_columns):
         column = metadata.schema.column(number)
         if column.physical_type in ("FLOAT", "DOUBLE") and not column.max_repetition_level:
@@ -29,12 +32,12 @@ def _may_hold_zero(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def _is_all_in_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    """Whether it is as Spark writes such a chunk; that of another writer counts as not."""
+    """True if all values are in a dictionary, as Spark writes such a chunk. False for a chunk of another writer."""
     return "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
 
 
 def float_column_paths(schema: str) -> Iterator[str]:
-    """The paths of floating-point columns and fields of structs, at any depth, in ``schema``, Spark's JSON."""
+    """Yield the paths of floating-point columns and fields of structs, at any depth, in ``schema``, Spark's JSON."""
 
     def below(fields: list[Mapping[str, Any]], start: str) -> Iterator[str]:
         for field in fields:

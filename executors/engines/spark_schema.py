@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table's schema, as Spark's JSON, beside the columns of its files.
+"""Comparisons of a table's schema, as Spark's JSON, with the columns of its files.
 
-What is not in it Spark would lose. What has its name and another field id, because a column was dropped and one of its
-name added, Spark would take for it.
+Spark would lose a column that the schema lacks. If a column was dropped and another of its name was added, they differ
+in field id, and Spark would take one for the other.
 """
 
 import json
@@ -17,16 +17,16 @@ from executors.datafiles.parquet import field_id
 #: a column, or a part of one, by the names from the top
 _Path = tuple[str, ...]
 
-#: where Spark's JSON has the id of a field
+#: the key of a field's id in Spark's JSON
 _ID = "parquet.field.id"
-#: what Hive once called columns in ORC files, which are then read by their position
+#: the names that old releases of Hive gave to columns in ORC files, which are then read by position
 _NUMBERED = re.compile(r"_col\d+")
 
 
 def find_missing_column(schema: str, columns: pa.Schema) -> str | None:
-    """The first column of a file that the table's ``schema`` does not name; None where it has them all.
+    """Return the first column of a file that the table's ``schema`` does not name. None if it names all.
 
-    A table's column may have been dropped or renamed since: readers do not see such values, and may again some day.
+    Such a column may have been dropped or renamed: readers do not see its values now, and may see them again later.
     """
     fields: Sequence[Any] = json.loads(schema)["fields"]
     if is_positional(columns) and len(columns) <= len(fields):
@@ -38,20 +38,20 @@ def find_missing_column(schema: str, columns: pa.Schema) -> str | None:
 
 
 def is_positional(columns: pa.Schema) -> bool:
-    """Whether an ORC file names its columns by their position only, as old releases of Hive did."""
+    """True if an ORC file names its columns by position only, as old releases of Hive did."""
     return bool(columns.names) and all(map(_NUMBERED.fullmatch, columns.names))
 
 
 def has_field_ids(schema: str) -> bool:
-    """Whether the table's ``schema`` names field ids, so that its readers go by them."""
+    """True if the table's ``schema`` has field ids, so that its readers use them."""
     return any(True for _ in _ids_in_schema(json.loads(schema), ()))
 
 
 def find_field_id_conflict(schema: str, files: Iterable[tuple[str, pa.Schema]]) -> str | None:
-    """The first column that is not the same one in all ``files``, paths with their columns, and in the ``schema``.
+    """Return the first column whose field id differs between some of ``files`` and ``schema``, in words, or None.
 
-    In words, by field ids: one without any is not the same as one with. None where they agree; where the schema names
-    no id the files have to agree among themselves.
+    ``files`` are paths with their columns. A column without an id differs from one with an id. If the schema has no
+    ids, the files have to agree among themselves.
     """
     known: dict[_Path, tuple[str, int | None]] = {
         column: ("the table's schema", number) for column, number in _ids_in_schema(json.loads(schema), ())
@@ -62,12 +62,13 @@ def find_field_id_conflict(schema: str, files: Iterable[tuple[str, pa.Schema]]) 
             if number != other:
                 here = "no field id" if number is None else f"field id {number}"
                 there = "none" if other is None else other
-                return f"column {'.'.join(column)} has {here} in {path} and {there} in {where}, and it goes by names"
+                name = ".".join(column)
+                return f"column {name} has {here} in {path} and {there} in {where}, and it reads columns by name"
     return None
 
 
 def _ids_in_schema(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
-    """The fields of a type in Spark's JSON that have an id there."""
+    """Yield the fields of a type in Spark's JSON that have an id."""
     if not isinstance(kind, dict):
         return
     for one in kind.get("fields", ()):
@@ -79,7 +80,7 @@ def _ids_in_schema(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
 
 
 def _ids_in_file(fields: Iterable[pa.Field], above: _Path) -> Iterator[tuple[_Path, int | None]]:
-    """All columns of a file, and what they are made of, each with its id."""
+    """Yield all columns of a file, and their parts, each with its id."""
     for field in fields:
         yield from _parts((*above, field.name), field)
 

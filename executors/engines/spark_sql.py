@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine ``spark``: files read by the table's schema and written anew by Spark SQL, a job a group.
+"""The engine ``spark``: Spark SQL reads files by the table's schema and writes new ones, one job for each group.
 
-For what pyarrow can't concatenate: files of different schemas, and ORC. Without the table's whole schema Spark hides a
-column that a later file has without a word, so that a group is refused where the format does not tell it. Columns are
-read by name, so that a group is refused in which a name does not have one field id all through. What Spark has no
-settings for does not survive: key-value metadata other than its own, field ids that the schema does not name.
+It rewrites groups that pyarrow can't concatenate: files of different schemas, and ORC. Without the table's whole schema
+Spark would silently hide a column that only later files have, so a group without a schema is refused. Columns are read
+by name, so a group is refused if one name has more than one field id. Metadata for which Spark has no settings does not
+survive: key-value metadata other than Spark's own, and field ids that the schema does not name.
 """
 
 import json
@@ -41,10 +41,10 @@ from lake.storage.locations import hadoop_uri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: groups at once: a job's planning and commit leave cores idle
+#: concurrent groups: a job's planning and commit leave cores idle
 _MAX_CONCURRENT_GROUPS = 4
 _SETTINGS = {
-    # A file is a partition, so that rows keep their order.
+    # Each file is one partition, so that rows keep their order.
     "spark.sql.files.maxPartitionBytes": str(1 << 60),
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.files.ignoreCorruptFiles": "false",
@@ -64,9 +64,9 @@ class SparkEngine:
         self._spark = spark
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.Engine``."""
+        """See ``lake.engines.RewriteEngine``."""
         if task.schema is None:
-            return "it would hide columns that some files lack, since the table's schema is not told"
+            return "it would hide columns that some files lack, since the table's schema is not known"
         if options.sort_columns:
             return f"it does not sort by {', '.join(options.sort_columns)} yet; unset sort_columns"
         try:
@@ -82,14 +82,14 @@ class SparkEngine:
         except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):
-            return None  # what can't be read is told by the rewrite
+            return None  # the rewrite reports files that can't be read
 
     def _orc_unsupported_reason(self, task: RewriteTask, schema: str) -> str | None:
         if has_field_ids(schema):
-            return "Spark writes no field ids into ORC files, and the table's readers go by them"
+            return "Spark writes no field ids into ORC files, and the table's readers use them"
         columns = list(_orc_schemas(task.inputs))
         if (positional := next((path for path, one in columns if is_positional(one)), None)) is not None:
-            return f"{positional} names its columns by position (_col0 and so on), and it would name them anew"
+            return f"{positional} names its columns by position (_col0 and so on), and it would rename them"
         if (changed := _missing_column(schema, columns) or find_field_id_conflict(schema, columns)) is not None:
             return changed
         for path, one in columns:
@@ -101,7 +101,7 @@ class SparkEngine:
         )
 
     def _jvm_zone(self) -> str:
-        """The time zone of the session's JVM."""
+        """Return the time zone of the session's JVM."""
         jvm: Any = self._spark().sparkContext._jvm
         return str(jvm.java.util.TimeZone.getDefault().getID())
 
@@ -112,7 +112,7 @@ class SparkEngine:
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """See ``lake.engines.Engine``. All groups with inputs that can't be read are told at once."""
+        """See ``lake.engines.RewriteEngine``. All groups with inputs that can't be read are reported at once."""
         spark = self._spark().newSession()
         tag = f"lakefold-spark-{uuid.uuid4().hex}"
         left_out: list[SkippedGroup] = []
@@ -144,11 +144,9 @@ class SparkEngine:
 
 
 def _unsupported_column(one: ParquetInput) -> str | None:
-    """What Spark would not read as it is, or make something else of."""
+    """Return the column of a file that Spark would not read as it is or would change, in words. None without one."""
     if has_foreign_int96(one.metadata):
-        return (
-            f"{one.path} has INT96 timestamps of another writer, whose nanoseconds, which it would cut, nobody counts"
-        )
+        return f"{one.path} has INT96 timestamps of another writer, which may have nanoseconds, which it would cut"
     for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
         said = column.logical_type.to_json()
         unsigned = column.logical_type.type == "INT" and '"isSigned":false' in said
@@ -158,7 +156,7 @@ def _unsupported_column(one: ParquetInput) -> str | None:
 
 
 def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
-    """What files have and the table's schema does not."""
+    """Return the first column of some files that the table's schema lacks, in words. None without one."""
     lacking = ((path, find_missing_column(schema, one)) for path, one in columns)
     return next(
         (
@@ -171,7 +169,7 @@ def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> st
 
 
 def _orc_schemas(paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
-    """The columns of those ORC files that can be read."""
+    """Yield path and columns of the ORC files that can be read."""
     for path in paths:
         filesystem, place = filesystem_of(path)
         with suppress(OSError, pa.ArrowException), filesystem.open_input_file(place) as file:
@@ -179,7 +177,7 @@ def _orc_schemas(paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
 
 
 class _JobCanceller:
-    """Cancels the jobs of a tag once ``cancelled``, within a ``with`` block."""
+    """Cancels the jobs of a tag once ``cancelled`` is set, within a ``with`` block."""
 
     def __init__(self, spark: "SparkSession", tag: str, cancelled: threading.Event) -> None:
         self._over = threading.Event()
@@ -203,7 +201,7 @@ class _JobCanceller:
 def _rewrite_group(
     spark: "SparkSession", task: RewriteTask, options: RewriteOptions, tag: str, cancelled: threading.Event
 ) -> list[EngineOutput]:
-    """What was written for a group. Raises Conflict with the group left out where an input can't be read."""
+    """Return the outputs of a group. Raises Conflict with the skipped group if an input can't be read."""
     if cancelled.is_set():
         raise CancelRequested("cancelled during the rewrite")
     seen = [_read_properties(task, path) for path in task.inputs]
@@ -231,13 +229,13 @@ def _rewrite_group(
 
 @dataclass(frozen=True, slots=True)
 class _InputProperties:
-    """What an input says of how to write its like."""
+    """The properties of an input from which the writer's settings follow."""
 
     kind: str
     rows: int
     codec: str
     settings: Mapping[str, str]
-    #: the rules of the time zone of its timestamps, where it is ORC and has some
+    #: the rules of the time zone of its timestamps, if it is an ORC file with timestamps
     zone: bytes | str | None = None
     #: see ``zero_columns_without_dictionary``
     zeros: frozenset[str] = frozenset()
@@ -263,7 +261,7 @@ def _zone_of(file: pa.NativeFile) -> bytes | str | None:
 
 
 def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
-    """How Spark writes timestamps, lists and decimals as they are in a file."""
+    """Return the settings by which Spark writes timestamps, lists and decimals as they are in a file."""
     columns = [schema.column(index) for index in range(len(schema))]
     kind = "TIMESTAMP_MICROS"
     if any(column.physical_type == "INT96" for column in columns):
@@ -288,13 +286,13 @@ def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
 def _write(
     spark: "SparkSession", task: RewriteTask, seen: Sequence[_InputProperties], options: RewriteOptions, location: str
 ) -> None:
-    """Write the rows of a group into files below ``location``, as many as it has outputs."""
+    """Write the rows of a group into files below ``location``, as many as the group has outputs."""
     first = seen[0]
-    own = spark.newSession()  # of this group alone, whose settings differ from another's
+    own = spark.newSession()  # a session for this group alone, since groups have different settings
     for key, value in (_SETTINGS | dict(first.settings)).items():
         own.conf.set(key, value)
     reader = own.read.schema(_struct(str(task.schema)))
-    # No directory on the way to a file is a column.
+    # Directories in a file's path must not become columns.
     reader = reader.option("recursiveFileLookup", "true")
     rows = _union(
         [reader.format(one.kind).load(hadoop_uri(path)) for one, path in zip(seen, task.inputs, strict=True)]
@@ -324,7 +322,7 @@ def _struct(text: str) -> Any:
 
 
 def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
-    """The rows of all frames in their order, as a tree that is not as deep as there are frames."""
+    """Return the rows of all frames in their order, as a balanced tree, which is not as deep as there are frames."""
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
@@ -334,9 +332,9 @@ def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
 def _in_place(
     filesystem: pafs.FileSystem, scratch: str, task: RewriteTask, rows: int, zones: Collection[bytes | str | None]
 ) -> list[EngineOutput]:
-    """The files that Spark wrote at the paths of the outputs, in the order of their rows.
+    """Move the files that Spark wrote to the paths of the outputs, in the order of their rows.
 
-    Raises Rejected where ORC timestamps are not in one of the ``zones`` of the inputs.
+    Raises Rejected if ORC timestamps are not in one of the ``zones`` of the inputs.
     """
     found = sorted(
         (
@@ -367,7 +365,7 @@ def _in_place(
 
 
 def _raise_for_unreadable(task: RewriteTask) -> None:
-    """Raise Conflict with the group left out where an input can't be read."""
+    """Raise Conflict with the skipped group if an input can't be read."""
     for path in task.inputs:
         filesystem, place = filesystem_of(path)
         with reading_input(task, path):

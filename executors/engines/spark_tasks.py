@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups rewritten in Python tasks of a Spark session: on every executor that it has, with memory of their own.
+"""Groups rewritten in Python tasks of a Spark session: on all of its executors, with memory of their own.
 
-One job has all groups, several to a task, since a task costs a tenth of a second by itself. What a task wrote is known
-as soon as it ended, through an accumulator, and once: of a result's task that Spark ran twice only the first counts.
+One job runs all groups, several in a task, since a task itself costs a tenth of a second. An accumulator returns the
+results of a task as soon as it has ended, and once: if Spark runs a task twice, only the first result counts.
 """
 
 import sys
@@ -28,25 +28,26 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _POLL_SECONDS = 0.1
-#: how long tasks of a job that was cancelled may take to notice
+#: how long tasks of a cancelled job may take to notice it
 _ENDS_SECONDS = 10.0
 _PACKED_FILES = (
     "lake/*.py",
+    "lake/storage/*.py",
     "executors/__init__.py",
     "executors/rowhash.py",
     "executors/datafiles/*.py",
     "executors/engines/*.py",
 )
-#: what a Python says on an executor that can't run the tasks, however often they are tried
+#: errors of an executor's Python that can't run the tasks, however often they are tried
 _PYTHON_MISMATCH_ERRORS = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 
 
 class SparkTasks:
-    """Tasks of the session that ``spark`` gives."""
+    """Runs tasks in the session that ``spark`` gives."""
 
     def __init__(self, spark: SparkProvider) -> None:
         self._spark = spark
-        #: where the jobs can be looked at
+        #: the address at which the jobs can be watched
         self.ui: str | None = None
 
     def run(
@@ -72,11 +73,11 @@ class SparkTasks:
         if job.error is not None:
             raise _to_outcome(job.error) from job.error
         if len(told) < len(tasks):
-            raise Transient(f"Spark lost what its tasks said of {len(tasks) - len(told)} groups")
+            raise Transient(f"Spark lost the results of {len(tasks) - len(told)} groups")
 
 
 class _ListAccumulator:
-    """How an accumulator of pyspark adds up what tasks say."""
+    """Adds up the results of tasks for an accumulator of pyspark."""
 
     def zero(self, value: list[GroupResult]) -> list[GroupResult]:
         return []
@@ -86,7 +87,7 @@ class _ListAccumulator:
 
 
 class _SparkJob:
-    """A Spark job within a ``with`` block, which no task outlives for long."""
+    """A Spark job within a ``with`` block; its tasks end soon after the block."""
 
     def __init__(self, context: "SparkContext", work: Sequence[list[RewriteTask]], options: RewriteOptions) -> None:
         self._context, self._work, self._options = context, work, options
@@ -107,7 +108,7 @@ class _SparkJob:
         self._thread.join(_ENDS_SECONDS)
 
     def results(self) -> list[GroupResult]:
-        """The groups of all tasks that ended."""
+        """Return the groups of all tasks that have ended."""
         found: list[GroupResult] = self._results.value
         return found
 
@@ -133,19 +134,19 @@ class _SparkJob:
 def rewrite_bundle(
     tasks: Sequence[RewriteTask], options: RewriteOptions, configuration: tuple[Mapping[str, str], Mapping[str, str]]
 ) -> list[GroupResult]:
-    """What one task does; a group that fails is told, not raised, since Spark would try the whole task again.
+    """Rewrite the groups of one task. A group that fails is returned, not raised: Spark would retry the whole task.
 
-    ``access`` is how S3 and HDFS are reached.
+    ``configuration`` is that of S3 and of HDFS.
     """
     import pyarrow as pa
 
-    # What the default pool keeps of what was freed would stay with a worker that Spark uses again.
+    # The default pool would keep freed memory in a worker that Spark uses again.
     pa.set_memory_pool(pa.system_memory_pool())
     s3.configure(configuration[0])
     hdfs.use_configuration(configuration[1])
     found: list[GroupResult] = []
     for task in tasks:
-        began = time.process_time()  # all of it: a worker has one task at a time
+        began = time.process_time()  # of the whole process: a worker has one task at a time
         ended: list[EngineOutput] | LakefoldError
         try:
             ended = rewrite_task(task, options, lambda: None)
@@ -160,14 +161,14 @@ _applications_with_code: set[str] = set()
 
 
 def _ship_code(context: "SparkContext") -> None:
-    """Have the executors' Python find what tasks import, once for each application."""
+    """Send the modules that tasks import to the executors' Python, once for each application."""
     with _lock:
         if context.applicationId in _applications_with_code:
             return
-        # Only spark-submit looks at the setting, and this process was not started by it.
+        # Only spark-submit reads the setting, and this process was not started by it.
         here = sys.executable if context.master.startswith("local") else context.pythonExec
         context.pythonExec = context.getConf().get("spark.pyspark.python", here)
-        # The folder lives as long as the context, and executors fetch the file when their first task comes.
+        # The folder lives as long as the context, and executors fetch the file with their first task.
         archive = Path(context._temp_dir) / "lakefold_tasks.zip"
         pack_code(archive)
         context.addPyFile(str(archive))
@@ -175,7 +176,7 @@ def _ship_code(context: "SparkContext") -> None:
 
 
 def pack_code(archive: Path) -> None:
-    """Write what tasks import of lakefold into ``archive``."""
+    """Write the modules of lakefold that tasks import into ``archive``."""
     root = Path(lake.__file__).parent.parent
     with zipfile.ZipFile(archive, "w") as file:
         for pattern in _PACKED_FILES:
@@ -184,7 +185,7 @@ def pack_code(archive: Path) -> None:
 
 
 def _to_outcome(error: Exception) -> LakefoldError:
-    """What a job that failed means."""
+    """Return the error that a failed job means."""
     said = str(error)
     lines = [text.strip() for text in said.splitlines()]
     if any(word in said for word in _PYTHON_MISMATCH_ERRORS):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floating-point chunks that hold values on whose order readers and Parquet's format disagree.
+"""Floating-point chunks with values on whose order readers and Parquet's format disagree.
 
-pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format says. Spark holds NaN greater
-than any number and skips by these bounds, so that ``d > 100`` would miss it. 0.0 and -0.0 are equal for every reader's
-rows, but a dictionary and a Bloom filter hold one of the two, and parquet-java skips a chunk that lacks the one it asks
-for.
+pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format says. Spark takes NaN for greater
+than any number and skips chunks by these bounds, so that ``d > 100`` would miss it. 0.0 and -0.0 are equal to every
+reader, but a dictionary and a Bloom filter contain one of the two. parquet-java skips a chunk that lacks the one it
+searches for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,13 +23,13 @@ class SpecialFloats:
     zero_columns: set[int] = field(default_factory=set)
 
     def merge(self, other: "SpecialFloats") -> None:
-        """Count the columns of ``other`` in."""
+        """Add the columns of ``other``."""
         self.nan_columns |= other.nan_columns
         self.zero_columns |= other.zero_columns
 
 
 class SpecialFloatTracker:
-    """Which leaf columns of a file that is being written have NaN or a zero, row group by row group."""
+    """Tracks which leaf columns of a file that is being written have NaN or a zero, for each row group."""
 
     def __init__(self, schema: pa.Schema) -> None:
         counts = [_leaf_count(kind) for kind in schema.types]
@@ -39,12 +39,12 @@ class SpecialFloatTracker:
             for index, (kind, start) in enumerate(zip(schema.types, starts, strict=True))
             if _has_floats(kind)
         ]
-        #: where each write began, in rows of the file, and what it had
+        #: of each write the first and last row in the file, and its columns with such values
         self._written: list[tuple[int, int, SpecialFloats]] = []
         self._rows = 0
 
     def add(self, rows: pa.Table) -> None:
-        """Look at rows that are written next."""
+        """Inspect the rows that are written next."""
         odd = SpecialFloats()
         for index, start in self._columns:
             for chunk in rows.column(index).chunks:
@@ -55,7 +55,7 @@ class SpecialFloatTracker:
         self._rows += rows.num_rows
 
     def of_row_groups(self, counts: Sequence[int]) -> list[SpecialFloats]:
-        """What row groups with so many rows hold, which need not begin where a write began."""
+        """Return the columns of row groups with so many rows; a row group need not begin with a write."""
         found, begin = [], 0
         for count in counts:
             group = SpecialFloats()
@@ -100,7 +100,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array | None]:
-    """Each leaf column at any depth in the order of a file's columns: its values where they are floating-point."""
+    """Yield each leaf column at any depth in file order: its values, or None if not floating-point."""
     kind = array.type
     if pat.is_struct(kind):
         for child in array.flatten():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thrift's compact protocol without a schema: what is decoded and encoded again is the same, unknown fields included.
+"""Thrift's compact protocol without a schema. Data that is decoded and encoded again is unchanged, with unknown fields.
 
 A struct is a dictionary from field number to type and value; a list is the type of its elements and their values.
 """
@@ -15,7 +15,7 @@ _INTEGERS = (I16, I32, I64)
 
 
 def decode(data: bytes) -> Struct:
-    """The struct that ``data`` begins with. Raises ValueError where it is none."""
+    """Return the struct at the beginning of ``data``. Raises ValueError if there is none."""
     try:
         return _Reader(data).struct()
     except (IndexError, struct.error, RecursionError) as error:
@@ -23,7 +23,7 @@ def decode(data: bytes) -> Struct:
 
 
 def encode(value: Struct) -> bytes:
-    """The bytes of a struct."""
+    """Return the bytes of a struct."""
     out = bytearray()
     _put_struct(out, value)
     return bytes(out)

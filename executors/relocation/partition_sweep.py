@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One round of the sweep in one partition: holds it, decides about its former places and does what was decided.
+"""One round of the sweep in one partition: locks it, decides about its previous locations and executes the decision.
 
-Each step is known to the database before it is taken, and can be taken again: a carry is a row before it is a copy,
-a move back is a row before the catalog is called. So a round that dies anywhere leaves what the next one goes on
-with. A partition is changed only while it is held, which keeps the cleaner and other rounds away, and plans from their
-commits: what is brought in while a plan rewrites comes along as what any writer adds does.
+The database has a record of each step before the step is executed, and each step can be repeated: a late copy is a
+record before it is a file, a relocation back is a record before the catalog is called. So the next round continues
+after a round that died at any point. A partition is changed only while it is locked, which excludes the cleaner, other
+rounds, and commits of plans. Files that are copied while a plan rewrites the partition are handled at the plan's commit
+like files that any writer adds.
 """
 
 import logging
@@ -30,14 +31,14 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 DecisionFunction = Callable[[RelocatedPartition, PartitionState, timedelta], RelocationDecision]
-"""What is done about a partition, by what is recorded, what is there, and for how long the answer was to wait."""
+"""Returns the decision about a partition from its record, its state, and how long the decision has been to wait."""
 
 
 @dataclass(slots=True, kw_only=True)
 class SweepReport:
-    """What a sweep did: files that it carried or set aside, partitions that it moved back, and which it can't settle.
+    """The result of a sweep: files copied or superseded, partitions relocated back, waiting or undecided.
 
-    ``halts`` are those that a person has to settle, each with the reason.
+    ``halt_reasons`` are the partitions that a person has to decide about, each with the reason.
     """
 
     copied: int = 0
@@ -45,21 +46,21 @@ class SweepReport:
     relocated_back: int = 0
     waiting: int = 0
     halt_reasons: dict[str, str] = field(default_factory=dict)
-    #: partitions to look at again: a plan has them at its commit, or the cleaner, or others change them just now
+    #: partitions to sweep again: locked by a plan's commit or the cleaner, or just changed by others
     deferred: list[str] = field(default_factory=list, compare=False)
 
     @property
     def first_halt_reason(self) -> str | None:
-        """The first reason to halt a partition; None without one."""
+        """The first reason to halt a partition; None if there is none."""
         return next(iter(self.halt_reasons.values()), None)
 
 
 class RelocatingFormat(TableFormat, RelocatesPartitions, Protocol):
-    """A format that moves partitions, and so leaves places."""
+    """A format that relocates partitions, and so leaves previous locations."""
 
 
 class PartitionSweep:
-    """One round of the sweep in one partition, which it holds meanwhile."""
+    """One round of the sweep in one partition, which is locked during the round."""
 
     def __init__(
         self,
@@ -74,15 +75,15 @@ class PartitionSweep:
     ) -> None:
         self._table, self._format, self._store, self._writer = table, format_, store, writer
         self._partition, self._decide, self._report, self._lock = partition, decide, report, lock
-        #: to write of its places while it holds the partition, and not after that
+        #: for writes about the partition's locations: it writes only while the partition is locked
         self._fenced_store = lock.fenced_store(store, partition)
-        #: in the names of its copies: a round that was stopped must not come upon those of the rounds after it
+        #: a part of the names of its copies: a suspended round must not touch the copies of later rounds
         self._nonce = uuid.uuid4().hex[:12]
-        #: place and token that somebody has written back, as was seen last
+        #: location and token that a writer has written back, by the last inspection
         self._reverted_to: tuple[str, str | None] | None = None
 
     def run(self) -> None:
-        """Hold the partition and settle it; nothing where somebody else has it, or changes it meanwhile."""
+        """Lock and sweep the partition; only defer it if it is locked or changed by others."""
         if not self._lock.lock({self._partition}):
             self._report.deferred.append(self._partition)
             return
@@ -92,10 +93,10 @@ class PartitionSweep:
             with self._lock.renewing({self._partition}):
                 self.sweep()
         except CommitUnknown:
-            # What was asked of the catalog may yet be done: the hold outlasts it, and ends by itself.
+            # The catalog may still execute the call: the lock outlasts the call, and expires by itself.
             raise
         except (Conflict, LeaseLost) as error:
-            log.info("table %s, partition %s: %s; looked at again", self._table.name, self._partition, one_line(error))
+            log.info("table %s, partition %s: %s; swept again", self._table.name, self._partition, one_line(error))
             self._report.deferred.append(self._partition)
             self._lock.release()
         except Integrity as error:
@@ -108,67 +109,69 @@ class PartitionSweep:
             self._lock.release()
 
     def fence(self) -> None:
-        """Go on holding the partition. Raises LeaseLost where somebody else may have had it since it was held."""
+        """Renew the lock. Raises LeaseLost if another owner may have had the partition since it was locked."""
         self._lock.renew({self._partition})
 
     def sweep(self) -> None:
-        """Finish what an earlier round began, then do what the evidence says."""
-        record, seen = self._inspect()
-        begun = next((move for move in record.begun_relocations if move.token == seen.token), None)
+        """Finish the work of an earlier round, then decide and execute the decision."""
+        record, state = self._inspect()
+        begun = next((relocation for relocation in record.begun_relocations if relocation.token == state.token), None)
         if begun is not None:
             self._fenced_store.end_relocation(self._table, begun)
-            record, seen = self._inspect()
+            record, state = self._inspect()
         elif record.begun_relocations:
-            # Whoever began them held the partition for longer than such a call can take: they were not made.
+            # Their round held the lock for longer than such a call can take: the relocations were not made.
             self._fenced_store.discard_relocations(self._table, record.begun_relocations)
-            record, seen = self._inspect()
-        if seen.token not in (None, record.latest.token):
+            record, state = self._inspect()
+        if state.token not in (None, record.latest.token):
             record_discovered_relocations(self._table, format=self._format, store=self._store)
             record_unrecorded_commits(self._table, format=self._format, store=self._store)
-            record, seen = self._inspect()
-        if behind := orphaned_inputs(record, seen):
+            record, state = self._inspect()
+        if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
-            record, seen = self._inspect()
-        if (seen.location, seen.token) == (record.latest.location, record.latest.token):
-            if self._record_unknown_copies(record, seen):
-                record, seen = self._inspect()
-            if self._finish_copied(record, seen):
-                record, seen = self._inspect()
-        decision = self._decide(record, seen, timedelta())
+            record, state = self._inspect()
+        if (state.location, state.token) == (record.latest.location, record.latest.token):
+            if self._record_unknown_copies(record, state):
+                record, state = self._inspect()
+            if self._finish_copied(record, state):
+                record, state = self._inspect()
+        decision = self._decide(record, state, timedelta())
         if decision.action is RelocationAction.REPLACE_COPIES:
             self._replace_copies(record, decision)
-            record, seen = self._inspect()
-            decision = self._decide(record, seen, timedelta())
+            record, state = self._inspect()
+            decision = self._decide(record, state, timedelta())
         if record.is_waiting or decision.action is RelocationAction.WAIT:
             waited = self._fenced_store.update_waiting(self._table, record, decision.action is RelocationAction.WAIT)
-            decision = self._decide(record, seen, waited)
+            decision = self._decide(record, state, waited)
         if decision.action is RelocationAction.HALT:
             self._halt(decision.reason, of_table=decision.concerns_table)
-        elif decision.action in (RelocationAction.WAIT, RelocationAction.REPLACE_COPIES):  # the writer goes on
+        elif decision.action in (RelocationAction.WAIT, RelocationAction.REPLACE_COPIES):  # the writer is still at work
             self._report.waiting += 1
         else:
-            self._record_removed_files(record, seen, decision.emptied_locations)
-            shown = self._remove_stale_copies(record, seen, decision)
+            self._record_removed_files(record, state, decision.emptied_locations)
+            shown = self._remove_stale_copies(record, state, decision)
             if decision.action is RelocationAction.RELOCATE_BACK:
-                self._relocate_back(record, seen, decision)
+                self._relocate_back(record, state, decision)
             elif decision.action is RelocationAction.REAPPLY:
                 self._writer.update_catalog(record.latest, reverted_to=self._reverted_to)
             else:
-                self._copy_late_files(record, seen, decision.files_to_copy)
+                self._copy_late_files(record, state, decision.files_to_copy)
                 self._supersede_files(record, decision.superseded_files)
-                self._record_removed_files(record, seen, [former.location for former in record.previous_locations])
+                self._record_removed_files(record, state, [previous.location for previous in record.previous_locations])
             over = [
-                carry for carry in record.late_copies if not (carry.is_done or carry.source in decision.files_to_copy)
+                late_copy
+                for late_copy in record.late_copies
+                if not (late_copy.is_done or late_copy.source in decision.files_to_copy)
             ]
-            if decision.action is RelocationAction.REAPPLY:  # where they are is not read from any more
-                over = [carry for carry in over if carry.target not in shown]
-            self._fenced_store.end_late_copies(self._table, [(carry, None) for carry in over])
+            if decision.action is RelocationAction.REAPPLY:  # readers no longer read their location
+                over = [late_copy for late_copy in over if late_copy.target not in shown]
+            self._fenced_store.end_late_copies(self._table, [(late_copy, None) for late_copy in over])
             if decision.action is not RelocationAction.NOTHING or decision.superseded_files:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _decision_text(decision))
 
     def _halt(self, reason: str, *, of_table: bool = False) -> None:
         self._report.halt_reasons[self._partition] = reason
-        # What a partition was halted for before explains it, and says nothing of the others.
+        # An earlier reason to halt the partition explains this one, and does not concern other partitions.
         if of_table := of_table and self._partition not in self._store.halted_partitions(self._table):
             is_new = self._store.halt_table(self._table, reason)
         else:
@@ -180,169 +183,174 @@ class PartitionSweep:
     def _inspect(self) -> tuple[RelocatedPartition, PartitionState]:
         self.fence()
         (record,) = self._store.relocated_partitions(self._table, [self._partition])
-        seen = self._format.inspect_locations(self._table, [record])[self._partition]
-        self._reverted_to = reverted_by_writer(record, seen)
-        return record, seen
+        state = self._format.inspect_locations(self._table, [record])[self._partition]
+        self._reverted_to = reverted_by_writer(record, state)
+        return record, state
 
-    def _record_unknown_copies(self, record: RelocatedPartition, seen: PartitionState) -> bool:
-        """Record copies that readers see and the database does not know; whether there are any.
+    def _record_unknown_copies(self, record: RelocatedPartition, state: PartitionState) -> bool:
+        """Record copies that readers see and the database does not have. True if there are any.
 
-        It was set back to before a round that made them. Their sources would be copied once more.
+        The database was restored to a state before the round that made them. Without the record their sources would be
+        copied once more.
         """
-        known = {carry.source for carry in record.late_copies}.union(
+        known = {late_copy.source for late_copy in record.late_copies}.union(
             *((*one.expected_files, *one.possible_files) for one in record.previous_locations)
         )
-        there = [file.path for file in seen.locations[record.latest.location].files]
+        there = [file.path for file in state.locations[record.latest.location].files]
         pairs = []
-        for former in record.previous_locations:
-            for source in seen.locations[former.location].files.keys() - known:
-                # Its name tells which file it is a copy of, whichever round has made it.
+        for previous in record.previous_locations:
+            for source in state.locations[previous.location].files.keys() - known:
+                # The copy's name identifies its source, whichever round has made it.
                 head, tail = self._writer.target_path(source, record.latest.location, self._nonce).split(self._nonce)
                 copies = [path for path in there if path.startswith(head) and path.endswith(tail)]
                 pairs += [(source, path) for path in copies[:1]]
         if pairs:
-            self._fenced_store.begin_late_copies(self._table, self._partition, pairs, seen.arrived_ms)
+            self._fenced_store.begin_late_copies(self._table, self._partition, pairs, state.arrived_ms)
         return bool(pairs)
 
-    def _finish_copied(self, record: RelocatedPartition, seen: PartitionState) -> bool:
-        """End carries whose copies are where the partition is; whether there were any that could be.
+    def _finish_copied(self, record: RelocatedPartition, state: PartitionState) -> bool:
+        """End late copies that are in the partition's location. True if there were any that could be ended.
 
-        What an overwrite that was at work meanwhile would have removed is taken back.
+        A copy that an overwrite in progress at the time would have removed is removed.
         """
-        there = {file.path for file in seen.locations[record.latest.location].files}
-        copied = [carry for carry in record.late_copies if not carry.is_done and carry.target in there]
+        there = {file.path for file in state.locations[record.latest.location].files}
+        copied = [late_copy for late_copy in record.late_copies if not late_copy.is_done and late_copy.target in there]
         if not copied:
             return False
-        decision = self._decide(record, seen, timedelta())
+        decision = self._decide(record, state, timedelta())
         if decision.action in (RelocationAction.WAIT, RelocationAction.HALT):
             return False
         self._writer.remove_copies(decision.copies_to_remove, decision.copies_to_remove)
-        self._complete_copies(record, [carry for carry in copied if carry.target not in decision.copies_to_remove])
+        self._complete_copies(
+            record, [late_copy for late_copy in copied if late_copy.target not in decision.copies_to_remove]
+        )
         return True
 
     def _remove_stale_copies(
-        self, record: RelocatedPartition, seen: PartitionState, decision: RelocationDecision
+        self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision
     ) -> Collection[str]:
-        """Remove copies of earlier rounds, or of this one, but for those that readers see, which are returned.
+        """Remove copies of earlier rounds, or of this one, except those that readers see. Returns these.
 
-        Else they would be read when the partition is at their place the next time. One that was dropped and made anew
-        is: what came from the one before it was dropped with that. What is still to be copied gets a new name, since
-        under the old one a round that was stopped could yet remove it.
+        Otherwise they would be read when the partition is at their location the next time. If a partition was dropped
+        and recreated, its copies are removed as well: files of the old partition were dropped with it. Files that are
+        still to be copied get new names, since a suspended round could yet remove a copy with the old name.
         """
-        is_the_same = seen.token == record.latest.token or self._reverted_to is not None
-        read = {record.latest.location, *([seen.location] if is_the_same else [])} - {decision.target_location}
-        begun = {carry.target for carry in record.late_copies if not carry.is_done}
-        shown = {place: begun & {file.path for file in there.files} for place, there in seen.locations.items()}
-        seen_by_readers = {target for place, targets in shown.items() if place in read for target in targets}
-        # Where nobody has looked nobody can have taken one for shown.
-        elsewhere = {target for target in begun if target.rpartition("/")[0] not in seen.locations}
+        is_the_same = state.token == record.latest.token or self._reverted_to is not None
+        read = {record.latest.location, *([state.location] if is_the_same else [])} - {decision.target_location}
+        begun = {late_copy.target for late_copy in record.late_copies if not late_copy.is_done}
+        shown = {location: begun & {file.path for file in there.files} for location, there in state.locations.items()}
+        seen_by_readers = {target for location, targets in shown.items() if location in read for target in targets}
+        # Copies in locations that were not inspected may be published.
+        elsewhere = {target for target in begun if target.rpartition("/")[0] not in state.locations}
         self._writer.remove_copies(sorted(begun - seen_by_readers), elsewhere.union(*shown.values()))
         return seen_by_readers
 
-    def _copy_late_files(self, record: RelocatedPartition, seen: PartitionState, files: Sequence[LocatedFile]) -> None:
+    def _copy_late_files(self, record: RelocatedPartition, state: PartitionState, files: Sequence[LocatedFile]) -> None:
         pairs = [(file, self._writer.target_path(file, record.latest.location, self._nonce)) for file in files]
         if pairs:
-            self._fenced_store.begin_late_copies(self._table, self._partition, pairs, seen.arrived_ms)
+            self._fenced_store.begin_late_copies(self._table, self._partition, pairs, state.arrived_ms)
             failpoint("carry_recorded")
             gone = self._writer.copy_hidden(pairs)
             copies = [(file, target) for file, target in pairs if file not in gone]
-            # A copy takes its time, in which a writer may have overwritten what it was to be added to.
-            record, seen = self._inspect()
+            # During the copy a writer may have overwritten the files to which the copies would be added.
+            record, state = self._inspect()
             self._fenced_store.end_late_copies(
                 self._table, [(one, None) for one in record.late_copies if one.source in gone]
             )
-            again = self._decide(record, seen, timedelta())
+            again = self._decide(record, state, timedelta())
             if not {file for file, _ in copies} <= (
                 set(again.files_to_copy) if again.action is RelocationAction.COPY_LATE_FILES else set()
             ):
-                self._remove_stale_copies(record, seen, again)
+                self._remove_stale_copies(record, state, again)
                 raise Conflict("another writer was there meanwhile")
             self._writer.publish_copies(copies)
             failpoint("carry_copied")
-            # The overwrite may also have been at its end, and have looked already what there is to remove.
-            record, seen = self._inspect()
+            # An overwrite may also have listed the files to remove just before the copies were published.
+            record, state = self._inspect()
             if copies and (
-                not self._finish_copied(record, seen) or self._decide(record, seen, timedelta()).copies_to_remove
+                not self._finish_copied(record, state) or self._decide(record, state, timedelta()).copies_to_remove
             ):
                 raise Conflict("another writer was there meanwhile")
 
     def _replace_copies(self, record: RelocatedPartition, decision: RelocationDecision) -> None:
-        """Have the copies of files that grew be what these are now, and their records say so."""
-        former = {one.location: one for one in record.previous_locations}
+        """Replace the copies of files that grew by their present content, and update the records."""
+        previous = {one.location: one for one in record.previous_locations}
         done = []
         for one in decision.modified_files:
             copy = self._writer.replace_copy(one.current, one.copy_path, one.recorded)
-            done.append((one, former[one.recorded.directory], copy))
+            done.append((one, previous[one.recorded.directory], copy))
         failpoint("copy_replaced")
         self._writer.update_catalog(record.latest, reverted_to=self._reverted_to)
         self._fenced_store.record_modified_files(self._table, record.latest, done)
         self._report.copied += len(done)
         log.warning("table %s, partition %s: %s", self._table.name, self._partition, decision.reason)
 
-    def _complete_copies(self, record: RelocatedPartition, carries: Sequence[LateCopy]) -> None:
-        """Have the catalog count what was copied, and note that it is done."""
-        if not carries:
+    def _complete_copies(self, record: RelocatedPartition, late_copies: Sequence[LateCopy]) -> None:
+        """Have the catalog count the copied files, and record that the copies are done."""
+        if not late_copies:
             return
         self._writer.update_catalog(record.latest, reverted_to=self._reverted_to)
         failpoint("carry_told")
-        former = {one.location: one for one in record.previous_locations}
-        ended = [(carry, former.get(carry.source.directory)) for carry in carries]
+        previous = {one.location: one for one in record.previous_locations}
+        ended = [(late_copy, previous.get(late_copy.source.directory)) for late_copy in late_copies]
         self._fenced_store.end_late_copies(self._table, ended)
-        self._report.copied += len(carries)
+        self._report.copied += len(late_copies)
 
-    def _relocate_back(self, record: RelocatedPartition, seen: PartitionState, decision: RelocationDecision) -> None:
-        """The former place is the partition's again, with what goes along; what was left waits for its deletion.
+    def _relocate_back(self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision) -> None:
+        """Relocate back to a previous location, with the accompanying files; files left behind await their deletion.
 
-        Where somebody changes the partition meanwhile nothing stays there that it would be read with later.
+        If another writer changes the partition meanwhile, the copies there are removed, so that they are never read.
         """
         try:
-            self._try_relocate_back(record, seen, decision)
+            self._try_relocate_back(record, state, decision)
         except Conflict:
-            record, seen = self._inspect()
-            self._remove_stale_copies(record, seen, self._decide(record, seen, timedelta()))
+            record, state = self._inspect()
+            self._remove_stale_copies(record, state, self._decide(record, state, timedelta()))
             raise
 
     def _try_relocate_back(
-        self, record: RelocatedPartition, seen: PartitionState, decision: RelocationDecision
+        self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision
     ) -> None:
-        place = decision.target_location
-        assert place is not None
-        along = [(file, self._writer.target_path(file, place, self._nonce)) for file in decision.files_to_copy]
+        location = decision.target_location
+        assert location is not None
+        along = [(file, self._writer.target_path(file, location, self._nonce)) for file in decision.files_to_copy]
         if along:
-            self._fenced_store.begin_late_copies(self._table, self._partition, along, seen.arrived_ms)
+            self._fenced_store.begin_late_copies(self._table, self._partition, along, state.arrived_ms)
             failpoint("carry_recorded")
             if self._writer.copy_hidden(along):
                 raise Conflict("files that were to go along are gone")
             self._writer.publish_copies(along)
             failpoint("carry_copied")
-        record, seen = self._inspect()
-        again = self._decide(record, seen, timedelta())
+        record, state = self._inspect()
+        again = self._decide(record, state, timedelta())
         if (again.action, again.target_location, again.files_to_copy) != (
             decision.action,
-            place,
+            location,
             decision.files_to_copy,
         ):
             raise Conflict("another writer was there meanwhile")
-        over = tuple(seen.locations[place].files)
-        move = Relocation(
+        over = tuple(state.locations[location].files)
+        relocation = Relocation(
             partition=self._partition,
             token=f"back-{uuid.uuid4().hex}",
             previous_location=record.latest.location,
-            location=place,
+            location=location,
             files=over,
             partition_created_at=record.latest.partition_created_at,
         )
-        elsewhere = {one.location: one for one in record.previous_locations if one.location != place}
-        # What an overwrite of the place that is left had removed before is nobody's to miss there.
-        published = [file for file in record.latest.files if file in seen.locations[record.latest.location].files]
+        elsewhere = {one.location: one for one in record.previous_locations if one.location != location}
+        # Files that an overwrite of the vacated location removed earlier are not expected there.
+        published = [file for file in record.latest.files if file in state.locations[record.latest.location].files]
         left = [
             file for file in (*decision.files_to_copy, *decision.superseded_files) if file.directory not in elsewhere
         ]
-        self._fenced_store.begin_relocation(self._table, move, record.plan_id, list(dict.fromkeys([*published, *left])))
+        self._fenced_store.begin_relocation(
+            self._table, relocation, record.plan_id, list(dict.fromkeys([*published, *left]))
+        )
         failpoint("move_recorded")
-        self._writer.update_catalog(record.latest, move, reverted_to=self._reverted_to)
+        self._writer.update_catalog(record.latest, relocation, reverted_to=self._reverted_to)
         failpoint("move_told")
-        self._fenced_store.end_relocation(self._table, move)
+        self._fenced_store.end_relocation(self._table, relocation)
         self._supersede_files(record, [file for file in decision.superseded_files if file.directory in elsewhere])
         self._end_accompanying_copies(along, elsewhere)
         self._report.relocated_back += 1
@@ -353,19 +361,21 @@ class PartitionSweep:
         sources = {source for source, _ in along}
         (now,) = self._store.relocated_partitions(self._table, [self._partition])
         ended: list[tuple[LateCopy, PreviousLocation | None]] = [
-            (carry, elsewhere.get(carry.source.directory)) for carry in now.late_copies if carry.source in sources
+            (late_copy, elsewhere.get(late_copy.source.directory))
+            for late_copy in now.late_copies
+            if late_copy.source in sources
         ]
         self._fenced_store.end_late_copies(self._table, ended)
 
     def _archive_files(self, record: RelocatedPartition, files: Sequence[LocatedFile]) -> None:
         moved = self._writer.archive_files(files)
         failpoint("aside_moved")
-        for former in record.previous_locations:
-            if former.location == record.original_location:
-                self._fenced_store.record_archived_files(self._table, self._partition, former, moved)
-                # What somebody else has removed by now comes back to nobody.
+        for previous in record.previous_locations:
+            if previous.location == record.original_location:
+                self._fenced_store.record_archived_files(self._table, self._partition, previous, moved)
+                # Files that another program has removed are not expected to reappear.
                 self._fenced_store.record_removed_files(
-                    self._table, former, [file for file in files if file not in moved]
+                    self._table, previous, [file for file in files if file not in moved]
                 )
         self._report.superseded += len(moved)
         log.warning(
@@ -377,22 +387,26 @@ class PartitionSweep:
         )
 
     def _supersede_files(self, record: RelocatedPartition, files: Sequence[LocatedFile]) -> None:
-        by_place: dict[str, list[LocatedFile]] = defaultdict(list)
+        by_location: dict[str, list[LocatedFile]] = defaultdict(list)
         for file in files:
-            by_place[file.directory].append(file)
-        for former in record.previous_locations:
-            if by_place[former.location]:
-                self._fenced_store.supersede_files(self._table, self._partition, former, by_place[former.location])
+            by_location[file.directory].append(file)
+        for previous in record.previous_locations:
+            if by_location[previous.location]:
+                self._fenced_store.supersede_files(
+                    self._table, self._partition, previous, by_location[previous.location]
+                )
         self._report.superseded += len(files)
 
-    def _record_removed_files(self, record: RelocatedPartition, seen: PartitionState, places: Collection[str]) -> None:
-        """What an overwrite removed from former places is not missed, once it is decided what becomes of its rows."""
-        if (seen.location, seen.token) != (record.latest.location, record.latest.token):
+    def _record_removed_files(
+        self, record: RelocatedPartition, state: PartitionState, locations: Collection[str]
+    ) -> None:
+        """Record that an overwrite removed files of previous locations, once the decision about its rows is made."""
+        if (state.location, state.token) != (record.latest.location, record.latest.token):
             return
-        for former in record.previous_locations:
-            gone = [file for file in former.expected_files if file not in seen.locations[former.location].files]
-            if gone and former.location in places:
-                self._fenced_store.record_removed_files(self._table, former, gone)
+        for previous in record.previous_locations:
+            gone = [file for file in previous.expected_files if file not in state.locations[previous.location].files]
+            if gone and previous.location in locations:
+                self._fenced_store.record_removed_files(self._table, previous, gone)
 
 
 def _decision_text(decision: RelocationDecision) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forgets former places that are gone, so that what is kept of a partition does not grow with its rounds.
+"""Deletes records of relocations whose locations are gone, so that a partition's records do not grow without limit.
 
-What a table tells of a move goes first, and what the database has of it afterwards: a move that only the table tells of
-would be entered anew, behind those that followed it. A writer may make a forgotten place again for all that: then the
-sweep finds it by its directory, see ``executors.relocation.watch``.
+The table's record of a relocation is deleted first, and the database's record afterwards: a relocation that only the
+table has on record would be added to the database again, after its successors. If a writer recreates a location whose
+record was deleted, the sweep finds it by its directory, see ``executors.relocation.watch``.
 """
 
 import logging
@@ -16,7 +16,7 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 PRUNE_AFTER = timedelta(days=30)
-"""How long ago a place was left, and what had been replaced there was deleted, before it may be forgotten."""
+"""The minimum time since a location was left, and since its replaced files were deleted, before it is pruned."""
 
 _MAX_PARTITIONS = 500
 
@@ -29,25 +29,29 @@ def prune_relocations(
     after: str = "",
     age: timedelta = PRUNE_AFTER,
 ) -> tuple[int, str]:
-    """Forget moves of some partitions, from the first one after ``after`` on; how many, and the name to go on after.
+    """Prune relocations of some partitions, the first ones after ``after``. Returns a count and the next ``after``.
 
-    That name is '' where all partitions had their turn. A halted partition keeps everything. Raises what format and
-    store raise.
+    The next ``after`` is '' once all partitions have been processed. A halted partition retains everything. Raises what
+    format and store raise.
     """
     if not isinstance(format, PrunesRelocations):
         return 0, ""
     found, last = store.relocation_histories(table, age, after, _MAX_PARTITIONS)
     halted = store.halted_partitions(table) if found else {}
     found = [past for past in found if past.partition not in halted]
-    places = {move.previous_location for past in found for move in past.relocations if move.is_cleaned_up}
-    gone = format.missing_locations(table, places) if places else ()
-    moves = [move for past in found for move in past.prunable(gone)]
-    if not moves:
+    locations = {
+        relocation.previous_location for past in found for relocation in past.relocations if relocation.is_cleaned_up
+    }
+    gone = format.missing_locations(table, locations) if locations else ()
+    relocations = [relocation for past in found for relocation in past.prunable(gone)]
+    if not relocations:
         return 0, last
-    kept = set(store.tokens_used_elsewhere(table, moves))
-    told = {move.token for move in moves} - kept
-    may_go = kept.union(format.prune_relocations(table, told) if told else ())
-    forgotten = store.prune_relocations(table, [move.relocation_id for move in moves if move.token in may_go])
+    kept = set(store.tokens_used_elsewhere(table, relocations))
+    tokens = {relocation.token for relocation in relocations} - kept
+    may_go = kept.union(format.prune_relocations(table, tokens) if tokens else ())
+    forgotten = store.prune_relocations(
+        table, [relocation.relocation_id for relocation in relocations if relocation.token in may_go]
+    )
     if forgotten:
-        log.info("table %s: forgot %d moves whose places are gone", table.name, forgotten)
+        log.info("table %s: pruned %d relocations whose locations are gone", table.name, forgotten)
     return forgotten, last

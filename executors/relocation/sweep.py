@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sweeps the former places of moved partitions and brings late writers' files in."""
+"""Sweeps the previous locations of relocated partitions and copies late files to the partitions' locations."""
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -29,24 +29,24 @@ from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)
 
-#: one directory that can't be listed costs fourteen among ten thousand partitions; without a metastore all fail
+#: one directory that can't be listed costs 14 failed calls among 10,000 partitions; without a metastore all calls fail
 _MAX_FAILED_INSPECTIONS = 40
 
 
 def partitions_awaiting_sweep(
     table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
 ) -> Mapping[str, str]:
-    """Those of ``partitions`` that the sweep has to see to first, each with why.
+    """Return those of ``partitions`` that the sweep has to process first, each with the reason.
 
-    Somebody has changed a former place, or a round has begun there, or a person has to say what a writer meant. Nothing
-    is planned, committed or deleted in them before that has been seen to.
+    A writer has changed a previous location, or a round has begun there, or a person has to decide what a writer meant.
+    Until then, these partitions are not planned, committed or cleaned.
     """
     if not isinstance(format, RelocatesPartitions):
         return {}
     known = _relocated_partitions(table, format, store, partitions)
-    seen = format.inspect_locations(table, known) if known else {}
-    found = {one.partition: _sweep_reason(one, seen[one.partition]) for one in known}
-    # After the look: a round that halts a partition may also have ended what was seen there.
+    states = format.inspect_locations(table, known) if known else {}
+    found = {one.partition: _sweep_reason(one, states[one.partition]) for one in known}
+    # Read after the inspection: a round that halts a partition may also have ended the inspected state.
     halted = store.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
     return {partition: reason for partition, reason in found.items() if reason is not None} | reasons
@@ -61,27 +61,27 @@ def sweep_partitions(
     partitions: Collection[str] | None = None,
     grace: timedelta = WRITER_GRACE,
 ) -> SweepReport:
-    """Look at the former places of ``partitions``, or of all that were moved; do what is to be done.
+    """Sweep the previous locations of ``partitions``, or of all relocated partitions.
 
-    What the cleaner holds, or a plan at its commit, is left for the next round. A halt, of the table or of a partition,
-    ends nothing of this: it is about rewriting. Raises what format and store raise, where that concerns one partition
-    after the others have been seen to.
+    Partitions locked by the cleaner, or by a plan at its commit, are left to the next round. A halt, of the table or of
+    a partition, does not prevent the sweep: a halt concerns rewriting. Raises what format and store raise; an error of
+    one partition is raised after the others have been swept.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
     known = _relocated_partitions(table, format, store, partitions)
-    seen, failed = inspect_each(table, format, known)
-    known = [one for one in known if one.partition in seen]
+    states, failed = inspect_each(table, format, known)
+    known = [one for one in known if one.partition in states]
     if known:
-        _quarantine_stalled_files(table, store, known, seen)
+        _quarantine_stalled_files(table, store, known, states)
     halted = store.halted_partitions(table) if known else {}
-    swept = [one for one in known if one.is_waiting or _sweep_reason(one, seen[one.partition]) is not None]
+    swept = [one for one in known if one.is_waiting or _sweep_reason(one, states[one.partition]) is not None]
     due = [
-        one.partition for one in swept if one.partition not in halted or not _needs_operator(one, seen[one.partition])
+        one.partition for one in swept if one.partition not in halted or not _needs_operator(one, states[one.partition])
     ]
     report = _sweep_each(table, format, store, spark, due, partial(decide, grace=grace))
-    # Nothing tells of it any more when it has settled: it changes no time of a directory, as a file that is made does.
-    report.deferred += [one.partition for one in known if has_recent_files(one, seen[one.partition])]
+    # Deferred, since no change is detected when these files stop being recent: that changes no directory time.
+    report.deferred += [one.partition for one in known if has_recent_files(one, states[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
     report.halt_reasons |= {partition: halted[partition] for partition in sorted(waiting)}
     if failed is not None:
@@ -98,28 +98,28 @@ def resolve_partitions(
     spark: SparkProvider,
     partitions: Collection[str] | None = None,
 ) -> SweepReport:
-    """Do what a person has said, of each partition of which the files do not tell what a late writer meant.
+    """Execute a person's choice for each partition whose files do not show what a late writer meant.
 
-    Of ``partitions`` only, where they are named. What the sweep has just then, or a plan, is in the report as held.
+    Only for ``partitions`` if they are given. Partitions locked by the sweep or a plan are deferred in the report.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
     known = _relocated_partitions(table, format, store, partitions)
-    seen = format.inspect_locations(table, known) if known else {}
+    states = format.inspect_locations(table, known) if known else {}
     asked = (RelocationAction.WAIT, RelocationAction.HALT)
-    due = [one.partition for one in known if decide(one, seen[one.partition], timedelta()).action in asked]
+    due = [one.partition for one in known if decide(one, states[one.partition], timedelta()).action in asked]
     return _sweep_each(
-        table, format, store, spark, due, lambda record, seen, waited: decide_by_choice(record, seen, choice)
+        table, format, store, spark, due, lambda record, state, waited: decide_by_choice(record, state, choice)
     )
 
 
 def restore_original_locations(
     table: TableRef, *, format: TableFormat, store: RelocationStore, spark: SparkProvider, older_than: timedelta
 ) -> SweepReport:
-    """Move partitions that were last moved longer than that ago into the directories that were their own.
+    """Relocate partitions last relocated longer than ``older_than`` ago back into their own directories.
 
-    So what is at rest is an ordinary table again. One whose own directory is not empty yet waits: what was replaced
-    there is deleted when its retention has passed.
+    So a table at rest is an ordinary table again. A partition whose own directory is not empty waits: replaced files
+    there are deleted when their retention has passed.
     """
     report = SweepReport()
     if not isinstance(format, RelocatesPartitions):
@@ -129,10 +129,10 @@ def restore_original_locations(
         for one in _relocated_partitions(table, format, store)
         if one.latest.location != one.original_location and one.since_relocation >= older_than
     ]
-    seen = format.inspect_locations(table, known) if known else {}
+    states = format.inspect_locations(table, known) if known else {}
     halted = store.halted_partitions(table) if known else {}
     actions = {
-        one.partition: decide_restore_location(one, seen[one.partition]).action
+        one.partition: decide_restore_location(one, states[one.partition]).action
         for one in known
         if one.partition not in halted
     }
@@ -143,7 +143,7 @@ def restore_original_locations(
         store,
         spark,
         due,
-        lambda record, seen, waited: decide_restore_location(record, seen),
+        lambda record, state, waited: decide_restore_location(record, state),
         beside_plans=False,
     )
     report.waiting += sum(action is RelocationAction.WAIT for action in actions.values())
@@ -162,10 +162,10 @@ def _relocated_partitions(
 def only_of_current_table(
     table: TableRef, format_: TableFormat, relocated: Sequence[RelocatedPartition]
 ) -> Sequence[RelocatedPartition]:
-    """Those of moved partitions that are of the table that there is.
+    """Return the relocated partitions that belong to the present table.
 
-    Of one that was made anew under its name they are not: what lies in its directories is what its owner wants to be
-    read there, though it was replaced in the table before.
+    Partitions of an earlier table of this name are left out: if it was recreated, its owner wants the files in the new
+    table's directories to be read, even those that were replaced in the earlier table.
     """
     now = with_identity(format_, table) if relocated else table
     return [one for one in relocated if recreated_reason(now, one.table_identity) is None]
@@ -174,24 +174,24 @@ def only_of_current_table(
 def inspect_each(
     table: TableRef, format_: RelocatesPartitions, relocated: Sequence[RelocatedPartition]
 ) -> tuple[Mapping[str, PartitionState], Transient | None]:
-    """What is there of each partition that can be looked at, and the error of the last one that can't be.
+    """Return the state of each partition that can be inspected, and the error of the last one that can't.
 
-    Raises Transient where nothing can be looked at, or too much can't be.
+    Raises Transient if none can be inspected, or too many can't.
     """
-    seen: dict[str, PartitionState] = {}
+    states: dict[str, PartitionState] = {}
     failed: Transient | None = None
     parts, failures = [relocated] if relocated else [], 0
     while parts:
         part = parts.pop()
         try:
-            seen |= format_.inspect_locations(table, part)
+            states |= format_.inspect_locations(table, part)
         except Transient as error:
             failed, failures = error, failures + 1
             if failures >= _MAX_FAILED_INSPECTIONS:
                 raise
             if len(part) > 1:
                 parts += [part[: len(part) // 2], part[len(part) // 2 :]]
-    return seen, failed
+    return states, failed
 
 
 def _sweep_each(
@@ -212,9 +212,9 @@ def _sweep_each(
     with moving.writer(table, spark) as writer:
         assert isinstance(writer, CopiesLateFiles)
         for partition in partitions:
-            keeping = PartitionLock(LockOwnerKind.SWEEP, table, moving, store, alongside_plans=beside_plans)
+            lock = PartitionLock(LockOwnerKind.SWEEP, table, moving, store, alongside_plans=beside_plans)
             try:
-                PartitionSweep(table, moving, store, writer, partition, decide, report, keeping).run()
+                PartitionSweep(table, moving, store, writer, partition, decide, report, lock).run()
             except Exception as error:  # the other partitions must not wait for this one
                 log.warning("table %s, %s was not swept: %s", table.name, partition_label(partition), one_line(error))
                 failed = failed or error
@@ -223,51 +223,51 @@ def _sweep_each(
     return report
 
 
-def _needs_operator(record: RelocatedPartition, seen: PartitionState) -> bool:
-    """Whether nothing can be done about a partition before a person has said what a writer meant."""
+def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
+    """True if nothing can be done about a partition before a person has decided what a writer meant."""
     is_at_rest = (
         not record.begun_relocations
-        and all(carry.is_done for carry in record.late_copies)
-        and not orphaned_inputs(record, seen)
+        and all(late_copy.is_done for late_copy in record.late_copies)
+        and not orphaned_inputs(record, state)
     )
-    decision = decide(record, seen, timedelta())
+    decision = decide(record, state, timedelta())
     return is_at_rest and decision.action is RelocationAction.HALT and not decision.concerns_table
 
 
 def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
-    """Whether a former place has a file that was written too short a while ago to be carried."""
+    """True if a previous location has a file that was written too recently to be copied."""
     return any(
-        UnreadyReason.RECENT in state.locations[former.location].unready.values()
-        for former in record.previous_locations
+        UnreadyReason.RECENT in state.locations[previous.location].unready.values()
+        for previous in record.previous_locations
     )
 
 
 def _quarantine_stalled_files(
-    table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], seen: Mapping[str, PartitionState]
+    table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], states: Mapping[str, PartitionState]
 ) -> None:
-    """Have the table's status name files of former places that will not be carried as they are."""
-    looked = {
-        former.location: seen[one.partition].locations[former.location]
+    """Have the table's status name files of previous locations that will not be copied as they are."""
+    inspected = {
+        previous.location: states[one.partition].locations[previous.location]
         for one in known
-        for former in one.previous_locations
+        for previous in one.previous_locations
     }
     stalled = [
         file
-        for there in looked.values()
+        for there in inspected.values()
         if UnreadyReason.STALLED in there.unready.values()
         for file in there.files
         if there.unready.get(file.path) is UnreadyReason.STALLED
     ]
-    store.quarantine_stalled_files(table, stalled, looked.keys())
+    store.quarantine_stalled_files(table, stalled, inspected.keys())
 
 
-def _sweep_reason(record: RelocatedPartition, seen: PartitionState) -> str | None:
-    """Why a round has to look at a partition; None where nothing is to be done there."""
-    if record.begun_relocations or any(not carry.is_done for carry in record.late_copies):
+def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | None:
+    """Return why a round has to process a partition; None if nothing is to be done there."""
+    if record.begun_relocations or any(not late_copy.is_done for late_copy in record.late_copies):
         return f"{partition_label(record.partition)}: a round of the sweep has begun to bring late files in"
-    if orphaned_inputs(record, seen):
+    if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
-    decision = decide(record, seen, timedelta())
+    decision = decide(record, state, timedelta())
     is_quiet = (
         decision.action is RelocationAction.NOTHING and not decision.superseded_files and not decision.emptied_locations
     )

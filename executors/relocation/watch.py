@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chooses the moved partitions that a sweep looks at in full, so that its cost follows what changed."""
+"""Chooses the relocated partitions that a sweep inspects in full, so that its cost depends on the changes."""
 
 import logging
 from collections.abc import Collection
@@ -12,32 +12,32 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 _MIN_ROTATION_SIZE = 50
-"""How many partitions a sweep looks at, in turn, whatever they look like from outside."""
+"""How many partitions a sweep inspects in rotation, even if no change was detected."""
 
 _SWEEPS_PER_ROTATION = 240
-"""In how many sweeps every partition of a large table has had its turn: an hour of them."""
+"""In how many sweeps all partitions of a large table are inspected once: an hour of sweeps."""
 
 
 @dataclass(slots=True)
 class _WatchedTable:
     detector: ChangeDetector
-    #: partitions that changed, of which no sweep has seen to all
+    #: partitions that changed and that no sweep has processed completely
     pending: set[str] = field(default_factory=set)
-    #: those of the present turn's sweep
+    #: the last partition of the present turn
     last_partition: str = ""
-    #: how many had their turn in this round, and in the last one
+    #: how many partitions were inspected in this rotation, and in the last one
     count_so_far: int = 0
     last_count: int = 0
 
 
 class PartitionWatch:
-    """What one process remembers between its sweeps. Not thread-safe."""
+    """The state that one process keeps between its sweeps. Not thread-safe."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[str, str, str | None], _WatchedTable] = {}
 
     def choose_partitions(self, table: TableRef, format_: object, store: RelocationStore) -> Collection[str] | None:
-        """The partitions to look at in this sweep: changed, waiting, or in turn; None for all. Raises Transient."""
+        """Return the partitions to sweep now: changed, waiting, or in rotation; None for all. Raises Transient."""
         if not isinstance(format_, DetectsChanges):
             return None
         key = table.name, table.location, table.identity
@@ -45,9 +45,9 @@ class PartitionWatch:
         if known is None:
             known = self._tables[key] = _WatchedTable(format_.change_detector(table))
         known.pending |= known.detector.find_changed_partitions()
-        for partition, places in known.detector.recreated_locations.items():
-            if store.add_recreated_locations(table, partition, places):
-                log.warning("table %s: %s was forgotten, and a writer is there again", table.name, min(places))
+        for partition, locations in known.detector.recreated_locations.items():
+            if store.add_recreated_locations(table, partition, locations):
+                log.warning("table %s: %s was forgotten, and a writer is there again", table.name, min(locations))
                 known.pending.add(partition)
         some = max(_MIN_ROTATION_SIZE, -(-known.last_count // _SWEEPS_PER_ROTATION))
         turn = store.next_relocated_partitions(table, known.last_partition, some)
@@ -58,7 +58,7 @@ class PartitionWatch:
         return {*known.pending, *turn, *store.unfinished_partitions(table)}
 
     def mark_swept(self, table: TableRef, deferred: Collection[str]) -> None:
-        """The sweep has seen to all partitions that were chosen but to those ``held``."""
+        """Mark all chosen partitions as swept, except the ``deferred`` ones."""
         known = self._tables.get((table.name, table.location, table.identity))
         if known is not None:
             known.pending = set(deferred)

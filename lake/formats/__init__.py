@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Table formats, each one package exporting one ``TableFormat``, imported when first used."""
+"""Table formats: each package exports one ``TableFormat`` and is imported when it is first used."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -13,19 +13,19 @@ from lake.errors import Rejected
 from lake.ports import TableFormat
 
 FORMATS = tuple(sorted(found.name for found in iter_modules(__path__) if found.ispkg))
-"""The name of every format: its package's."""
+"""The names of all formats, which are those of their packages."""
 
 
 _settings: Mapping[str, str] = MappingProxyType({})
-#: the adapters that have been told the settings, by name
+#: the adapters that have got the settings, by name
 _configured: dict[str, UsesSparkSettings] = {}
 _lock = Lock()
 
 
 def configure(settings: Mapping[str, str]) -> None:
-    """Take Spark's settings for this process: formats that want them are told (``lake.capabilities.UsesSparkSettings``).
+    """Set Spark's settings for this process and pass them to formats with ``lake.capabilities.UsesSparkSettings``.
 
-    They replace those of an earlier call. A format that is loaded later is told then.
+    They replace those of an earlier call. A format that is loaded later gets them then.
     """
     global _settings
     with _lock:
@@ -35,7 +35,7 @@ def configure(settings: Mapping[str, str]) -> None:
 
 
 def load_format(name: str) -> TableFormat:
-    """The adapter of the format called ``name``, told the settings in force; Rejected when there is none."""
+    """Return the adapter of the format ``name``, with the settings in force. Raises Rejected for an unknown name."""
     if name not in FORMATS:
         raise Rejected(f"unknown table format {name!r}; known: {', '.join(FORMATS)}")
     adapter = cast(TableFormat, import_module(f"lake.formats.{name}").FORMAT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Hive metastore, spoken to over Thrift without a JVM: which tables and partitions there are, and where."""
+"""A Hive metastore over Thrift without a JVM: its tables and partitions, and their locations."""
 
 from lake.metastore.client import BATCH_SIZE, TIMEOUT, MetastoreClient, normalized_uri
 from lake.metastore.objects import MetastorePartition, MetastoreTable, StorageDescriptor, partition_values

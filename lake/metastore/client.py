@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of a Hive metastore that lakefold needs. Its errors are outcomes of ``lake.errors``."""
+"""The calls of a Hive metastore that lakefold needs. Their errors are outcomes of ``lake.errors``."""
 
 import getpass
 import re
@@ -18,21 +18,21 @@ from lake.metastore.objects import MetastorePartition, MetastoreTable, partition
 from lake.metastore.thrift import I16, I32, LIST, STRING, STRUCT, Struct, ThriftList, string_list, string_map
 
 TIMEOUT = timedelta(seconds=30)
-"""How long one answer is waited for. What was asked for may be done later all the same."""
+"""How long the client waits for one answer. The server may still execute the call later."""
 
 BATCH_SIZE = 500
-"""How many partitions or tables are asked for at once: an answer is held in memory, here and there."""
+"""How many partitions or tables one call requests: the answer is held in memory on both sides."""
 
 _ADDRESS = re.compile(r"thrift://(?:\[(?P<ipv6>[0-9a-fA-F:]+)\]|(?P<host>[^\s:/\[\]]+))(?::(?P<port>\d{1,5}))?/?")
 _DEFAULT_PORT = 9083
-#: of a call: the answer; any other field of the reply is an exception that the call declares, its message in field 1
+#: the field of a reply with the result; each other field is a declared exception, its message in field 1
 _RESULT_FIELD, _MESSAGE = 0, 1
-#: why a server could not take a call, in the field of that number: it does not know it
+#: the field with the reason why a server refused a call, and its value for an unknown call
 _REASON, _UNKNOWN_CALL = 2, 1
 
 
 def normalized_uri(uri: str) -> str:
-    """``uri`` in the one spelling that is stored: no blanks, ports said. ValueError where it is none of a metastore."""
+    """Return ``uri`` in its stored spelling: no blanks, with ports. Raises ValueError if it is no metastore's."""
     return ",".join(f"thrift://{f'[{host}]' if ':' in host else host}:{port}" for host, port in _addresses(uri))
 
 
@@ -40,7 +40,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
     """One connection to a metastore; used by one thread.
 
     ``uri`` is as in ``hive.metastore.uris``: several servers with commas between them share a database, and the first
-    one that can be reached is taken.
+    reachable one is used.
     """
 
     def __init__(self, uri: str, *, timeout: timedelta = TIMEOUT) -> None:
@@ -55,7 +55,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
         self.opened_at = time.monotonic()
         self._source = self._socket.makefile("rb", buffering=1 << 16)
         try:
-            # Without Kerberos this is how a metastore learns who calls, for the listeners and hooks of its owner.
+            # Without Kerberos this call identifies the caller, for the listeners and hooks of the metastore's owner.
             self._call("set_ugi", {1: (STRING, _user()), 2: string_list([])})
         except BaseException:
             self.close()
@@ -72,7 +72,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
             self._socket.close()
 
     def is_reusable(self) -> bool:
-        """Whether the next call can be made: none is unanswered, and the server has neither hung up nor said more."""
+        """True if the next call can be made: no call is unanswered, and the server has not hung up or sent data."""
         if self._awaits_reply or self._socket.fileno() < 0:
             return False
         try:
@@ -82,7 +82,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
         except OSError:
             return False
 
-    # What there is.
+    # Reads.
 
     def databases(self) -> Sequence[str]:
         """The names of all databases, sorted."""
@@ -93,25 +93,25 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
         return sorted(self._call_for_result("get_tables", {1: (STRING, database), 2: (STRING, "*")}).items)
 
     def tables(self, database: str, names: Sequence[str]) -> Iterator[MetastoreTable]:
-        """Those of the named tables that there are."""
+        """Yield the existing ones of the named tables."""
         for some in _batches(names):
             arguments: Struct = {1: (STRING, database), 2: string_list(some)}
             for raw in self._call_for_result("get_table_objects_by_name", arguments).items:
                 yield MetastoreTable(raw)
 
     def table(self, database: str, name: str) -> MetastoreTable | None:
-        """The table of this name; None where there is none."""
+        """Return the table of this name; None if there is none."""
         found = self._call("get_table", _table_arguments(database, name), missing=2)
         return MetastoreTable(found[_RESULT_FIELD][1]) if _RESULT_FIELD in found else None
 
     def partition_names(self, database: str, table: str) -> Sequence[str]:
-        """The names of all partitions, such as ``day=2024-01-01/city=K%2FL``."""
+        """Return the names of all partitions, such as ``day=2024-01-01/city=K%2FL``."""
         return list(
             self._call_for_result("get_partition_names", _table_arguments(database, table) | {3: (I16, -1)}).items
         )
 
     def partitions(self, database: str, table: str, names: Sequence[str]) -> Iterator[tuple[str, MetastorePartition]]:
-        """Those of the named partitions that there are, each with its name."""
+        """Yield the existing ones of the named partitions, each with its name."""
         for some in _batches(names):
             by_values = {partition_values(name): name for name in some}
             arguments = _table_arguments(database, table) | {3: string_list(some)}
@@ -123,11 +123,11 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
     # Changes.
 
     def alter_partitions(self, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
-        """Put these in the place of the partitions with their values, all or none, in one transaction.
+        """Replace the partitions with the same values by these, all or none, in one transaction.
 
-        Nothing is compared: whatever they were before is overwritten. Raises CommitUnknown where no answer came, so
-        that it may happen yet; Transient where the answer is an error. Then too it may have happened, since listeners
-        of the metastore are told afterwards and may fail: look.
+        Nothing is compared: any earlier state is overwritten. Raises CommitUnknown if there was no answer; the call may
+        still be executed. Raises Transient if the answer is an error. The call may have been executed then too, since
+        the metastore's listeners run afterwards and may fail: the caller has to check.
         """
         changed = LIST, ThriftList(STRUCT, [partition.raw for partition in partitions])
         self._call_alter(
@@ -136,7 +136,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
         )
 
     def alter_table(self, database: str, name: str, table: MetastoreTable) -> None:
-        """Put ``table`` in the place of the one of that name; as ``alter_partitions`` for the rest."""
+        """Replace the table of that name by ``table``; else as ``alter_partitions``."""
         self._call_alter(
             "alter_table_with_environment_context",
             _table_arguments(database, name) | {3: (STRUCT, table.raw), 4: _WITHOUT_STATS_UPDATE},
@@ -157,7 +157,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
             raise CommitUnknown(f"{error}; whether it was done is not known") from error
 
     def _call(self, name: str, arguments: Struct, *, missing: int | None = None) -> Struct:
-        """The reply to a call, empty where it is the exception ``missing``: there is no such object."""
+        """Return the reply to a call; empty for the exception ``missing``: there is no such object."""
         self._number += 1
         self._awaits_reply = True
         try:
@@ -195,10 +195,10 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
 
 
 class _NoReply(Transient):
-    """The call was sent, or may have been, and nothing says what became of it."""
+    """The call was sent, or may have been, and its result is unknown."""
 
 
-#: the metastore is not to list the files of what changes and count their bytes itself: it is told
+#: the metastore must not list the changed files and count their bytes itself: the call has the counts
 _WITHOUT_STATS_UPDATE = STRUCT, {1: string_map({"DO_NOT_UPDATE_STATS": "true"})}
 
 

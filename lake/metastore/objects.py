@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and partitions as a metastore has them: what lakefold reads of one, over all that it says.
+"""Tables and partitions of a metastore: the fields that lakefold reads, over the raw struct with all fields.
 
-The numbers are those of ``hive_metastore.thrift``, which every release of Hive since 2.3 has left as they are.
+The numbers are those of ``hive_metastore.thrift``, which no release of Hive since 2.3 has changed.
 """
 
 import re
@@ -23,12 +23,12 @@ class StorageDescriptor:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Names and types of the columns, in order; of a partition those it had when it was made."""
+        """Names and types of the columns, in order; of a partition those at its creation."""
         return read_columns(self.raw, 1)
 
     @property
     def location(self) -> str:
-        """The directory, as a URI mostly; '' where there is none, as for a view."""
+        """The directory, usually as a URI; '' if there is none, as for a view."""
         return _text(self.raw, 2)
 
     @property
@@ -38,30 +38,30 @@ class StorageDescriptor:
 
     @property
     def bucket_count(self) -> int:
-        """The number of buckets; below one where rows are not bucketed."""
+        """The number of buckets; below one if rows are not bucketed."""
         return int(_value(self.raw, 6, 0))
 
     @property
     def serde(self) -> str:
-        """The class that makes rows of what is read."""
+        """The class that deserializes rows."""
         return _text(_value(self.raw, 7, {}), 2)
 
     @property
     def has_list_bucketing(self) -> bool:
-        """Whether values that are frequent have directories of their own (list bucketing)."""
+        """True if frequent values have directories of their own (list bucketing)."""
         return bool(_value(self.raw, 12, False))
 
     @property
     def spark_path(self) -> str | None:
-        """The directory that Spark has noted for a table made by ``USING``, and goes by; None without such a note."""
+        """The directory that Spark has recorded for a table made by ``USING``, and uses; None without such a record."""
         return _string_map(_value(self.raw, 7, {}), 3).get(_SPARK_PATH)
 
     def with_location(self, location: str) -> "StorageDescriptor":
-        """The same, elsewhere."""
+        """Return a copy with another location."""
         return StorageDescriptor(self.raw | {2: (STRING, location)})
 
     def with_spark_path(self, location: str) -> "StorageDescriptor":
-        """The same with another directory noted."""
+        """Return a copy with another ``spark_path``."""
         serde = _value(self.raw, 7, {})
         noted = string_map({**_string_map(serde, 3), _SPARK_PATH: location})
         return StorageDescriptor(self.raw | {7: (STRUCT, {**serde, 3: noted})})
@@ -69,7 +69,7 @@ class StorageDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class MetastoreTable:
-    """A table as the metastore has it; whatever else it says is kept for when it is written back."""
+    """A table of the metastore; all other fields are retained for writing it back."""
 
     raw: Struct
 
@@ -80,22 +80,22 @@ class MetastoreTable:
 
     @property
     def database(self) -> str:
-        """The database it is in."""
+        """The name of its database."""
         return _text(self.raw, 2)
 
     @property
     def created_at(self) -> int:
-        """When it was made, in seconds since 1970."""
+        """When it was created, in seconds since 1970."""
         return int(_value(self.raw, 4, 0))
 
     @property
     def storage(self) -> StorageDescriptor:
-        """Where and how it is stored."""
+        """Its storage descriptor."""
         return StorageDescriptor(_value(self.raw, 7, {}))
 
     @property
     def partition_columns(self) -> tuple[tuple[str, str], ...]:
-        """Names and types of the columns that it is partitioned by."""
+        """Names and types of the partition columns."""
         return read_columns(self.raw, 8)
 
     @property
@@ -109,13 +109,13 @@ class MetastoreTable:
         return _text(self.raw, 12)
 
     def with_changes(self, storage: StorageDescriptor, parameters: Mapping[str, str]) -> "MetastoreTable":
-        """The same with another place and other properties."""
+        """Return a copy with another storage descriptor and other properties."""
         return MetastoreTable(self.raw | {7: (STRUCT, storage.raw), 9: string_map(dict(parameters))})
 
 
 @dataclass(frozen=True, slots=True)
 class MetastorePartition:
-    """A partition as the metastore has it; whatever else it says is kept for when it is written back."""
+    """A partition of the metastore; all other fields are retained for writing it back."""
 
     raw: Struct
 
@@ -127,12 +127,12 @@ class MetastorePartition:
 
     @property
     def created_at(self) -> int:
-        """When it was made, in seconds since 1970."""
+        """When it was created, in seconds since 1970."""
         return int(_value(self.raw, 4, 0))
 
     @property
     def storage(self) -> StorageDescriptor:
-        """Where and how it is stored."""
+        """Its storage descriptor."""
         return StorageDescriptor(_value(self.raw, 6, {}))
 
     @property
@@ -141,19 +141,19 @@ class MetastorePartition:
         return _string_map(self.raw, 7)
 
     def with_changes(self, storage: StorageDescriptor, parameters: Mapping[str, str]) -> "MetastorePartition":
-        """The same with another place and other properties."""
+        """Return a copy with another storage descriptor and other properties."""
         return MetastorePartition(self.raw | {6: (STRUCT, storage.raw), 7: string_map(dict(parameters))})
 
 
 def partition_values(name: str) -> tuple[str, ...]:
-    """The values in a partition's name such as ``day=2024-01-01/city=K%2FL``."""
+    """Return the values in a partition's name such as ``day=2024-01-01/city=K%2FL``."""
     return tuple(
         _HEX.sub(lambda code: chr(int(code[1], 16)), part.partition("=")[2]) for part in name.split("/") if part
     )
 
 
 def read_columns(raw: Struct, number: int) -> tuple[tuple[str, str], ...]:
-    """Names and types in a list of columns."""
+    """Return names and types in a list of columns."""
     found = _value(raw, number, None)
     return (
         tuple((_text(column, 1), _text(column, 2)) for column in found.items) if isinstance(found, ThriftList) else ()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections to metastores that are used again.
+"""Reusable connections to metastores.
 
-The first call on a new one costs a metastore ten times what the others do: it makes itself a store for each.
+The first call on a new connection costs a metastore ten times as much as the others: it creates a store for each one.
 """
 
 import os
@@ -13,22 +13,22 @@ from contextlib import contextmanager
 from lake.metastore.client import MetastoreClient
 
 MAX_IDLE_SECONDS = 10.0
-"""Seconds after which an unused connection is not taken again: what is between may have forgotten it by then."""
+"""Seconds after which an idle connection is not reused: a proxy or firewall may have dropped it."""
 
 MAX_AGE_SECONDS = 60.0
-"""Seconds after which a connection is not taken again: another server of the list may be the first one by then."""
+"""Seconds after which a connection is not reused: another server of the list may be the first one now."""
 
 MAX_IDLE_CONNECTIONS = 8
-"""How many unused connections are kept for each metastore."""
+"""How many idle connections are kept for each metastore."""
 
 _lock = threading.Lock()
-#: by process, since a fork must not speak on its parent's, and by address: when each was given back
+#: by process, since a fork must not use its parent's connections, and by address: each with the time of its return
 _idle: dict[tuple[int, str], list[tuple[float, MetastoreClient]]] = {}
 
 
 @contextmanager
 def pooled_connection(uri: str) -> Iterator[MetastoreClient]:
-    """A connection that nobody else uses for as long as this lasts; errors are as those of ``MetastoreClient``."""
+    """Yield a connection for exclusive use inside the block; errors are as those of ``MetastoreClient``."""
     metastore = _take_idle(uri) or MetastoreClient(uri)
     try:
         yield metastore

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thrift's binary protocol without generated code: what is read can be written back, fields nobody knows included.
+"""Thrift's binary protocol without generated code: structs can be written back with all fields, unknown ones included.
 
 A metastore's objects are changed by sending the whole object back. Classes generated from one release's definitions
-drop the fields of every other release on that way; here a struct is its fields by number, each with its type.
+would drop the fields of every other release; here a struct is its fields by number, each with its type.
 """
 
 import struct
@@ -13,7 +13,7 @@ BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 
 _STOP = 0
 _VERSION_1 = 0x80010000
 _CALL, _REPLY, _EXCEPTION = 1, 2, 3
-#: a longer one is no message of this protocol, such as the greeting of another server
+#: a longer one is no message of this protocol, but for example the greeting of another server
 _LONGEST_NAME = 1 << 10
 
 _FIXED = {
@@ -27,22 +27,22 @@ _I16, _I32 = _FIXED[I16], _FIXED[I32]
 _LIST_HEAD, _MAP_HEAD, _FIELD_HEAD = struct.Struct(">bi"), struct.Struct(">bbi"), struct.Struct(">bh")
 
 Struct = dict[int, tuple[int, Any]]
-"""Fields by number, each its type and its value. Strings are ``str``, or ``bytes`` where they are no UTF-8."""
+"""Fields by number, each with its type and its value. Strings are ``str``, or ``bytes`` if they are not UTF-8."""
 
 
 class InvalidMessage(Exception):
-    """What came is no message of the binary protocol."""
+    """The received data are no message of the binary protocol."""
 
 
 class Readable(Protocol):
-    """Where bytes are read from; gives fewer than asked for only at the end."""
+    """A source of bytes; ``read`` returns fewer than requested only at the end."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)
 class ThriftList:
-    """A list or a set: the type of its items, and these."""
+    """A list or a set: the type of its items, and the items."""
 
     kind: int
     items: list[Any]
@@ -50,7 +50,7 @@ class ThriftList:
 
 @dataclass(frozen=True, slots=True)
 class ThriftMap:
-    """A map: the types of its keys and values, and these."""
+    """A map: the types of its keys and values, and the pairs."""
 
     key_kind: int
     value_kind: int
@@ -59,7 +59,7 @@ class ThriftMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer to a call. ``failed`` where the server could not take the call itself, such as an unknown one."""
+    """The answer to a call. ``is_failed``: the server refused the call itself, for example an unknown one."""
 
     name: str
     call_number: int
@@ -68,24 +68,24 @@ class Reply:
 
 
 def string_list(values: list[str]) -> tuple[int, ThriftList]:
-    """A list of strings, as the value of a field."""
+    """Return a list of strings, as the value of a field."""
     return LIST, ThriftList(STRING, list(values))
 
 
 def string_map(values: dict[str, str]) -> tuple[int, ThriftMap]:
-    """A map of strings, as the value of a field."""
+    """Return a map of strings, as the value of a field."""
     return MAP, ThriftMap(STRING, STRING, dict(values))
 
 
 def encode_call(name: str, number: int, arguments: Struct) -> bytes:
-    """The message that calls a function."""
+    """Return the message that calls a function."""
     parts: list[bytes] = [_U32.pack(_VERSION_1 | _CALL), _string(name), _I32.pack(number)]
     _write(parts, STRUCT, arguments)
     return b"".join(parts)
 
 
 def read_reply(source: Readable) -> Reply:
-    """The next message. Raises NotThrift, and EOFError where there is none or only half of it."""
+    """Return the next message. Raises InvalidMessage, and EOFError if there is none or only a part of one."""
     (head,) = _U32.unpack(_read_exactly(source, 4))
     kind = head & 0xFF
     if head & 0xFFFF0000 != _VERSION_1 or kind not in (_REPLY, _EXCEPTION):

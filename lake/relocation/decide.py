@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what to do about a moved partition, from its record and the files found.
+"""Decides what the sweep does about a relocated partition, from its record and the files found.
 
-A commit that moves a partition leaves its former place to whoever still writes there: a job that began before the
-move ends in the old directory and reports success. ``decide`` is where its rows are kept or lost. It looks at nothing
-itself: the sweep hands it the evidence and does what it says.
+A commit that relocates a partition leaves the previous location to writers that still use it: a job that began before
+the relocation ends in the old directory and reports success. ``decide`` determines whether the job's rows are retained
+or lost. It reads nothing itself: the sweep passes the evidence and carries out the decision.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,38 +31,38 @@ from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartiti
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
-"""How long files of a former place may be gone, with nothing new, until a person has to say what that means."""
+"""How long files of a previous location may be gone, with nothing new, before a person has to decide about them."""
 
 
 class LocationChoice(StrEnum):
-    """Which place a person says to hold a partition's rows."""
+    """The location that holds a partition's rows, as a person has decided."""
 
     PREVIOUS = "old"  #: the one that it had left, and that a writer has changed
-    CURRENT = "new"  #: the one where it is
+    CURRENT = "new"  #: its present location
 
 
 class RelocationAction(StrEnum):
-    """What to do about a partition's former places."""
+    """What the sweep does about a partition's previous locations."""
 
     NOTHING = "nothing"
-    REPLACE_COPIES = "replace"  #: a writer filled a file under its name, or wrote it again: so is its copy
-    COPY_LATE_FILES = "carry"  #: writers added files to a former place: copy them to where the partition is
-    REAPPLY = "restore"  #: somebody has written back where the partition was before its last move: move it again
-    RELOCATE_BACK = "move back"  #: a writer overwrote a former place: the partition is there again
-    WAIT = "wait"  #: a writer is at work, or one that wrote nothing has ended: look again
-    HALT = "halt"  #: nobody but a person can tell; keep everything
+    REPLACE_COPIES = "replace"  #: a writer filled or rewrote a file under its name: replace its copy as well
+    COPY_LATE_FILES = "carry"  #: writers added files to a previous location: copy them to the partition's location
+    REAPPLY = "restore"  #: a writer wrote back the location from before the latest relocation: relocate again
+    RELOCATE_BACK = "move back"  #: a writer overwrote a previous location: relocate the partition back to it
+    WAIT = "wait"  #: a writer is at work, or one that wrote nothing has ended: the next sweep checks again
+    HALT = "halt"  #: only a person can decide; retain everything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationDecision:
-    """An action and why. ``files`` are copied to where the partition then is.
+    """An action and its reason. ``files_to_copy`` are copied to the partition's location after the action.
 
-    ``aside`` are files that an overwrite which came later has removed, as far as readers go: they stay where they are
-    until their retention has passed. ``place`` is where the partition moves back to. ``cleared`` are former places
-    that an overwrite of another place has emptied: nothing is expected there any more. ``revoked`` are copies of files
-    set aside which the overwrite has not met: a round made them while it was at work. ``of_table``: what halts says
-    something of all partitions, such as that another lakefold moves them. ``regrown`` are files whose copies take the
-    place of shorter ones.
+    ``superseded_files`` are files that a later overwrite has removed, as far as readers are concerned: they stay where
+    they are until their retention has passed. ``target_location`` is the location that the partition is relocated back
+    to. ``emptied_locations`` are previous locations that an overwrite of another location has emptied: no files are
+    expected there after that. ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a
+    sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions,
+    such as another lakefold that relocates them. ``modified_files`` are files whose copies replace shorter ones.
     """
 
     action: RelocationAction
@@ -79,10 +79,10 @@ class RelocationDecision:
 def decide(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta = WRITER_GRACE
 ) -> RelocationDecision:
-    """The action for one moved partition. ``waited``: how long it has been unsettled.
+    """Return the action for one relocated partition. ``waited``: how long the decision has been to wait.
 
-    ``seen.places`` has every place of ``record.places``; else KeyError. Whatever the evidence can't tell is a halt, and
-    never a guess: then all files stay, and readers read on where they do.
+    ``state.locations`` must have all of ``record.locations``; else KeyError. Ambiguous evidence results in a halt and
+    never in a guess: then all files stay, and readers continue to read the same files.
     """
     state = with_recorded_arrivals(record, state)
     if reverted_by_writer(record, state) is not None:
@@ -92,20 +92,20 @@ def decide(
         return elsewhere
     changed = changed_previous_locations(record, state)
     if not changed:
-        return _do_nothing("nobody has written to its former places")
+        return _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
-    untold = [one for one in changed if one.change is LocationChange.AMBIGUOUS]
-    if untold:
-        return _halt(untold[0].reason)
+    ambiguous = [one for one in changed if one.change is LocationChange.AMBIGUOUS]
+    if ambiguous:
+        return _halt(ambiguous[0].reason)
     here = inspect_current_location(record, state.locations[state.location], changed)
-    cleared = [one for one in (*changed, here) if one.change is LocationChange.EMPTIED]
+    emptied = [one for one in (*changed, here) if one.change is LocationChange.EMPTIED]
     is_overwritten = any(one.change is LocationChange.OVERWRITTEN for one in (*changed, here))
     unsettled = [one for one in (*changed, here) if one.change is LocationChange.IN_PROGRESS]
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
-        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # for as long as its writer goes on
-    # Spark empties a partition's own directory too, wherever the partition is, and of a whole table all there is: with
-    # the table's own directory, where one without partitions was, also every version in it.
-    if unsettled := unsettled or ([] if is_overwritten else cleared):
+        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # for as long as its writer continues
+    # Spark also empties a partition's own directory, wherever the partition is, and with a whole table the entire
+    # directory. If the table's own directory is that of an unpartitioned table, it also empties every version in it.
+    if unsettled := unsettled or ([] if is_overwritten else emptied):
         return _wait(unsettled[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
     regrown = [one for one in changed if one.change is LocationChange.MODIFIED]
@@ -113,57 +113,68 @@ def decide(
         return _decide_modified(regrown, changed, record, state)
     return replace(
         _decide_changed(changed, here, record, state, waited, grace),
-        emptied_locations=tuple(one.location for one in cleared if one is not here),
+        emptied_locations=tuple(one.location for one in emptied if one is not here),
     )
 
 
 def is_unchanged(record: RelocatedPartition, state: PartitionState) -> bool:
-    """Whether nothing is to be done about a partition, as far as the former places of ``record`` tell.
+    """True if nothing is to be done about a partition, as far as the previous locations of ``record`` show.
 
-    It is where its last move left it, nothing is waited for or to be finished, and no writer was in these places.
+    The partition is where its latest relocation left it, no work is waiting or unfinished, and no writer has changed
+    these locations.
     """
-    is_open = record.begun_relocations or record.is_waiting or any(not carry.is_done for carry in record.late_copies)
+    is_open = (
+        record.begun_relocations or record.is_waiting or any(not late_copy.is_done for late_copy in record.late_copies)
+    )
     return not is_open and _is_at_latest(record, state) and not changed_previous_locations(record, state)
 
 
 def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tuple[str, str | None] | None:
-    """Place and token of a partition that a writer has put back where it was before a move; None where none has.
+    """Return location and token if a writer has put the partition back to its state before a relocation; else None.
 
-    Hive reads a partition when an INSERT begins to bring in its files, and writes all of it back with new counts: both
-    are as they were before the move. Flink reads it when it has brought them in, sets the location that follows from
-    the table's directory, and keeps all properties: then a former location is named together with a later token. An
-    owner who moves a partition names another location; a partition that is dropped and added again has another age.
+    Hive reads a partition when an INSERT begins to move its files in, and writes all of it back with new counts:
+    location and token are as they were before the relocation. Flink reads it after it has moved files in, sets the
+    location that follows from the table's directory, and retains all properties: then the catalog has a previous
+    location with a later token. An owner who moves a partition sets another location; a partition that is dropped and
+    added again has another creation time.
     """
     if state.location is None or state.created_at != record.latest.partition_created_at or _is_at_latest(record, state):
         return None
     if (state.location, state.token) in record.earlier_locations:
         return state.location, state.token
     tokens = {record.latest.token, *(token for _, token in record.earlier_locations)}
-    formers = {former.location for former in record.previous_locations}
-    return (state.location, state.token) if state.token in tokens - {None} and state.location in formers else None
+    previous_locations = {previous.location for previous in record.previous_locations}
+    return (
+        (state.location, state.token)
+        if state.token in tokens - {None} and state.location in previous_locations
+        else None
+    )
 
 
-def _is_at_latest(record: RelocatedPartition, seen: PartitionState) -> bool:
-    return (seen.location, seen.token) == (record.latest.location, record.latest.token)
+def _is_at_latest(record: RelocatedPartition, state: PartitionState) -> bool:
+    return (state.location, state.token) == (record.latest.location, record.latest.token)
 
 
 def _decide_reverted(
-    record: RelocatedPartition, seen: PartitionState, waited: timedelta, grace: timedelta
+    record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta
 ) -> RelocationDecision:
-    """What follows as if it were still where it was moved to; where nothing else does, it has to be there again."""
-    decision = decide(record, replace(seen, location=record.latest.location, token=record.latest.token), waited, grace)
+    """Decide as if the partition were at its latest location; if nothing else is to be done, it is put back there."""
+    decision = decide(record, replace(state, location=record.latest.location, token=record.latest.token), waited, grace)
     if decision.action is not RelocationAction.NOTHING:
         return decision
-    if (here := inspect_current_location(record, seen.locations[record.latest.location])).change in (
+    if (here := inspect_current_location(record, state.locations[record.latest.location])).change in (
         LocationChange.IN_PROGRESS,
         LocationChange.EMPTIED,
     ):
         return _wait(here.reason, waited, grace)
     what = partition_label(record.partition)
-    if (seen.location, seen.token) in record.earlier_locations:
+    if (state.location, state.token) in record.earlier_locations:
         reason = f"{what} was written back as it was before a move"
     else:
-        reason = f"{what} was pointed back at {location_label(seen.location or '')}, which a move had left, as Flink's sink does"
+        reason = (
+            f"{what} was pointed back at {location_label(state.location or '')}, its location before a relocation, "
+            "as Flink's sink does"
+        )
     return replace(decision, action=RelocationAction.REAPPLY, reason=reason)
 
 
@@ -171,27 +182,29 @@ def _decide_changed(
     changed: Sequence[LocationFinding],
     here: LocationFinding,
     record: RelocatedPartition,
-    seen: PartitionState,
+    state: PartitionState,
     waited: timedelta,
     grace: timedelta,
 ) -> RelocationDecision:
-    """What follows where writers have added to former places, or overwritten them, and all of them have ended."""
-    assert seen.location is not None
+    """Decide about previous locations to which writers have added files, or which they have overwritten, and ended."""
+    assert state.location is not None
     overwritten = [one for one in changed if one.change is LocationChange.OVERWRITTEN]
     if len(overwritten) > 1:
         return _halt(_both_overwritten(overwritten[0].location, overwritten[1].location))
-    late = {file: came for one in changed for file, came in one.late_files.items()}
+    late = {file: arrived_ms for one in changed for file, arrived_ms in one.late_files.items()}
     if here.change is LocationChange.OVERWRITTEN:
         began = overwrite_start_ms(here.late_files)
-        # Of a place that was removed with all that is above, what is there now may have been added or be all there is.
-        is_later = all(latest_arrival_ms(*item, seen) < began for one in overwritten for item in one.late_files.items())
-        if overwritten and (seen.locations[seen.location].is_tree_removed or not is_later):
-            return _halt(_both_overwritten(overwritten[0].location, seen.location))
-        if untold := ambiguous_order(late, began, seen.location, seen):
-            return _halt(untold)
-        decision = _decide_copy(late, began, f"{location_label(seen.location)} was overwritten")
-        there = {file.path for file in seen.locations[seen.location].files}
-        begun = [carry for carry in record.late_copies if not carry.is_done and carry.target in there]
+        # If all directories above were removed, the present files may be additions or may be all rows.
+        is_later = all(
+            latest_arrival_ms(*item, state) < began for one in overwritten for item in one.late_files.items()
+        )
+        if overwritten and (state.locations[state.location].is_tree_removed or not is_later):
+            return _halt(_both_overwritten(overwritten[0].location, state.location))
+        if ambiguous := ambiguous_order(late, began, state.location, state):
+            return _halt(ambiguous)
+        decision = _decide_copy(late, began, f"{location_label(state.location)} was overwritten")
+        there = {file.path for file in state.locations[state.location].files}
+        begun = [late_copy for late_copy in record.late_copies if not late_copy.is_done and late_copy.target in there]
         return replace(
             decision, copies_to_remove=tuple(one.target for one in begun if one.source in decision.superseded_files)
         )
@@ -199,23 +212,23 @@ def _decide_changed(
         return _decide_copy(
             late, None, f"files were added to {location_label(changed[0].location)} after the partition had left it"
         )
-    if waits := unready_reason(here.late_files, seen.locations[seen.location]):
+    if waits := unready_reason(here.late_files, state.locations[state.location]):
         return _wait(waits, waited, grace)
-    return _decide_relocate_back(overwritten[0], late, seen, record)
+    return _decide_relocate_back(overwritten[0], late, state, record)
 
 
 def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
-    """What follows where a person has said which place holds the rows, of a partition that nothing else tells of.
+    """Return the decision after a person has said which location of a halted partition holds its rows.
 
-    The other one's files are kept aside. A halt is what not even that answers.
+    The other location's files are superseded. A halt means that the choice is not sufficient either.
     """
     if reverted_by_writer(record, state) is not None:
         state = replace(state, location=record.latest.location, token=record.latest.token)
     changed = [] if _decide_elsewhere(record, state) is not None else changed_previous_locations(record, state)
     if not changed:
-        return _decide_elsewhere(record, state) or _do_nothing("nobody has written to its former places")
+        return _decide_elsewhere(record, state) or _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
-    late = {file: came for one in changed for file, came in one.late_files.items()}
+    late = {file: arrived_ms for one in changed for file, arrived_ms in one.late_files.items()}
     if choice is LocationChoice.CURRENT:
         return RelocationDecision(
             action=RelocationAction.NOTHING,
@@ -233,17 +246,17 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
         )
     published = frozenset(record.latest.files)
     aside = [file for file in state.locations[state.location].files if file not in published]
-    place = changed[0].location
+    location = changed[0].location
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
-        reason=f"{location_label(place)} was taken",
-        target_location=place,
+        reason=f"{location_label(location)} was taken",
+        target_location=location,
         superseded_files=_sorted_by_path(aside),
     )
 
 
 def decide_restore_location(record: RelocatedPartition, state: PartitionState) -> RelocationDecision:
-    """Whether a partition moves with all its files into the directory that was its own, which has to be empty."""
+    """Return whether a partition moves with all its files into its own directory, which has to be empty."""
     decision = decide(record, state, timedelta())
     home = record.original_location
     if (
@@ -253,8 +266,8 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     ):
         return decision if decision.action is not RelocationAction.NOTHING else _do_nothing(decision.reason)
     if state.location is None or state.location == home:
-        return _do_nothing(f"{partition_label(record.partition)} is at home")
-    targets = {carry.target for carry in record.late_copies if not carry.is_done}
+        return _do_nothing(f"{partition_label(record.partition)} is at its original location")
+    targets = {late_copy.target for late_copy in record.late_copies if not late_copy.is_done}
     there = [file for file in state.locations[home].files if file.path not in targets]
     if there:
         reason = f"{len(there)} files are in {location_label(home)} until their retention has passed"
@@ -262,75 +275,78 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     here = state.locations[state.location]
     if waits := unready_reason(here.files, here):
         return RelocationDecision(action=RelocationAction.WAIT, reason=waits)
-    # An overwrite that is between removing files and naming new ones would be left behind, in an empty place.
-    if (looked := inspect_current_location(record, here)).change is LocationChange.IN_PROGRESS:
-        return RelocationDecision(action=RelocationAction.WAIT, reason=looked.reason)
+    # An overwrite between removing files and naming new ones would be left behind, in an empty location.
+    if (finding := inspect_current_location(record, here)).change is LocationChange.IN_PROGRESS:
+        return RelocationDecision(action=RelocationAction.WAIT, reason=finding.reason)
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
-        reason=f"{partition_label(record.partition)} goes home",
+        reason=f"{partition_label(record.partition)} returns to its original location",
         target_location=home,
         files_to_copy=_sorted_by_path(here.files),
     )
 
 
 def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
-    """Replaced files in the own directory of a partition that was dropped: whoever adds it again would read them.
+    """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
-    Where its owner has added it they are read already. Of a partition that only lost its properties nothing is. While
-    another table or partition is read from there they stay.
+    If its owner has added it, readers see them already. A partition that only lost its properties has none. While
+    another table or partition is read from there the files stay.
     """
-    anew = (
+    is_recreated = (
         state.token is None
         and state.location == record.original_location
         and state.created_at != record.latest.partition_created_at
     )
-    if (state.location is not None and not anew) or _is_exchanged(record, state):
+    if (state.location is not None and not is_recreated) or _is_exchanged(record, state):
         return ()
     if (there := state.locations.get(record.original_location)) is not None and there.read_by is not None:
         return ()
-    own = [former for former in record.previous_locations if former.location == record.original_location]
-    return tuple(file for former in own for file in former.expected_files if file.directory == record.original_location)
+    own = [previous for previous in record.previous_locations if previous.location == record.original_location]
+    return tuple(
+        file for previous in own for file in previous.expected_files if file.directory == record.original_location
+    )
 
 
-def _is_exchanged(record: RelocatedPartition, seen: PartitionState) -> bool:
-    """Whether somebody has taken a partition out of the catalog together with its own directory, and left its rows.
+def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
+    """True if a partition was taken out of the catalog together with its own directory, while its rows stayed behind.
 
-    Hive's ``EXCHANGE PARTITION`` does: it renames the directory that has the partition's name, wherever that is read
-    from. Whoever drops a partition deletes where it is read from, or nothing.
+    Hive's ``EXCHANGE PARTITION`` does this: it renames the directory with the partition's name, wherever the partition
+    is read from. A program that drops a partition deletes the directory that it is read from, or nothing.
     """
-    if seen.location is not None or record.original_location not in seen.locations:
+    if state.location is not None or record.original_location not in state.locations:
         return False
-    return seen.locations[record.original_location].is_missing and bool(seen.locations[record.latest.location].files)
+    return state.locations[record.original_location].is_missing and bool(state.locations[record.latest.location].files)
 
 
-def _decide_elsewhere(record: RelocatedPartition, seen: PartitionState) -> RelocationDecision | None:
-    """What follows where a partition is not as its last move left it; None where it is."""
+def _decide_elsewhere(record: RelocatedPartition, state: PartitionState) -> RelocationDecision | None:
+    """Decide about a partition that is not as its latest relocation left it; None if it is."""
     last = record.latest
-    if _is_exchanged(record, seen):
+    if _is_exchanged(record, state):
         return _halt(
-            f"{partition_label(record.partition)} is not in the catalog, nor is {location_label(record.original_location)} there, "
-            f"as after EXCHANGE PARTITION: its rows are in {location_label(last.location)}. Put them where they should be read"
+            f"{partition_label(record.partition)} is not in the catalog, and "
+            f"{location_label(record.original_location)} does not exist, as after EXCHANGE PARTITION: its rows are in "
+            f"{location_label(last.location)}. Put them where they should be read"
         )
-    if seen.location is None:
+    if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
-    # At home, too, and where its owner added its last version by LOCATION.
-    if seen.token is None and (seen.location != last.location or seen.created_at != last.partition_created_at):
-        return _do_nothing(f"{partition_label(record.partition)} was made anew")
-    if seen.token != last.token:
+    # The same in its original location, and if its owner added its last version by LOCATION.
+    if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
+        return _do_nothing(f"{partition_label(record.partition)} was recreated")
+    if state.token != last.token:
         decision = _halt(
-            f"{partition_label(record.partition)} names {seen.token or 'no move'}, and its last move is {last.token}: an "
-            "executor that slept has moved it, or another lakefold did"
+            f"{partition_label(record.partition)} names {state.token or 'no move'}, and its last move is {last.token}: "
+            "an executor that was suspended, or another lakefold, has moved it"
         )
         return replace(decision, concerns_table=True)
-    if seen.location != last.location:
-        if any(seen.location == former.location for former in record.previous_locations):
+    if state.location != last.location:
+        if any(state.location == previous.location for previous in record.previous_locations):
             return _halt(
-                f"{partition_label(record.partition)} was dropped and added again at {location_label(seen.location)} with the properties "
-                f"of its last move, {last.token}, to {location_label(last.location)}: drop it and add it again without its "
-                "lakefold.* properties, and with the LOCATION that holds its rows"
+                f"{partition_label(record.partition)} was dropped and added again at {location_label(state.location)} "
+                f"with the properties of its last move, {last.token}, to {location_label(last.location)}: drop it and "
+                "add it again without its lakefold.* properties, and with the LOCATION that holds its rows"
             )
         return _do_nothing(
-            f"{partition_label(record.partition)} was moved to {location_label(seen.location)} by its owner"
+            f"{partition_label(record.partition)} was moved to {location_label(state.location)} by its owner"
         )
     return None
 
@@ -347,21 +363,23 @@ def _decide_copy(late: Mapping[LocatedFile, int], overwritten_from: int | None, 
 
 
 def _decide_relocate_back(
-    over: LocationFinding, late: Mapping[LocatedFile, int], seen: PartitionState, record: RelocatedPartition
+    over: LocationFinding, late: Mapping[LocatedFile, int], state: PartitionState, record: RelocatedPartition
 ) -> RelocationDecision:
-    """The overwrite of a former place wins; what else was written goes along, unless it is older or there already.
+    """Relocate back to an overwritten previous location, with other written files that are newer and not there yet.
 
-    An overwrite removes the files that it has listed, which one that came and was carried just then is not.
+    An overwrite removes the files that it has listed: it may miss a file that arrived and was copied during that time.
     """
-    assert seen.location is not None
+    assert state.location is not None
     published = frozenset(record.latest.files)
-    others = {file: came for file, came in seen.locations[seen.location].files.items() if file not in published}
-    others |= {file: came for file, came in late.items() if file not in over.late_files}
-    there = seen.locations[over.location].files
-    copies = frozenset(carry.target for carry in record.late_copies if carry.source in there)
-    unclear = {file: came for file, came in others.items() if file.path not in copies}
-    if untold := ambiguous_order(unclear, overwrite_start_ms(over.late_files), over.location, seen):
-        return _halt(untold)
+    others = {
+        file: arrived_ms for file, arrived_ms in state.locations[state.location].files.items() if file not in published
+    }
+    others |= {file: arrived_ms for file, arrived_ms in late.items() if file not in over.late_files}
+    there = state.locations[over.location].files
+    copies = frozenset(late_copy.target for late_copy in record.late_copies if late_copy.source in there)
+    unclear = {file: arrived_ms for file, arrived_ms in others.items() if file.path not in copies}
+    if ambiguous := ambiguous_order(unclear, overwrite_start_ms(over.late_files), over.location, state):
+        return _halt(ambiguous)
     aside = arrived_before(others, overwrite_start_ms(over.late_files)) | {
         file for file in others if file.path in copies
     }
@@ -378,19 +396,19 @@ def _decide_modified(
     regrown: Sequence[LocationFinding],
     changed: Sequence[LocationFinding],
     record: RelocatedPartition,
-    seen: PartitionState,
+    state: PartitionState,
 ) -> RelocationDecision:
-    """What follows where files of former places were filled under their names, or written again, and nothing is gone.
+    """Decide about files of previous locations that were filled or rewritten under their names, with none missing.
 
-    A file is its name in its directory, and what is there now is all of it. So its copy is replaced. Where a rewrite
-    took it, its rows can't be told from others any more: the partition moves back to where all its files still are.
+    A file is its name in its directory, and its present content is all of it. So its copy is replaced. If a rewrite
+    took the copy, its rows can't be distinguished from others: the partition is relocated back to its original files.
     """
     replaced = []
     for one in regrown:
         for old, new in one.modified.items():
-            copy = find_copy(record, old, seen)
+            copy = find_copy(record, old, state)
             if copy is None:
-                return _decide_undo(one, old, new, changed, record, seen)
+                return _decide_undo(one, old, new, changed, record, state)
             if (copy.bytes, copy.modified_ms) not in ((old.bytes, old.modified_ms), (new.bytes, new.modified_ms)):
                 return _halt(f"{new.path} and {copy.path}, which was its copy, were both written again")
             replaced.append(ModifiedFile(recorded=old, current=new, copy_path=copy.path))
@@ -408,22 +426,22 @@ def _decide_undo(
     new: LocatedFile,
     changed: Sequence[LocationFinding],
     record: RelocatedPartition,
-    seen: PartitionState,
+    state: PartitionState,
 ) -> RelocationDecision:
-    """Move back to the place that the last move left, of which the move took a file that was written again since."""
+    """Relocate back to the location that the latest relocation left, since one of its files was rewritten later."""
     what = f"{new.path} has {new.bytes} bytes after a rewrite had taken it with {old.bytes}"
-    last = next((former for former in record.previous_locations if former.token == record.latest.token), None)
+    last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:
         return _halt(f"{what}, and the partition was moved again since: which of its rows are read is not known")
     if last.possible_files:
         return _halt(f"{what}, and others that it replaced are deleted: which of its rows are read is not known")
     if sum(finding.change is LocationChange.MODIFIED for finding in changed) > 1:
         return _halt(f"{what}, and so were files of another place")
-    assert seen.location is not None
-    published, there = frozenset(record.latest.files), {file.path for file in seen.locations[one.location].files}
-    others = {file for file in seen.locations[seen.location].files if file not in published}
+    assert state.location is not None
+    published, there = frozenset(record.latest.files), {file.path for file in state.locations[one.location].files}
+    others = {file for file in state.locations[state.location].files if file not in published}
     others |= {file for finding in changed if finding is not one for file in finding.late_files}
-    again = {carry.target for carry in record.late_copies if carry.source.path in there}
+    again = {late_copy.target for late_copy in record.late_copies if late_copy.source.path in there}
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
         reason=f"{what}: {location_label(one.location)} holds all of it",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partitions that commits have moved: what is recorded of each, and what is there."""
+"""Partitions that commits have relocated: the record of each, and the observed state of its locations."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,11 +12,12 @@ from lake.plan import Commit, LocatedFile, Relocation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousLocation:
-    """A place that a partition has left, last by the move ``token``; ``inputs`` are recorded files still to be there.
+    """A location that a partition has left, last by the relocation ``token``.
 
-    ``released`` are recorded files that may be there or not, ``cleaning`` that lakefold has begun to delete some of
-    them. ``plan_id`` is the plan under which what is there waits for its deletion. ``made_at`` is when the catalog made
-    the partition that left it, in seconds.
+    ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
+    there or not. ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which
+    the files there await their deletion. ``partition_created_at`` is when the catalog created the partition that left
+    the location, in seconds.
     """
 
     location: str
@@ -30,10 +31,10 @@ class PreviousLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateCopy:
-    """A writer's file of a former place, to be copied to ``target``; ``done`` once the catalog counts it there.
+    """A late file of a previous location, to be copied to ``target``; ``is_done`` once the catalog counts it there.
 
-    ``arrived_ms`` is when it had come under its name before lakefold gave it another one, which a file system may take
-    for its arrival; None where that was not recorded.
+    ``arrived_ms`` is when the file got its name, before lakefold gave it a second name: a file system may report the
+    time of the second name as the arrival. None if that was not recorded.
     """
 
     row_id: int
@@ -46,11 +47,11 @@ class LateCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocatedPartition:
-    """What the database knows of one partition that was moved: its last move, and the places left before.
+    """The database's record of one relocated partition: its latest relocation, and the locations left before.
 
-    ``begun`` are later moves that may have been made or not: the catalog was about to be called. ``plan_id`` is the
-    plan under which files of the last place wait for their deletion, should the partition leave it. ``unsettled``: the
-    last answer was to wait.
+    ``begun_relocations`` are later relocations that may have been made or not: the catalog was about to be called.
+    ``plan_id`` is the plan under which files of the latest location await their deletion once the partition leaves it.
+    ``is_waiting``: the last decision was to wait.
     """
 
     latest: Relocation
@@ -59,13 +60,13 @@ class RelocatedPartition:
     begun_relocations: tuple[Relocation, ...] = ()
     plan_id: str = ""
     is_waiting: bool = False
-    #: the directory that was its own before lakefold first moved it
+    #: the partition's own directory before lakefold first relocated it
     original_location: str = ""
-    #: how long ago it was last moved
+    #: the time since its latest relocation
     since_relocation: timedelta = timedelta()
-    #: where it was before its last move, each with the token of the move that it named then
+    #: its locations before the latest relocation, each with the relocation's token that the catalog had then
     earlier_locations: frozenset[tuple[str, str | None]] = frozenset()
-    #: of the table that it was then, see ``TableRef``
+    #: the identity that the table had then, see ``TableRef``
     table_identity: str | None = None
 
     @property
@@ -75,28 +76,28 @@ class RelocatedPartition:
 
     @property
     def locations(self) -> Collection[str]:
-        """All directories that tell something about it."""
-        formers = {former.location for former in self.previous_locations}
+        """All directories whose content matters for the partition."""
+        previous_locations = {previous.location for previous in self.previous_locations}
         return {
             self.latest.location,
-            *formers,
-            *(move.location for move in self.begun_relocations),
+            *previous_locations,
+            *(relocation.location for relocation in self.begun_relocations),
             *filter(None, (self.original_location,)),
         }
 
     @property
     def recorded_files(self) -> Iterator[LocatedFile]:
-        """All files that are recorded, wherever they are."""
+        """All recorded files, in any location."""
         yield from self.latest.files
-        for former in self.previous_locations:
-            yield from former.expected_files
-            yield from former.possible_files
-        yield from (carry.source for carry in self.late_copies)
+        for previous in self.previous_locations:
+            yield from previous.expected_files
+            yield from previous.possible_files
+        yield from (late_copy.source for late_copy in self.late_copies)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacatedLocation:
-    """A place that a partition has left; ``number`` is that of the move in the database."""
+    """A location that a partition has left; ``relocation_id`` is the relocation's id in the database."""
 
     relocation_id: int
     partition: str
@@ -105,10 +106,10 @@ class VacatedLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRelocation:
-    """A move that was made, by its ``number`` in the database.
+    """A relocation that was made; ``relocation_id`` is its id in the database.
 
-    ``is_cleaned_up``: it was made long ago, and all that it, and those before it, replaced was deleted long ago.
-    ``is_by_plan``: a plan made it. Of others a table tells by the moves before and after that they were made.
+    ``is_cleaned_up``: it was made long ago, and all files that it and its predecessors replaced were deleted long ago.
+    ``is_by_plan``: a plan made it. For others, a table shows by the relocations before and after that they were made.
     """
 
     relocation_id: int
@@ -121,53 +122,53 @@ class PastRelocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationHistory:
-    """All moves of a partition, from the first to the last."""
+    """All relocations of a partition, from the first to the last."""
 
     partition: str
     relocations: tuple[PastRelocation, ...]
 
     def prunable(self, missing_locations: Collection[str]) -> Sequence[PastRelocation]:
-        """Those moves that nothing depends on any more, where the places ``gone`` are not there any more.
+        """Return the relocations that nothing depends on, given the locations that no longer exist.
 
-        The first one stays, since it tells which directory was the partition's own, and so do the last two. Another
-        may go where what it left is gone with its version, or is the own directory that was left once more since.
-        Of some that follow each other the last one stays: before it nothing is known but a place that is gone. One
-        that no plan made stays with the moves before and after it, by which a table tells that it was made.
+        The first one stays, since it shows which directory was the partition's own, and so do the last two. Another
+        one may be pruned if its previous location is missing, or is the own directory that was left once more since.
+        Of consecutive prunable ones the last one stays: the only fact known before it is a missing location. One
+        that no plan made stays with the relocations before and after it, by which a table shows that it was made.
         """
-        moves, home = self.relocations, self.relocations[0].previous_location
-        last_left = {move.previous_location: index for index, move in enumerate(moves)}
+        relocations, home = self.relocations, self.relocations[0].previous_location
+        last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
         may_go = [
-            move.is_cleaned_up
-            and 0 < index < len(moves) - 2
+            relocation.is_cleaned_up
+            and 0 < index < len(relocations) - 2
             and (
                 last_left[home] > index
-                if move.previous_location == home
-                else move.previous_location in missing_locations
+                if relocation.previous_location == home
+                else relocation.previous_location in missing_locations
             )
-            for index, move in enumerate(moves)
+            for index, relocation in enumerate(relocations)
         ]
-        goes = {index for index in range(len(moves) - 1) if may_go[index] and may_go[index + 1]}
-        # From the last to the first: one that stays for another may need those before it.
-        for index in range(len(moves) - 1, 0, -1):
-            if index not in goes and not moves[index].is_by_plan:
+        goes = {index for index in range(len(relocations) - 1) if may_go[index] and may_go[index + 1]}
+        # From the last to the first: one that stays for another one may need its predecessors.
+        for index in range(len(relocations) - 1, 0, -1):
+            if index not in goes and not relocations[index].is_by_plan:
                 goes.discard(index - 1)
-                if moves[index].location != home:  # the first move tells that it was left
-                    goes -= _indexes_until_plan(moves, index + 1)
-        return [moves[index] for index in sorted(goes)]
+                if relocations[index].location != home:  # the first relocation shows that the own directory was left
+                    goes -= _indexes_until_plan(relocations, index + 1)
+        return [relocations[index] for index in sorted(goes)]
 
 
-def _indexes_until_plan(moves: Sequence[PastRelocation], start: int) -> set[int]:
-    """The indexes from ``start`` to the first move that a plan made."""
+def _indexes_until_plan(relocations: Sequence[PastRelocation], start: int) -> set[int]:
+    """Return the indexes from ``start`` to the first relocation that a plan made."""
     indexes = set()
-    for index in range(start, len(moves)):
+    for index in range(start, len(relocations)):
         indexes.add(index)
-        if moves[index].is_by_plan or moves[index].location == moves[0].previous_location:
+        if relocations[index].is_by_plan or relocations[index].location == relocations[0].previous_location:
             break
     return indexes
 
 
 class UnreadyReason(StrEnum):
-    """Why a file is not taken for one of the partition's yet; it is looked at again."""
+    """Why a file is not treated as one of the partition's yet; the next sweep checks it again."""
 
     DIRECTORY = "is a directory"
     WRITING = "is being written"
@@ -177,9 +178,9 @@ class UnreadyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModifiedFile:
-    """A file that a writer filled or wrote again under its name: ``old`` was recorded, ``new`` is there now.
+    """A file that a writer filled or rewrote under its name: ``recorded`` is the record, ``current`` the present file.
 
-    ``copy`` is the path at which readers read ``old`` where the partition is.
+    ``copy_path`` is the path at which readers of the partition read the copy of ``recorded``.
     """
 
     recorded: LocatedFile
@@ -189,9 +190,9 @@ class ModifiedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecordedLateCopy:
-    """A writer's file of a former place that was brought to ``target`` by a round that the database knows nothing of.
+    """A late file of a previous location that was copied to ``target`` by a sweep that the database has no record of.
 
-    ``token`` is the move that left the place.
+    ``token`` is the relocation that left the location.
     """
 
     partition: str
@@ -202,11 +203,11 @@ class UnrecordedLateCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundRelocations:
-    """Moves that a table tells of and a database does not know, as what one commit did.
+    """Relocations that a table records and a database does not, in the form of one commit.
 
-    ``deleted`` are the paths of replaced files that lakefold has deleted, or begun to. Of a move that no plan made, the
-    commit has the token of the move as its instant and no epoch. ``is_known``: the database has the moves, and may not
-    know what was ``carried``, since it was set back.
+    ``deleted_paths`` are the replaced files that lakefold has deleted, or begun to delete. For a relocation that no
+    plan made, the commit has the relocation's token as its instant and no epoch. ``is_recorded``: the database has the
+    relocations, but may lack the ``late_copies``, since it was restored to an earlier state.
     """
 
     commit: Commit
@@ -217,13 +218,13 @@ class FoundRelocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocationState:
-    """What is in a directory: each file with the time, in milliseconds, at which it came under its name.
+    """The content of a directory: each file with the time, in milliseconds, at which it got its name.
 
-    ``unready`` says, by path, which of those that are not recorded are not to be taken yet, and why. Where a file
-    system does not tell when a file came, it says when it was written, and ``directory_changed_ms`` when the directory last got
-    or lost one: it came in between.
-    ``is_gone``: there is no such directory. ``is_tree_removed``: what lakefold had put beside the directory is gone as
-    well, by an overwrite of all that is above.
+    ``unready`` says, by path, which of the unrecorded files must not be copied yet, and why. If a file system does not
+    record when a file got its name, the time is that of its last write, and ``directory_changed_ms`` is when the
+    directory last got or lost a file: the file arrived between the two.
+    ``is_missing``: the directory does not exist. ``is_tree_removed``: lakefold's own data beside the directory are gone
+    as well, since an overwrite removed a directory above both.
     """
 
     files: Mapping[LocatedFile, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -231,26 +232,26 @@ class LocationState:
     directory_changed_ms: int | None = None
     is_missing: bool = False
     is_tree_removed: bool = False
-    #: the table says that lakefold has begun to delete there, of which a database that was set back knows nothing
+    #: the table records that lakefold has begun to delete there; a database restored to an earlier state may not
     is_cleaning_begun: bool = False
-    #: who reads it, in words, where another table or partition does; looked at where the partition was dropped
+    #: the other table or partition that reads it, in words; checked if the partition was dropped
     read_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Where the catalog says that a partition is, by which move, and what is in it and in its former places.
+    """The partition's location and relocation token in the catalog, and the state of its locations.
 
-    ``place`` is None where the catalog does not have the partition, ``token`` where it names no move.
+    ``location`` is None if the catalog does not have the partition, ``token`` if it names no relocation.
     """
 
     location: str | None
     token: str | None
     locations: Mapping[str, LocationState]
-    #: when the catalog says that it was made, in seconds
+    #: when the catalog's partition was created, in seconds
     created_at: int = 0
 
     @property
     def arrived_ms(self) -> Mapping[LocatedFile, int]:
-        """When each file in its places came, in milliseconds."""
-        return {file: came for there in self.locations.values() for file, came in there.files.items()}
+        """When each file in its locations arrived, in milliseconds."""
+        return {file: arrived_ms for there in self.locations.values() for file, arrived_ms in there.files.items()}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files and directories of a table whose format moves them itself, wherever the table lies.
+"""Files and directories of a table whose format moves them itself, on any file system.
 
-Paths are canonical locations (``lake.storage.locations``). What file systems do not share is what matters here: whether a file
-can have a second name, when it came under the one it has, to whom it belongs, and when a power cut can't take it.
+Paths are canonical locations (``lake.storage.locations``). File systems differ in whether a file can have a second
+name, whether they record when it got its name, in ownership, and in when a file survives a power failure.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from typing import Protocol
 class FileEntry:
     """A file or a directory. ``modified_ns`` is when it was written, in nanoseconds since 1970.
 
-    ``arrived_ns`` is when it came under its name, which a file that was renamed did later; see ``Files.has_arrival_times``.
+    ``arrived_ns`` is when it got its name, which is later for a renamed file; see ``FileIO.has_arrival_times``.
     """
 
     path: str
@@ -25,69 +25,69 @@ class FileEntry:
 
     @property
     def name(self) -> str:
-        """The last part of its path."""
+        """The last part of the path."""
         return self.path.rpartition("/")[2]
 
 
 class FileIO(Protocol):
-    """One file system. Its methods raise OSError with a number, FileNotFoundError where nothing is at a path."""
+    """One file system. Its methods raise OSError with an errno, FileNotFoundError if nothing is at a path."""
 
-    #: whether ``Entry.arrived_ns`` is when a file came under its name, and not only when it was written
+    #: True if ``FileEntry.arrived_ns`` is when a file got its name; else it is only when the file was written
     has_arrival_times: bool
 
     def list(self, directory: str) -> Sequence[FileEntry]:
-        """What is directly in a directory."""
+        """Return the direct entries of a directory."""
 
     def status(self, path: str) -> FileEntry:
-        """The file or directory at a path."""
+        """Return the file or directory at a path."""
 
     def exists(self, path: str) -> bool:
-        """Whether anything is at a path."""
+        """True if anything is at a path."""
 
     def read_tail(self, path: str, count: int) -> bytes:
-        """The last bytes of a file, as far as others can read it by now."""
+        """Return the last bytes of a file, as far as other readers see them at present."""
 
     def read(self, path: str) -> bytes:
-        """A whole file."""
+        """Return a whole file."""
 
     def write(self, path: str, content: bytes) -> None:
-        """Put a file there, or in the place of another: a reader sees all of it or none. It outlives a power cut."""
+        """Write or replace a file: a reader sees all of it or none. It survives a power failure."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory in another one. Raises FileExistsError."""
+        """Create a directory in an existing one. Raises FileExistsError."""
 
     def make_directories(self, path: str) -> None:
-        """Make a directory, and those above it, as far as they are not there."""
+        """Create a directory and the missing ones above it."""
 
     def rename(self, source: str, target: str) -> None:
-        """Give a file another name in one step, which replaces a file of that name."""
+        """Rename a file in one step, which replaces a file of the new name."""
 
     def link_or_copy(self, source: str, target: str) -> None:
-        """Have a file under another name, too; a copy where that can't be. Raises FileExistsError."""
+        """Give a file a second name, or copy it if the file system can't. Raises FileExistsError."""
 
     def sync(self, path: str) -> None:
-        """Have a file, or the names in a directory, outlive a power cut."""
+        """Make a file, or the names in a directory, survive a power failure."""
 
     def delete_data_file(self, path: str) -> None:
-        """Delete a data file for good, or as far as whoever runs the file system lets it. One that is gone is fine."""
+        """Delete a data file for good, or into the cluster's trash if there is one. A missing file is no error."""
 
     def remove_own_file(self, path: str) -> None:
-        """Remove a file of lakefold's own. One that is gone is fine."""
+        """Remove a file of lakefold's own. A missing file is no error."""
 
     def remove_empty_directory(self, directory: str) -> None:
-        """Remove a directory. Raises OSError where anything is in it."""
+        """Remove a directory. Raises OSError if it is not empty."""
 
     def remove_own_tree(self, directory: str) -> None:
-        """Remove a directory of lakefold's own and all that is in it, as far as that is possible."""
+        """Remove a directory of lakefold's own with its content, as far as that is possible."""
 
     def check_owner(self, what: str, path: str) -> None:
-        """Raise Rejected where nothing can be made that belongs to the owner of ``path``, or it may not be written.
+        """Raise Rejected if lakefold can't create files that the owner of ``path`` can overwrite, or can't write there.
 
-        As far as that can be told without trying.
+        As far as that can be determined without a write.
         """
 
     def copy_permissions(self, path: str, reference: str) -> None:
-        """Give a file or directory the owner, the group, the mode and the access lists that its ``model`` has.
+        """Give a file or directory the owner, group, mode and access lists of ``reference``.
 
-        Raises Rejected where that is not allowed.
+        Raises Rejected if that is not allowed.
         """

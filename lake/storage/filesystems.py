@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file system of a location: as ``pyarrow.fs`` opens it, and as ``lake.storage.files`` asks of it."""
+"""The file system of a location, as ``pyarrow.fs`` and as ``lake.storage.files`` define one."""
 
 from pyarrow import fs as pafs
 
@@ -12,9 +12,9 @@ from lake.storage.locations import bucket_and_key, canonical_location, is_hdfs, 
 
 
 def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of ``location`` and the path of ``location`` in it, without trailing slash.
+    """Return the file system of ``location`` and the path of ``location`` in it, without trailing slash.
 
-    Raises Rejected for a scheme that is not served and for settings that can't be followed.
+    Raises Rejected for an unsupported scheme or setting.
     """
     if is_local(location):
         return pafs.LocalFileSystem(), canonical_location(location)
@@ -31,7 +31,7 @@ def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
 
 
 def filesystem_of_file(location: str, path: str) -> tuple[pafs.FileSystem, str]:
-    """The file system of a file of the table at ``location``, and its path in it; ``path`` as ``resolve_path`` takes it.
+    """Return the file system and the path in it of a table's file; ``path`` as in ``resolve_path``.
 
     Raises Rejected as ``filesystem_of`` does.
     """
@@ -39,7 +39,7 @@ def filesystem_of_file(location: str, path: str) -> tuple[pafs.FileSystem, str]:
 
 
 def file_io_of(location: str) -> FileIO:
-    """The file system that a place is on, to move files on it. Raises Rejected where it is none for that."""
+    """Return the file system of a location for moving files. Raises Rejected for stores that can't move files."""
     if is_local(location):
         return LocalFileIO()
     if is_hdfs(location):

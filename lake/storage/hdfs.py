@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HDFS without a JVM: the Hadoop configuration that Spark reads too, and its files for ``pyarrow.fs``.
+"""HDFS without a JVM: the Hadoop configuration that Spark also reads, and its files for ``pyarrow.fs``.
 
-Name services, Kerberos and the rest are what the directory of ``HADOOP_CONF_DIR`` (or ``$HADOOP_HOME/etc/hadoop``)
-says, and over it Spark's settings that begin with ``spark.hadoop.``. ``configure`` is told those once a process.
+Name services, Kerberos and the rest are configured by the directory ``HADOOP_CONF_DIR`` (or
+``$HADOOP_HOME/etc/hadoop``), overridden by Spark's settings that begin with ``spark.hadoop.``. Each process passes
+these settings to ``configure``.
 
-``hdfs-native`` has a bridge to ``pyarrow`` of its own, by way of fsspec. It takes paths apart as URLs, so that one with
-a ``#`` or a ``?`` names another file, and its errors have no numbers; so there is one of ours.
+``hdfs-native`` has a bridge to ``pyarrow`` of its own, by way of fsspec. The bridge parses paths as URLs, so that a
+path with ``#`` or ``?`` names another file, and its errors have no errno. So this module has its own.
 """
 
 import errno
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     from hdfs_native import Client, FileStatus
 
 PREFIX = "spark.hadoop."
-"""What Hadoop's settings begin with among Spark's."""
+"""The prefix of Hadoop's settings among Spark's."""
 
 _CONFIGURATION_FILES = ("core-site.xml", "hdfs-site.xml")
-#: other settings of Spark's are not about HDFS, and may be secrets of other stores
+#: Spark's other settings do not concern HDFS, and may be secrets of other stores
 _HDFS_PREFIXES = ("dfs.", "hadoop.", "fs.defaultFS", "fs.trash.", "fs.viewfs.")
-#: hdfs-native would try for minutes, ever longer apart; whoever asks tries again by himself
+#: hdfs-native would try for minutes with growing delays; lakefold's callers try again themselves
 _DEFAULTS = {"dfs.client.failover.max.attempts": "5", "dfs.client.failover.sleep.max.millis": "3000"}
-#: the class of Java that an error names, and what the error is called here
+#: the Java class that an error names, and its errno
 _ERRNO_BY_JAVA_EXCEPTION = {
     "AccessControlException": errno.EACCES,
     "AuthorizationException": errno.EACCES,
@@ -53,7 +54,7 @@ _received: Mapping[str, str] | None = None
 
 
 def configure(spark_settings: Mapping[str, str]) -> None:
-    """Take Hadoop's settings among Spark's for this process; they replace those of an earlier call."""
+    """Set Hadoop's settings among Spark's for this process; they replace those of an earlier call."""
     global _settings, _received
     _received = None
     named = {key.removeprefix(PREFIX): value for key, value in spark_settings.items() if key.startswith(PREFIX)}
@@ -62,7 +63,7 @@ def configure(spark_settings: Mapping[str, str]) -> None:
 
 
 def use_configuration(configuration: Mapping[str, str]) -> None:
-    """Take all of Hadoop's settings as another process was ``configured``, where no configuration directory is."""
+    """Use all of Hadoop's settings from another process's ``current_configuration``, without a directory of its own."""
     global _received
     if configuration != _received:
         _received = dict(configuration)
@@ -70,7 +71,7 @@ def use_configuration(configuration: Mapping[str, str]) -> None:
 
 
 def current_configuration() -> dict[str, str]:
-    """What to tell ``take`` in another process: what the configuration directory says, and the settings over that."""
+    """Return the settings for ``use_configuration`` in another process: the directory's, overridden by Spark's."""
     found = dict(_DEFAULTS)
     directory = configuration_directory()
     for name in _CONFIGURATION_FILES if directory else ():
@@ -79,7 +80,7 @@ def current_configuration() -> dict[str, str]:
 
 
 def configuration_directory() -> str:
-    """Where Hadoop's configuration is, by the environment; '' where that does not say."""
+    """Return the directory of Hadoop's configuration from the environment; '' if it is not set."""
     given = os.environ.get("HADOOP_CONF_DIR")
     home = os.environ.get("HADOOP_HOME")
     return given or (f"{home}/etc/hadoop" if home else "")
@@ -97,7 +98,7 @@ def _properties(path: Path) -> dict[str, str]:
 
 
 def client(location: str) -> "Client":
-    """The client of the name service or NameNode that ``location`` names. Raises Rejected where it names none."""
+    """Return the client of the name service or NameNode in ``location``. Raises Rejected if it names none."""
     authority = location.partition("://")[2].partition("/")[0]
     if not authority:
         raise Rejected(f"{location} names no name service; write it as hdfs://NAMESERVICE/…, as tables' locations do")
@@ -120,13 +121,13 @@ def _client(authority: str) -> "Client":
 
 
 def hdfs_path(location: str) -> str:
-    """The path of a location in its name service."""
+    """Return the path of a location in its name service."""
     return "/" + location.partition("://")[2].partition("/")[2]
 
 
 @contextmanager
 def errors_with_errno() -> Iterator[None]:
-    """Turn what ``hdfs-native`` raises in the block into OSError with a number."""
+    """Turn errors of ``hdfs-native`` in the block into OSError with an errno."""
     try:
         yield
     except OSError as error:
@@ -149,12 +150,12 @@ _ERRNO_BY_PYTHON_EXCEPTION = {
 
 
 def filesystem(location: str) -> pafs.FileSystem:
-    """The name service that ``location`` names, for pyarrow. Raises Rejected."""
+    """Return the name service in ``location`` as a pyarrow file system. Raises Rejected."""
     return pafs.PyFileSystem(_Handler(location.partition("://")[2].partition("/")[0], client(location)))
 
 
 class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]
-    """A name service as pyarrow asks for it."""
+    """A name service as a handler for pyarrow."""
 
     def __init__(self, authority: str, files: "Client") -> None:
         self._authority, self._files = authority, files
@@ -206,7 +207,7 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]
                 self._files.delete(one.path, True)
 
     def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("nobody empties a whole name service")
+        raise NotImplementedError("a whole name service is never emptied")
 
     def delete_file(self, path: str) -> None:
         with errors_with_errno():
@@ -239,7 +240,7 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]
 
 
 class _FileWithErrno:
-    """An open file whose errors have numbers."""
+    """An open file whose errors have an errno."""
 
     def __init__(self, opened: Any) -> None:
         self._opened = opened
@@ -273,7 +274,7 @@ _CHUNK_BYTES = 8 << 20
 
 
 def copy_file(files: "Client", source: str, target: str) -> None:
-    """Copy a file to ``target``, where nothing is yet. Raises FileNotFoundError, FileExistsError, OSError."""
+    """Copy a file to ``target``, which must not exist. Raises FileNotFoundError, FileExistsError, OSError."""
     from hdfs_native import WriteOptions
 
     with errors_with_errno():

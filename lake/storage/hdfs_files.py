@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files on HDFS, as ``lake.storage.files`` asks for them.
+"""Files on HDFS, as ``lake.storage.files`` defines them.
 
-A file has one name there, and no time at which it came under it; that of its directory says when the last one did.
+A file has one name there and no arrival time; its directory's modification time is when the last file arrived.
 """
 
 import errno
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HdfsFileIO:
-    """See ``lake.storage.files.Files``; of the name service of ``location``. Raises Rejected where it can't be known."""
+    """See ``lake.storage.files.FileIO``; for the name service of ``location``. Raises Rejected if it is unknown."""
 
     has_arrival_times = False
 
@@ -28,17 +28,17 @@ class HdfsFileIO:
         self._root = location.removesuffix(hdfs_path(location)).rstrip("/")
 
     def list(self, directory: str) -> Sequence[FileEntry]:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with errors_with_errno():
             found = list(self._client.list_status(hdfs_path(directory)))
         return [_entry(f"{self._root}{one.path}", one) for one in found]
 
     def status(self, path: str) -> FileEntry:
-        """See ``Files``."""
+        """See ``FileIO``."""
         return _entry(path, self._status(path))
 
     def exists(self, path: str) -> bool:
-        """See ``Files``."""
+        """See ``FileIO``."""
         try:
             self._status(path)
         except FileNotFoundError:
@@ -46,19 +46,19 @@ class HdfsFileIO:
         return True
 
     def read_tail(self, path: str, count: int) -> bytes:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with errors_with_errno():
             file = self._client.read(hdfs_path(path))
             size = len(file)
             return bytes(file.read_range(max(0, size - count), min(count, size)))
 
     def read(self, path: str) -> bytes:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with errors_with_errno():
             return bytes(self._client.read(hdfs_path(path)).read())
 
     def write(self, path: str, content: bytes) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         from hdfs_native import WriteOptions
 
         scratch = _temporary_path(path)
@@ -69,24 +69,24 @@ class HdfsFileIO:
             self._client.rename(hdfs_path(scratch), hdfs_path(path), overwrite=True)
 
     def make_directory(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, "it is there already", path)
         with errors_with_errno():
             self._client.mkdirs(hdfs_path(path), create_parent=False)
 
     def make_directories(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with errors_with_errno():
             self._client.mkdirs(hdfs_path(path), create_parent=True)
 
     def rename(self, source: str, target: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with errors_with_errno():
             self._client.rename(hdfs_path(source), hdfs_path(target), overwrite=True)
 
     def link_or_copy(self, source: str, target: str) -> None:
-        """See ``Files``. A copy of the same time."""
+        """See ``FileIO``. Makes a copy with the source's times."""
         scratch = _temporary_path(target)
         self.remove_own_file(scratch)
         hdfs.copy_file(self._client, hdfs_path(source), hdfs_path(scratch))
@@ -97,10 +97,10 @@ class HdfsFileIO:
             self._client.rename(hdfs_path(scratch), hdfs_path(target))
 
     def sync(self, path: str) -> None:
-        """See ``Files``. A NameNode has its journal on disk before it answers; blocks are their replicas' to keep."""
+        """See ``FileIO``. Does nothing: a NameNode syncs its journal before it answers; replicas keep the blocks."""
 
     def delete_data_file(self, path: str) -> None:
-        """See ``Files``. Into the trash, where the cluster has one: so its administrators want it."""
+        """See ``FileIO``. Moves the file into the trash if the cluster has one, as its administrators decided."""
         from hdfs_native import TrashNotEnabledError
 
         try:
@@ -117,29 +117,29 @@ class HdfsFileIO:
             ) from error
 
     def remove_own_file(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with errors_with_errno():
             self._client.delete(hdfs_path(path), False)
 
     def remove_empty_directory(self, directory: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with errors_with_errno():
             self._client.delete(hdfs_path(directory), False)
 
     def remove_own_tree(self, directory: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with suppress(OSError), errors_with_errno():
             self._client.delete(hdfs_path(directory), True)
 
     def check_owner(self, what: str, path: str) -> None:
-        """See ``Files``. Only the NameNode knows whom it takes lakefold for, and says so when asked for more."""
+        """See ``FileIO``. Only the NameNode knows lakefold's user there; it refuses later operations itself."""
         try:
             self._status(path)
         except PermissionError as error:
-            raise Rejected(f"{what}: lakefold may not look at {path} ({error.strerror})") from error
+            raise Rejected(f"{what}: lakefold may not read {path} ({error.strerror})") from error
 
     def copy_permissions(self, path: str, reference: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         wanted, now = self._status(reference), self._status(path)
         try:
             if (now.owner, now.group) != (wanted.owner, wanted.group):
@@ -175,7 +175,7 @@ class HdfsFileIO:
                 AclEntry("user", "access", _ACTIONS[permission >> 6 & 7]),
                 AclEntry("other", "access", _ACTIONS[permission & 7]),
             ]
-            # With a list the mode's middle digit is its mask; without one it is the group's.
+            # With an access list the mode's middle digit is its mask; without one it is the group's.
             own.append(AclEntry("mask" if "access" in scopes else "group", "access", _ACTIONS[permission >> 3 & 7]))
             self._client.set_acl(hdfs_path(path), [*wanted, *own])
 
@@ -185,7 +185,7 @@ class HdfsFileIO:
                 return list(self._client.get_acl_status(hdfs_path(path)).entries)
         except PermissionError:
             raise
-        except OSError:  # the NameNode knows none
+        except OSError:  # the NameNode does not support access lists
             return ()
 
     def _status(self, path: str) -> "FileStatus":

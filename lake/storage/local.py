@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of this machine's own and mounted file systems, as ``lake.storage.files`` asks for them."""
+"""Files of local and mounted file systems, as ``lake.storage.files`` defines them."""
 
 import errno
 import os
@@ -16,40 +16,40 @@ _ACL_ATTRIBUTES = ("system.posix_acl_access", "system.posix_acl_default")
 
 
 class LocalFileIO:
-    """See ``lake.storage.files.Files``."""
+    """See ``lake.storage.files.FileIO``."""
 
     has_arrival_times = True
 
     def list(self, directory: str) -> Sequence[FileEntry]:
-        """See ``Files``."""
+        """See ``FileIO``."""
         found = []
         with os.scandir(directory) as entries:
             for entry in entries:
-                # Removed after its name was read, as other file systems leave it out; nor is a link to nowhere a file.
+                # Skip a file that was removed after its name was read, as other file systems do, and dangling links.
                 with suppress(FileNotFoundError):
                     found.append(_entry(entry.path, entry.stat(), is_directory=entry.is_dir()))
         return found
 
     def status(self, path: str) -> FileEntry:
-        """See ``Files``."""
+        """See ``FileIO``."""
         return _entry(path, os.stat(path), is_directory=os.path.isdir(path))
 
     def exists(self, path: str) -> bool:
-        """See ``Files``."""
+        """See ``FileIO``."""
         return os.path.exists(path)
 
     def read_tail(self, path: str, count: int) -> bytes:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - count))
             return file.read(count)
 
     def read(self, path: str) -> bytes:
-        """See ``Files``."""
+        """See ``FileIO``."""
         return Path(path).read_bytes()
 
     def write(self, path: str, content: bytes) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         scratch = _temporary_path(path)
         with scratch.open("wb") as file:
             file.write(content)
@@ -59,19 +59,19 @@ class LocalFileIO:
         self.sync(os.path.dirname(path))
 
     def make_directory(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         os.mkdir(path)
 
     def make_directories(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         os.rename(source, target)
 
     def link_or_copy(self, source: str, target: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         try:
             os.link(source, target)
         except (FileNotFoundError, FileExistsError):
@@ -85,63 +85,64 @@ class LocalFileIO:
             scratch.rename(target)
 
     def sync(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         sync_path(path)
 
     def delete_data_file(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         self.remove_own_file(path)
-        # What Hadoop writes beside every file of a local file system.
+        # The checksum file that Hadoop writes beside every file of a local file system.
         directory, _, name = path.rpartition("/")
         self.remove_own_file(f"{directory}/.{name}.crc")
 
     def remove_own_file(self, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_empty_directory(self, directory: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         os.rmdir(directory)
 
     def remove_own_tree(self, directory: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         shutil.rmtree(directory, ignore_errors=True)
 
     def check_owner(self, what: str, path: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         owner, me = os.stat(path).st_uid, os.geteuid()
         if me not in (0, owner):
             raise Rejected(
-                f"{what}: {path} belongs to {_user_name(owner)}, and lakefold runs as {_user_name(me)}: what it writes could not "
-                f"be overwritten by its owner; run lakefold's executors as {_user_name(owner)}"
+                f"{what}: {path} belongs to {_user_name(owner)}, and lakefold runs as {_user_name(me)}: its owner "
+                f"could not overwrite lakefold's files; run lakefold's executors as {_user_name(owner)}"
             )
         if not os.access(path, os.W_OK | os.X_OK):
             raise Rejected(f"{what}: lakefold may not write to {path}; allow {_user_name(me)} to")
 
     def copy_permissions(self, path: str, reference: str) -> None:
-        """See ``Files``."""
+        """See ``FileIO``."""
         status, now = os.stat(reference), os.stat(path)
         if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
             try:
                 os.chown(path, status.st_uid if os.geteuid() == 0 else -1, status.st_gid)
             except PermissionError as error:
                 raise Rejected(
-                    f"{path} can't be given the group of {reference} ({status.st_gid}): make {_user_name(os.geteuid())} a member"
+                    f"{path} can't be given the group of {reference} ({status.st_gid}): "
+                    f"make {_user_name(os.geteuid())} a member"
                 ) from error
         for name in _ACL_ATTRIBUTES:
             try:
                 _set_acl(path, name, _read_attribute(reference, name))
             except OSError as error:
                 raise Rejected(
-                    f"{path} can't be given the access list of {reference} ({error.strerror}): run lakefold's executors as "
-                    f"{_user_name(status.st_uid)}"
+                    f"{path} can't be given the access list of {reference} ({error.strerror}): "
+                    f"run lakefold's executors as {_user_name(status.st_uid)}"
                 ) from error
         os.chmod(path, status.st_mode & 0o7777)
 
 
 def sync_path(path: str) -> None:
-    """Have a file, or the names in a directory, outlive a power cut."""
+    """Make a file, or the names in a directory, survive a power failure."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -165,7 +166,7 @@ def _temporary_path(path: str) -> Path:
 
 
 def _set_acl(path: str, name: str, wanted: bytes | None) -> None:
-    """Give it the access list; or none, where it has one of the directory that it was made in."""
+    """Set the access list; with None remove a list that the path inherited from its directory."""
     if wanted is not None:
         os.setxattr(path, name, wanted)
     elif _read_attribute(path, name) is not None:
@@ -175,7 +176,7 @@ def _set_acl(path: str, name: str, wanted: bytes | None) -> None:
 def _read_attribute(path: str, name: str) -> bytes | None:
     try:
         return os.getxattr(path, name)
-    except OSError:  # it has none, or the file system knows none
+    except OSError:  # it has none, or the file system does not support them
         return None
 
 

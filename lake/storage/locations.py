@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the place of a table is written: a local path, ``hdfs://…``, or ``s3://bucket/key`` however that is spelled.
+"""Spellings of a table's location: a local path, ``hdfs://…``, or ``s3://bucket/key`` in any of its spellings.
 
-Two spellings of a place are told by their text. Two names of a directory (a symbolic link, a bind mount) are not: which
-directory a path leads to, only the file system knows.
+Two spellings of a location are recognized by their text. Two names of a directory (a symbolic link, a bind mount) are
+not: only the file system can resolve them.
 """
 
 import os
@@ -16,10 +16,10 @@ _ABSOLUTE = re.compile(r"/|file:/|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
 
 def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str:
-    """The one spelling that all spellings of a place share, without trailing slash.
+    """Return the canonical spelling of a location, without trailing slash.
 
-    Local paths become absolute, from ``start`` where they are relative, without ``file:``; ``s3a:`` and ``s3n:``
-    become ``s3:``, since they name the same bucket. Of HDFS two names of one NameNode stay two places.
+    Local paths become absolute, relative ones from ``start``, without ``file:``; ``s3a:`` and ``s3n:``
+    become ``s3:``, since they name the same bucket. On HDFS, two names of one NameNode stay two locations.
     """
     if location.startswith("file:"):
         location = "/" + location.removeprefix("file:").lstrip("/")
@@ -32,28 +32,28 @@ def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str
 
 
 def hadoop_uri(location: str) -> str:
-    """A place in its canonical spelling as Hadoop takes it, whose default may be another file system than this one."""
+    """Return a canonical location as a URI for Hadoop, whose default file system may be another one."""
     return f"file:{location}" if location.startswith("/") else location
 
 
 def resolve_path(location: str, path: str) -> str:
-    """Where a file of the table at ``location`` is, by the ``path`` that slices, outputs and superseded versions name.
+    """Return the full path of a table's file; ``path`` as in slices, outputs and superseded versions.
 
-    That is relative to the location for a file below it, and else absolute: a path of this machine or a URI, as where
-    a partition was moved, or where a table keeps its data in another bucket. '' is the location itself.
+    ``path`` is relative to the location for a file below it, and else absolute: a local path or a URI, for example of a
+    relocated partition, or of a table with data in another bucket. '' is the location itself.
     """
     return path if _ABSOLUTE.match(path) else f"{location}/{path}".rstrip("/")
 
 
 def relative_path(location: str, path: str) -> str:
-    """The ``path`` by which ``resolve_path`` finds a place."""
+    """Return the ``path`` that ``resolve_path`` resolves to the given full path."""
     return "" if path == location else path.removeprefix(f"{location}/")
 
 
 def location_identity(location: str) -> Hashable:
-    """What is equal for all names of one place: the directory itself where it is a local one, else its spelling.
+    """Return a value that is equal for all names of one location: a local directory's inode, else the spelling.
 
-    Looks at the file system. Where nothing is there, or can't be looked at, two names are two places.
+    Reads the file system. If nothing is there, or access fails, two names are two locations.
     """
     spelled = canonical_location(location)
     if not is_local(spelled):
@@ -66,7 +66,7 @@ def location_identity(location: str) -> Hashable:
 
 
 def filesystem_key(location: str) -> str:
-    """What places on one file system share: scheme and authority; '' for this machine's own and mounted ones."""
+    """Return the key of a location's file system: scheme and authority; '' for local and mounted ones."""
     if is_local(location):
         return ""
     scheme, _, rest = canonical_location(location).partition("://")
@@ -74,21 +74,21 @@ def filesystem_key(location: str) -> str:
 
 
 def is_s3(location: str) -> bool:
-    """Whether a location is on S3 or on a store with its API."""
+    """True if a location is on S3 or on a store with its API."""
     return _S3.match(location) is not None
 
 
 def is_hdfs(location: str) -> bool:
-    """Whether a location is on HDFS."""
+    """True if a location is on HDFS."""
     return _HDFS.match(location) is not None
 
 
 def is_local(location: str) -> bool:
-    """Whether a location is a path of this machine's file systems."""
+    """True if a location is a path of this machine's file systems."""
     return location.startswith("file:") or _URI.match(location) is None
 
 
 def bucket_and_key(location: str) -> tuple[str, str]:
-    """The bucket of a location on S3, and its key without slashes at either end; '' for the bucket itself."""
+    """Return the bucket of a location on S3, and its key without slashes at either end; '' for the bucket itself."""
     bucket, _, key = location.partition("://")[2].partition("/")
     return bucket, re.sub("/{2,}", "/", key).strip("/")

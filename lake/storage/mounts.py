@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel says of the file system that a local path is on."""
+"""The kernel's record of the file system that a local path is on."""
 
 import os
 import re
 from pathlib import Path
 
-#: file systems in user space over object stores and plain hosts, where each kernel keeps its locks to itself
+#: file systems in user space over object stores and plain hosts, where each host has locks of its own
 _LOCKS_OF_ONE_HOST = frozenset(
     {
         "blobfuse",
@@ -26,7 +26,7 @@ _OF_ONE_HOST = frozenset({"nolock", "local_lock=all", "local_lock=posix", "local
 
 
 def mount_with_host_locks(path: str) -> str | None:
-    """The kind and the option of a network mount whose locks other hosts don't see; None where that is not known."""
+    """Return kind and option of a network mount whose locks other hosts don't see; None if this is not known."""
     kind, options = _mount_of(os.path.realpath(path))
     if kind.removeprefix("fuse.") in _LOCKS_OF_ONE_HOST:
         return kind
@@ -37,7 +37,7 @@ def mount_with_host_locks(path: str) -> str | None:
 
 
 def _mount_of(path: str) -> tuple[str, list[str]]:
-    """Kind and options of the mount that ``path`` is on; '' and none where the kernel does not tell."""
+    """Return kind and options of the mount that ``path`` is on; '' and none if the kernel does not show it."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:
@@ -47,7 +47,7 @@ def _mount_of(path: str) -> tuple[str, list[str]]:
         mount, _, rest = line.partition(" - ")
         point = re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), mount.split()[4])
         kind, _, options = [*rest.split(), "", "", ""][:3]
-        # Of two mounts at one place the later one is seen.
+        # Of two mounts at one path the later one is in effect.
         if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= best:
             best, found = len(point), (kind, options.split(","))
     return found

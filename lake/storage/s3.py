@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""S3 without a JVM: the settings that Spark's S3A client has, for ``pyarrow.fs`` and for Rust's object_store.
+"""S3 without a JVM: the settings of Spark's S3A client, for ``pyarrow.fs`` and for Rust's object_store.
 
-``configure`` is told Spark's settings once a process; what reads tables asks for the bucket it needs. Without keys each
-of the clients looks for credentials by itself: environment, web identity, container, instance.
+Each process passes Spark's settings to ``configure``; readers of tables request access to the bucket they need.
+Without keys each client finds credentials itself: environment, web identity, container, instance.
 """
 
 import os
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pyarrow import fs as pafs
 
 PREFIX = "spark.hadoop.fs.s3a."
-"""What the settings of S3A begin with among Spark's."""
+"""The prefix of S3A's settings among Spark's."""
 
 _PROVIDERS = "aws.credentials.provider"
 _ANONYMOUS = "AnonymousAWSCredentialsProvider"
 _KEYS = frozenset({"SimpleAWSCredentialsProvider", "TemporaryAWSCredentialsProvider"})
-#: each is part of the chain that pyarrow and object_store go through by themselves
+#: providers that are parts of the default chain of pyarrow and object_store
 _CHAIN = frozenset(
     {
         "DefaultAWSCredentialsProviderChain",
@@ -39,14 +39,14 @@ _CHAIN = frozenset(
 )
 _AWS = re.compile(r"s3(?:[.-](?P<region>[a-z0-9-]+))?\.amazonaws\.com(\.cn)?")
 _DEFAULT_REGION = "us-east-1"
-#: how long one conditional write may take, its repetitions included
+#: how long one conditional write may take, retries included
 _REQUEST_TIMEOUT = timedelta(seconds=15)
 
 _settings: Mapping[str, str] = {}
 
 
 def configure(spark_settings: Mapping[str, str]) -> None:
-    """Take the settings of S3A among Spark's for this process; they replace those of an earlier call."""
+    """Set S3A's settings among Spark's for this process; they replace those of an earlier call."""
     global _settings
     _settings = {
         key.removeprefix(PREFIX): value.strip() for key, value in spark_settings.items() if key.startswith(PREFIX)
@@ -54,15 +54,15 @@ def configure(spark_settings: Mapping[str, str]) -> None:
 
 
 def current_configuration() -> dict[str, str]:
-    """What to tell ``configure`` in another process."""
+    """Return the settings for ``configure`` in another process."""
     return {PREFIX + key: value for key, value in _settings.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Access:
-    """How one bucket is reached. ``region`` and ``endpoint`` (host and port) are null where AWS's own are meant.
+    """How one bucket is accessed. ``region`` and ``endpoint`` (host and port) are null for AWS's own.
 
-    ``virtual_hosts`` says whether a bucket is a part of the endpoint's host name or of the path.
+    ``virtual_hosts``: the bucket is a part of the endpoint's host name, and not of the path.
     """
 
     region: str | None = None
@@ -76,7 +76,7 @@ class S3Access:
 
     @classmethod
     def of(cls, bucket: str, settings: Mapping[str, str]) -> "S3Access":
-        """Access to ``bucket`` by settings of S3A, without their prefix. Raises Rejected for what can't be followed."""
+        """Return the access to ``bucket`` by S3A's settings, without prefix. Raises Rejected for unsupported ones."""
 
         def get(key: str) -> str | None:
             return settings.get(key) or None
@@ -108,17 +108,17 @@ class S3Access:
         )
 
     def filesystem(self, bucket: str) -> "pafs.S3FileSystem":
-        """Raises Rejected where there is no such bucket, Transient where its region can't be asked for."""
+        """Return the file system. Raises Rejected if the bucket does not exist, Transient if its region is unknown."""
         return _filesystem(self, self._region(bucket))
 
     def object_store_options(self, bucket: str) -> dict[str, str]:
-        """The same for what is built on Rust's object_store, as its storage options."""
-        # Of a store that is not AWS's object_store wants the whole host, the bucket included.
+        """Return the access as storage options of Rust's object_store."""
+        # For a store that is not AWS's, object_store requires the whole host, the bucket included.
         host = f"{bucket}.{self.endpoint}" if self.virtual_hosts else self.endpoint
         return {"aws_region": self._region(bucket)} | self._object_store_options(host)
 
     def conditional_store(self, bucket: str) -> "S3Store":
-        """The bucket for writes under a condition, which pyarrow has none of; patient for seconds, not for minutes."""
+        """Return the bucket for conditional writes, which pyarrow lacks; it retries for seconds, not for minutes."""
         from obstore.store import S3Store
 
         options = {key.removeprefix("aws_"): value for key, value in self.object_store_options(bucket).items()}
@@ -131,10 +131,10 @@ class S3Access:
         )
 
     def environment(self) -> dict[str, str]:
-        """The same for what takes its settings from the environment, where there is one place for all buckets."""
+        """Return the access as environment variables, which have one endpoint for all buckets."""
         options = self._object_store_options(self.endpoint)
         if self.endpoint is not None:
-            # The bucket is not known here, so that it can't be a part of the host.
+            # The bucket is not known here, so it can't be a part of the host.
             options["aws_virtual_hosted_style_request"] = "false"
         if self.region is not None or self.endpoint is not None:
             options["aws_region"] = self.region or _DEFAULT_REGION
@@ -158,12 +158,12 @@ class S3Access:
 
 
 def access(bucket: str) -> S3Access:
-    """Access to ``bucket`` by the settings of this process. Raises Rejected for what can't be followed."""
+    """Return the access to ``bucket`` by this process's settings. Raises Rejected for unsupported settings."""
     return S3Access.of(bucket, _settings)
 
 
 def _endpoint(given: str | None, ssl: str | None) -> tuple[str, str | None, str | None]:
-    """Scheme, host and port of an endpoint that is not AWS's own, and the region that the name of AWS's own tells."""
+    """Return scheme, host and port of an endpoint that is not AWS's own; for AWS's own its region by its name."""
     scheme = "http" if (ssl or "true").lower() == "false" else "https"
     if given is None:
         return scheme, None, None
@@ -175,7 +175,7 @@ def _endpoint(given: str | None, ssl: str | None) -> tuple[str, str | None, str 
 
 
 def _check_providers(bucket: str, given: str | None) -> bool:
-    """Whether requests are not signed. Raises Rejected for credentials that only a JVM would find."""
+    """True if requests are not signed. Raises Rejected for credentials that only a JVM can find."""
     names = [name.strip().rpartition(".")[2] for name in (given or "").split(",") if name.strip()]
     for name in names:
         if name not in _KEYS | _CHAIN | {_ANONYMOUS}:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies: their settings, defaults, validation and aliases."""
+"""Policies: settings, defaults, validation and aliases."""

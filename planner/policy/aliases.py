@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of Hudi, Flink and Spark's Hive auto-merge that an existing configuration may contain.
+"""The aliases: keys of Hudi, Flink and Spark's Hive auto-merge that an existing configuration may contain.
 
-Each known key either sets a knob of ``planner.policy.policy.SizingPolicy`` or is accepted with a note that says why it
-has no effect. Sizes under these keys follow Hudi's documentation, where 300 MB is 300 × 1024 × 1024 bytes.
+Each known key either sets a field of ``planner.policy.policy.SizingPolicy`` or is accepted with a note that explains
+why it has no effect. Sizes under these keys follow Hudi's documentation, where 300 MB is 300 × 1024 × 1024 bytes.
 """
 
 import re
@@ -18,7 +18,7 @@ DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """A foreign key that sets ``knob``. ``read`` turns its value into the knob's (None: as the knob itself does)."""
+    """A foreign key that sets ``field_name``. ``parse`` parses its value (None: the field's own parser does)."""
 
     field_name: str
     parse: Callable[[Any], Any] | None = None
@@ -64,7 +64,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
     {
         **{f"hoodie.clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY_ALIASES.items()},
         **{f"clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY_ALIASES.items()},
-        # the one key whose unit differs between the two: Flink's is a bare number of MiB
+        # the only key whose unit differs between Hudi and Flink: Flink's is a bare number of MiB
         "clustering.plan.strategy.small.file.limit": Alias(field_name="small_file_limit_bytes", parse=parse_mebibytes),
         "hoodie.clustering.plan.partition.filter.mode": Alias(field_name="partition_filter", parse=_parse_filter_mode),
         "clustering.plan.partition.filter.mode": Alias(field_name="partition_filter", parse=_parse_filter_mode),
@@ -89,7 +89,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         ),
     }
 )
-"""Foreign keys that set a knob."""
+"""Foreign keys that set a field."""
 
 _WRITE_TIME_NOTE = "it sizes files while they are written; lakefold sizes them afterwards"
 _CLUSTERING_NOTE = "lakefold schedules and runs clustering itself; turn this off at the writer or both will plan"
@@ -183,7 +183,7 @@ IGNORED_KEYS: Mapping[str, str] = MappingProxyType(
         "hoodie.clustering.plan.strategy.earliest.commit.to.cluster": "every latest slice is considered",
     }
 )
-"""Foreign keys that are accepted without effect, and why."""
+"""Foreign keys that are accepted without effect, with the reasons."""
 
 _NOT_SIZING_NOTE = "it says nothing about file sizes"
 IGNORED_PREFIXES: Mapping[str, str] = MappingProxyType(
@@ -197,12 +197,12 @@ IGNORED_PREFIXES: Mapping[str, str] = MappingProxyType(
         )
     }
 )  # fmt: skip
-"""Families of Hudi keys that a pasted writer configuration brings along."""
+"""Prefixes of other Hudi keys that a pasted writer configuration may contain, with the reasons."""
 
 
 TRIGGER_STRATEGY_KEYS = frozenset({"hoodie.compact.inline.trigger.strategy", "compaction.trigger.strategy"})
-"""Keys of an ignored family that ``translate_dependent_keys`` needs to tell what other keys mean."""
-#: which of Hudi's two compaction triggers its strategies look at: delta commits, time
+"""Keys with an ignored prefix that ``translate_dependent_keys`` needs, since they change the meaning of other keys."""
+#: the compaction triggers that Hudi's trigger strategies use: delta commits, time
 _TRIGGERS_BY_STRATEGY: Mapping[str, tuple[bool, bool]] = MappingProxyType(
     {
         "num_commits": (True, False),
@@ -214,12 +214,12 @@ _TRIGGERS_BY_STRATEGY: Mapping[str, tuple[bool, bool]] = MappingProxyType(
 )
 
 
-#: the key of Spark's Hive auto-merge that sets no knob: false is the mode ``off``, true leaves the mode as it is
+#: the key of Spark's Hive auto-merge that sets no field: false means mode ``off``, true does not change the mode
 AUTOMERGE_ENABLED_KEY = "spark.hive.automerge.enabled"
 
 
 def is_disabled_by_automerge(value: Any) -> bool:
-    """Whether the value of ``AUTOMERGE_ENABLED_KEY`` turns a table off. Raises ValueError, with the key."""
+    """True if the value of ``AUTOMERGE_ENABLED_KEY`` turns a table off. Raises ValueError with the key."""
     try:
         return not parse_bool(strip_comment(value))
     except ValueError as error:
@@ -229,10 +229,10 @@ def is_disabled_by_automerge(value: Any) -> bool:
 def translate_dependent_keys(
     remaining: dict[str, Any], values: Mapping[str, Any], origins: Mapping[str, str], notes: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
-    """Settings that only make sense together: (knob, value, key) for each; takes what it knows out of ``rest``.
+    """Translate keys that depend on each other and yield (field, value, key). Removes known keys from ``remaining``.
 
-    ``values`` are the knobs set so far, ``origins`` the key each was set by; lines for a person go to ``notes``.
-    Raises ValueError in one line.
+    ``values`` are the fields set so far, ``origins`` the keys that set them. Lines for people are added to ``notes``.
+    Raises ValueError with a message of one line.
     """
     yield from _translate_automerge_keys(remaining, origins, notes)
     mode = values.get("partition_filter", "all")
@@ -252,7 +252,7 @@ def translate_dependent_keys(
 
 
 def _pop_compaction_triggers(remaining: dict[str, Any], notes: list[str]) -> tuple[bool, bool]:
-    """Whether Hudi's settings count delta commits, and time; a strategy we don't know counts both."""
+    """Return whether Hudi's trigger strategy uses delta commits, and time; an unknown strategy uses both."""
     chosen = "num_commits"
     for key in sorted(TRIGGER_STRATEGY_KEYS & remaining.keys()):
         chosen = str(remaining.pop(key)).strip().lower()
@@ -266,7 +266,7 @@ def _pop_compaction_triggers(remaining: dict[str, Any], notes: list[str]) -> tup
 def _translate_automerge_keys(
     remaining: dict[str, Any], origins: Mapping[str, str], notes: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
-    """``spark.hive.automerge.*``: the ideal file is a share of a DFS block, and any smaller file is worth merging."""
+    """Translate ``spark.hive.automerge.*``: the ideal file is a share of a DFS block; all smaller ones are merged."""
     prefix = "spark.hive.automerge."
     enabled = remaining.pop(AUTOMERGE_ENABLED_KEY, None)
     if enabled is not None and is_disabled_by_automerge(enabled):
@@ -287,7 +287,7 @@ def _translate_automerge_keys(
     except (TypeError, ValueError):
         ideal = -1
     if ideal <= 0:
-        # the knob's reader refuses it under the key it was given by
+        # the field's parser refuses this value and names the key
         yield "target_file_max_bytes", f"{percent} of dfs.blocksize {block or DFS_BLOCK_BYTES}", percent_key
         return
     for knob in ("target_file_max_bytes", "small_file_limit_bytes"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy asks of a table's format that the format does not offer; each such setting is one line for a person."""
+"""The compatibility of a policy with a table's format: one line for each setting that the format does not support."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from planner.policy.policy import SizingPolicy
 
 
 def unsupported_settings(policy: SizingPolicy, features: FormatFeatures) -> Iterator[str]:
-    """One line for each setting that tables of this format can't honour: value, rule, and the setting to change."""
+    """Yield a line for each setting that the format does not support: value, rule, and the setting to change."""
     tables, can = f"{features.name} tables", features.capabilities
     own = features.name if Capability.NATIVE_GROUPS in can else None
     if policy.strategy not in (BALANCED, own):

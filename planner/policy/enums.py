@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words that a policy's settings may be, each with what it stands for."""
+"""The allowed values of a policy's settings and their meanings."""
 
 from enum import StrEnum
 
@@ -10,24 +10,24 @@ LAYOUTS = ("linear", "zorder", "hilbert")
 COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli")
 SORT_FIELDS = ("size", "instant_time")
 BALANCED = "balanced"
-"""The strategy that every table can have: neighbours in time, outputs filled evenly, most files removed for the bytes.
+"""The strategy for every table: groups neighbours in time, fills outputs evenly, removes the most files per byte.
 
-Any other one is called by the name of a table format, and groups as that format's own service would.
+Any other strategy has the name of a table format and groups as that format's own service does.
 """
 
 
 class RewriteFirst(StrEnum):
-    """Which kind of plan gets a slice that both want, and goes first where a table needs both."""
+    """The kind of plan that gets a slice that both kinds want, and that goes first if a table needs both."""
 
-    COMPACTION = "compaction"  #: fewer logs to merge on every read come before fewer files
-    CLUSTERING = "clustering"  #: clustering merges the logs of small files along; compaction gets what is left
+    COMPACTION = "compaction"  #: fewer logs to merge on every read take precedence over fewer files
+    CLUSTERING = "clustering"  #: clustering also merges the logs of small files; compaction gets the other slices
 
 
 class PartitionFilter(StrEnum):
-    """Which partitions are planned."""
+    """The filter of the partitions to plan."""
 
     ALL = "all"
     RECENT_DAYS = "recent_days"  #: the newest ``recent_partitions`` by path, after ``skip_latest_partitions``
     DAY_ROLLING = "day_rolling"  #: every 24th partition by path, another one each hour
-    SELECTED = "selected"  #: those in ``partition_selected`` and between ``partition_begin`` and ``partition_end``
-    REGEX = "regex"  #: those that ``partition_regex`` matches as a whole
+    SELECTED = "selected"  #: partitions in ``partition_selected`` and from ``partition_begin`` to ``partition_end``
+    REGEX = "regex"  #: partitions whose whole path matches ``partition_regex``

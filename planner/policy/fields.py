@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The knobs of a policy: every setting of planning, rewriting and cleaning, its default and its meaning.
+"""The fields of a policy: every setting of planning, rewriting and cleaning, with its default and its meaning.
 
-They are three: how files are sized, which is all that planning knows; what else is set for a table; and what has one
-value for the whole service. None of the three has slots, since a class has room for those of one parent only.
+There are three classes: the sizing of files, which is all that planning needs; other settings of a table; and settings
+with one value for the whole service. The classes have no slots, since a class can inherit slots from one parent only.
 """
 
 from dataclasses import dataclass, field, fields
@@ -15,9 +15,9 @@ from planner.policy.enums import BALANCED, PartitionFilter, RewriteFirst
 
 @dataclass(frozen=True, kw_only=True)
 class PlanningSettings:
-    """Which files are rewritten, together with which others, and how; ``meaning`` is what docs/configuration.md says.
+    """The settings that select files, group them and rewrite them; ``meaning`` is the text in docs/configuration.md.
 
-    The defaults are those of a table nobody configured.
+    The defaults apply to unconfigured tables.
     """
 
     # selection
@@ -87,7 +87,7 @@ class PlanningSettings:
     )
     compact_delete_ratio: float = field(
         default=0.3,
-        metadata={"meaning": "… with this share (`30%`) of its base file's rows deleted, where the format tells"},
+        metadata={"meaning": "… with this share (`30%`) of its base file's rows deleted, if the format records it"},
     )
     compact_age: timedelta = field(
         default=timedelta(0), metadata={"meaning": "… whose oldest log was committed this long ago"}
@@ -121,12 +121,12 @@ class PlanningSettings:
     )
     receipt: VerificationLevel = field(
         default=VerificationLevel.FOOTER,
-        metadata={"meaning": "proof before a commit: rows, nulls, minima and maxima; `hash` adds every value"},
+        metadata={"meaning": "verification before a commit: rows, nulls, minima and maxima; `hash` adds every value"},
     )
 
     @property
     def rewrite_options(self) -> RewriteOptions:
-        """What an executor needs to know of it."""
+        """The settings that an executor needs."""
         return RewriteOptions(
             target_file_max_bytes=self.target_file_max_bytes,
             engine=self.engine,
@@ -138,14 +138,14 @@ class PlanningSettings:
 
     @property
     def needs_all_partitions(self) -> bool:
-        """Whether a partition is chosen by its place among all of them, and not by its own path alone."""
+        """True if the selection of a partition depends on its position among all partitions, not only on its path."""
         by_place = (PartitionFilter.RECENT_DAYS, PartitionFilter.DAY_ROLLING)
         return self.skip_latest_partitions > 0 or self.partition_filter in by_place
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableSettings:
-    """What else is done for a table, and how often it is looked at."""
+    """Other settings of a table: table services, budgets, scans, objectives."""
 
     adopt_pending: bool = field(
         default=False,
@@ -202,17 +202,17 @@ class TableSettings:
 
     @property
     def has_objectives(self) -> bool:
-        """Whether the table is held to anything."""
+        """True if the table has objectives."""
         return any((self.slo_small_file_share, self.slo_files_per_gib, self.slo_oldest_small_file))
 
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalSettings:
-    """What has one value for the whole service, so that it can't be set for some tables or for a request."""
+    """The settings with one value for the whole service, which can't be set for single tables or requests."""
 
     sweep_interval: timedelta = field(
         default=timedelta(seconds=15),
-        metadata={"meaning": "how often leftovers of silent executors are withdrawn"},
+        metadata={"meaning": "how often uncommitted work of silent executors is withdrawn"},
     )
     lease: timedelta = field(
         default=timedelta(seconds=60),
@@ -236,4 +236,4 @@ GLOBAL_FIELDS = frozenset(knob.name for knob in fields(GlobalSettings))
 
 @dataclass(frozen=True, kw_only=True)
 class PolicySettings(GlobalSettings, TableSettings, PlanningSettings):
-    """All knobs."""
+    """All fields of a policy."""

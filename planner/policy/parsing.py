@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the value of a setting is read, by what it means. Every reader raises ValueError in one line."""
+"""The parsers of settings' values. Every parser raises ValueError with a message of one line."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,13 +9,13 @@ from typing import Any
 
 from lake.units import is_unitless, parse_bytes, parse_duration
 
-#: a plain value with a remark behind it, as documents print them: ``125829120 ( 120MB )``, in Chinese ones too
+#: a plain value with a remark behind it, as in documentation, also Chinese: ``125829120 ( 120MB )``
 _TRAILING_COMMENT = re.compile(r"\s*([0-9.]+\s*[a-zA-Z]*|true|false)\s*[(（][^()（）]*[)）]\s*")
 _DECIMAL_UNIT = re.compile(r"(?<=[kmgtKMGT])[bB]\s*$")
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their dotted keys; a nested mapping is read as what its keys begin with."""
+    """Yield settings by their dotted keys; the key of a nested mapping is the prefix of the keys in it."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
             yield from flatten_settings(value, f"{prefix}{key}.")
@@ -24,20 +24,20 @@ def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[
 
 
 def strip_comment(value: Any) -> Any:
-    """A value without what stands in parentheses behind it."""
+    """Return a value without a remark in parentheses behind it."""
     remark = _TRAILING_COMMENT.fullmatch(value) if isinstance(value, str) else None
     return remark.group(1).strip() if remark else value
 
 
 def parse_size(value: Any) -> int:
-    """A size under a name that says no unit."""
+    """Parse a size under a name without a unit."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number with a unit, such as 300MiB")
     return parse_bytes(value)
 
 
 def parse_byte_count(value: Any) -> int:
-    """A size under a name that says bytes, so that a bare number is one of them."""
+    """Parse a size under a name with the unit bytes, so a bare number means bytes."""
     return int(value) if is_unitless(value) and not isinstance(value, float) else parse_size(value)
 
 
@@ -60,7 +60,7 @@ def parse_number(value: Any) -> float:
 
 
 def parse_share(value: Any) -> float:
-    """A share: a number, or one with a percent sign."""
+    """Parse a share: a number, or a percentage with a percent sign."""
     text = value.strip() if isinstance(value, str) else value
     try:
         return (
@@ -73,14 +73,14 @@ def parse_share(value: Any) -> float:
 
 
 def parse_timedelta(value: Any) -> timedelta:
-    """A duration under a name that says no unit."""
+    """Parse a duration under a name without a unit."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, timedelta)):
         raise ValueError(f"{value!r} is not a duration; write a number with s, min, h, d or w, such as 15min or 7d")
     return parse_duration(value)
 
 
 def parse_seconds(value: Any) -> timedelta:
-    """A duration under a key that says seconds, so that a bare number is one of them."""
+    """Parse a duration under a key with the unit seconds, so a bare number means seconds."""
     return timedelta(seconds=float(value)) if is_unitless(value) else parse_timedelta(value)
 
 
@@ -122,14 +122,14 @@ def enum_parser(enum_class: type[StrEnum]) -> Callable[[Any], StrEnum]:
 
 
 def parse_binary_size(value: Any) -> int:
-    """A size under a key whose MB and GB are powers of 1024; bare numbers are bytes."""
+    """Parse a size under a key whose MB and GB are powers of 1024; bare numbers are bytes."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number of bytes")
     return parse_byte_count(_DECIMAL_UNIT.sub("iB", value) if isinstance(value, str) else value)
 
 
 def parse_mebibytes(value: Any) -> int:
-    """A size under a key whose bare numbers are MiB, as Flink's."""
+    """Parse a size under a key whose bare numbers are MiB, like Flink's."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number of MiB")
     text = str(value).strip()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What "the right size" means for a table: every knob of planning, rewriting and cleaning, validated.
+"""The policy of a table: every setting of planning, rewriting and cleaning, validated.
 
-A policy is made from settings under lakefold's own names or under those of other tools
+A policy is built from settings under lakefold's own names or under the names of other tools
 (``planner.policy.aliases``), so that an existing configuration can be pasted in.
 """
 
@@ -48,21 +48,21 @@ Dialect = Literal["spark", "flink"]
 
 
 class PolicyError(ValueError):
-    """A setting can't be used; the text is one line with the rule, the value and the setting to change."""
+    """A setting is invalid; the message is one line with the rule, the value and the setting to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizingPolicy(PolicySettings):
-    """Knobs that agree with each other. Raises PolicyError when they contradict.
+    """A consistent set of settings. Raises PolicyError if settings contradict each other.
 
-    ``notes`` are lines worth showing about the settings the policy was made from: keys that were accepted but have no
-    effect here, and values that override each other. They take no part in comparisons.
+    ``notes`` are lines to show about the settings from which the policy was built: accepted keys without effect here,
+    and values that override each other. Comparisons ignore them.
     """
 
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        """Raise PolicyError for the first rule that does not hold."""
+        """Raise PolicyError for the first violated rule."""
         for problem in validation_errors(self):
             raise PolicyError(problem)
 
@@ -74,13 +74,13 @@ class SizingPolicy(PolicySettings):
         dialect: Dialect = "spark",
         base: "SizingPolicy | None" = None,
     ) -> "SizingPolicy":
-        """A policy from ``settings`` over ``base`` (default: the defaults).
+        """Build a policy from ``settings`` over ``base`` (default: the defaults).
 
-        Keys are lakefold's own (``small_file_limit``, with or without ``_bytes``) or any of ``planner.policy.aliases``;
-        a nested mapping is read as dotted keys, and a dot in a key of lakefold's own as an underscore. Values may be
-        numbers, ``"300MiB"``, ``"15min"``; what follows in parentheses is a comment. Where two keys set the same
-        knob the later one wins, with a note. With ``dialect="flink"`` and no ``base``, what is not set has Flink's
-        default (small files below 600 MiB). Raises PolicyError in one line.
+        Keys are lakefold's own (``small_file_limit``, with or without ``_bytes``) or any of ``planner.policy.aliases``.
+        A nested mapping is read as dotted keys, and a dot in one of lakefold's own keys as an underscore. Values may be
+        numbers, ``"300MiB"``, ``"15min"``; a remark in parentheses is ignored. If two keys set the same field, the
+        later one wins, with a note. With ``dialect="flink"`` and no ``base``, unset fields have Flink's default (small
+        files below 600 MiB). Raises PolicyError with a message of one line.
         """
         if dialect not in ("spark", "flink"):
             raise PolicyError(f"dialect must be spark or flink, not {dialect!r}")
@@ -117,7 +117,7 @@ class SizingPolicy(PolicySettings):
         return cls(**{**values, "notes": tuple(notes)})
 
     def to_settings(self) -> dict[str, str]:
-        """Every knob under its own name with a value as a person writes it; ``from_settings`` reads it back."""
+        """Return every field under its setting's name, with values as people write them, for ``from_settings``."""
         return {
             setting_name(f.name): _format_value(getattr(self, f.name))
             if FIELD_PARSERS[f.name] is not parse_byte_count
@@ -162,16 +162,16 @@ def _field_parsers() -> Iterator[tuple[str, Callable[[Any], Any]]]:
 
 
 FIELD_PARSERS: Mapping[str, Callable[[Any], Any]] = MappingProxyType(dict(_field_parsers()))
-"""Every knob (field of SizingPolicy) and how its value is read; a reader raises ValueError."""
+"""The parser of every field of SizingPolicy; parsers raise ValueError."""
 
 
 def field_name_of_key(key: str) -> str:
-    """The knob that a key of a nested table means: ``slo.goal`` is ``slo_goal``."""
+    """Return the field of a dotted key: ``slo_goal`` for ``slo.goal``."""
     return key.replace(".", "_")
 
 
 def _resolve_key(key: str) -> tuple[str | None, Callable[[Any], Any]]:
-    """The knob that ``key`` sets and how its value is read; None for a key of another kind."""
+    """Return the field that ``key`` sets and the parser of its value; None for a key that sets no field."""
     alias = ALIASES.get(key)
     if alias is not None:
         return alias.field_name, alias.parse or FIELD_PARSERS[alias.field_name]
@@ -223,4 +223,4 @@ def _format_size(size_bytes: int) -> str:
 DEFAULTS: Mapping[str, Any] = MappingProxyType(
     {knob.name: knob.default for knob in fields(SizingPolicy) if knob.default is not MISSING and knob.name != "notes"}
 )
-"""The default of every knob."""
+"""The default of every field."""

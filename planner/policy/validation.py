@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy's settings must be together; each rule that does not hold is one line for a person."""
+"""The rules for a policy's settings; each violated rule gives one line for people."""
 
 import math
 import re
@@ -22,17 +22,17 @@ from planner.policy.enums import (
 from planner.policy.fields import PolicySettings
 from planner.windows import RunSchedule
 
-#: knobs that bound bytes of something and say so, like ``max_bytes_per_plan``
+#: fields with the unit in their setting's name, like ``max_bytes_per_plan``
 _UNIT_IN_NAME = frozenset({"compact_log_bytes"})
 
 
 def setting_name(field_name: str) -> str:
-    """The name under which a knob is set: its field's without the unit (``small_file_limit_bytes`` → ``…limit``)."""
+    """Return the name of a field's setting: the field's without the unit (``small_file_limit_bytes`` → ``…limit``)."""
     return field_name if field_name in _UNIT_IN_NAME else field_name.removesuffix("_bytes")
 
 
 def validation_errors(policy: PolicySettings) -> Iterator[str]:
-    """One line for each rule that does not hold: value, rule, and the setting to change."""
+    """Yield one line for each violated rule: value, rule, and the setting to change."""
     for knob in ("small_file_limit_bytes", "target_file_max_bytes", "max_bytes_per_group", "max_bytes_per_plan"):
         if getattr(policy, knob) <= 0:
             yield f"{setting_name(knob)} is {getattr(policy, knob)} B but must be above 0; set {setting_name(knob)}"
@@ -43,8 +43,9 @@ def validation_errors(policy: PolicySettings) -> Iterator[str]:
     ):
         if getattr(policy, low) > getattr(policy, high):
             names = setting_name(low), setting_name(high)
+            sizes = _format_exact_size(getattr(policy, low)), _format_exact_size(getattr(policy, high))
             yield (
-                f"{names[0]} {_format_exact_size(getattr(policy, low))} is above {names[1]} {_format_exact_size(getattr(policy, high))} "
+                f"{names[0]} {sizes[0]} is above {names[1]} {sizes[1]} "
                 f"but must not be; lower {names[0]} or raise {names[1]}"
             )
     for knob, least in (
@@ -88,7 +89,7 @@ def validation_errors(policy: PolicySettings) -> Iterator[str]:
 
 
 def validation_warnings(policy: PolicySettings) -> Iterator[str]:
-    """One line for each value that is allowed and seldom meant: what comes of it."""
+    """Yield one line for each value that is allowed but seldom intended, with its consequence."""
     if policy.retention < _SHORT_RETENTION:
         yield (
             f"retention is {format_duration(policy.retention)}: a replaced file may be deleted while a query that "
@@ -104,9 +105,9 @@ def validation_warnings(policy: PolicySettings) -> Iterator[str]:
         )
 
 
-#: a retention that long queries outlast, and a limit that hardly any file is below
+#: retention shorter than long queries, and a limit below the size of most files
 _SHORT_RETENTION, _TINY_LIMIT_BYTES = timedelta(hours=1), MIB
-#: of an objective; what is kept of it is forgotten after the longest one
+#: the history of an objective is dropped after the longest window
 _SLO_WINDOW_BOUNDS = timedelta(days=1), timedelta(days=90)
 _POSITIVE_DURATIONS = (
     "scan_interval",
@@ -204,5 +205,5 @@ def _choice_errors(policy: PolicySettings) -> Iterator[str]:
 
 
 def _format_exact_size(count: int) -> str:
-    """Readable, and exact where rounding would make two different sizes look alike."""
+    """Return a size rounded and exact, since rounding may make different sizes look alike."""
     return f"{format_bytes(count)} ({count} B)"

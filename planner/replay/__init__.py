@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time machine: a table's own history under another policy, planned by the planner itself."""
+"""The replay of a table's own history under another policy, planned by the planner itself."""

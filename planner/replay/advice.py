@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which writes made a table's small files, and the one setting of its writer whose change would have prevented most.
+"""The sources of a table's small files, and the one writer setting whose change would have prevented most of them.
 
-Each setting that may help is tried: the model of the writer tells the history anew, and that is replayed under the
-policy that the table has. What it saves is the difference between the two replays, less what the writer itself would
-have written more.
+Each setting that may help is tried: the model of the writer creates a counterfactual history, which is replayed under
+the table's policy. The savings are the difference between the two replays, minus the additional bytes that the writer
+itself would have written.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,13 +22,13 @@ from planner.writers.model import Operation, SimulationError
 from planner.writers.remedies import Remedy, WritePattern, candidate_remedies
 from planner.writers.simulation import WriterKind
 
-#: a setting that prevents a smaller share of small files is not worth the change, nor one that saves less of the work
+#: a setting is worth the change if it prevents this share of the small files and saves this share of the work
 _MIN_FILE_SHARE, _MIN_WORK_SHARE = 0.2, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallFileSource:
-    """What one kind of writes made: its commits, their new files, the small ones among them, and when these came.
+    """The output of one kind of write: commits, new files, and the small files among them.
 
     ``by_hour`` counts small files by the hour of the day in UTC.
     """
@@ -44,7 +44,7 @@ class SmallFileSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonthlySavings:
-    """What a setting saves in a month. ``writer_bytes`` are written by the writer beyond what it wrote, or less."""
+    """The savings of a setting per month. ``writer_bytes`` are the additional bytes of the writer; negative: fewer."""
 
     files: float
     small_files: float
@@ -55,7 +55,7 @@ class MonthlySavings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A setting and what it would have saved."""
+    """A tried setting and its savings."""
 
     remedy: Remedy
     savings: MonthlySavings
@@ -64,13 +64,13 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """The sources of small files, most first, what was tried, and what to change; None where nothing is worth it."""
+    """The sources of small files, most first, the tried settings, and the best one, None if no change is worth it."""
 
     days: float
     sources: tuple[SmallFileSource, ...]
     trials: tuple[Trial, ...]
     best: Trial | None
-    #: what plans would rewrite per month as it is, and how long that takes
+    #: the bytes that plans rewrite per month without a change, and the CPU time
     rewritten_bytes: float
     cpu_hours: float
 
@@ -84,9 +84,9 @@ def advise(
     max_files: int,
     check: CancellationCheck = no_check,
 ) -> Advice:
-    """What to change at the writer of a table with this history; models stop at ``most_files`` of one history.
+    """Advise on the writer of a table with this history; counterfactuals of more than ``max_files`` are not tried.
 
-    ``check`` is called before each trial and within its replay; what it raises ends all.
+    ``check`` is called before each trial and within its replay; its exception ends the advice.
     """
     limit = policy.small_file_limit_bytes
     found = tuple(sorted(_small_file_sources(history, limit), key=lambda source: -source.small_files))
@@ -116,7 +116,7 @@ def advise(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HistoryCost:
-    """A history under the table's policy: what its writers made, and what plans did about it."""
+    """A history under the table's policy: the files of its writers, and the work of plans."""
 
     days: float
     files: int
@@ -160,7 +160,7 @@ class _HistoryCost:
 
 
 def _small_file_sources(history: TableHistory, limit: int) -> Iterator[SmallFileSource]:
-    """New files of writers by operation and application."""
+    """Yield the writers' new files by operation and application."""
     known = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
     found: dict[tuple[str, str | None], list[tuple[int, int, int, int]]] = {}
     for commit in history.commits:
@@ -186,7 +186,7 @@ def _small_file_sources(history: TableHistory, limit: int) -> Iterator[SmallFile
 
 
 def _write_pattern(history: TableHistory, sources: Sequence[SmallFileSource]) -> WritePattern:
-    """How the table is written by those commits that made new files."""
+    """Return how the commits that create new files write the table."""
     known = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
     parts = files = size = 0
     for commit in history.commits:
@@ -199,6 +199,6 @@ def _write_pattern(history: TableHistory, sources: Sequence[SmallFileSource]) ->
 
 
 def busiest_hours(by_hour: Sequence[int], limit: int = 3) -> Mapping[int, int]:
-    """The hours of the day with most small files, most first; none without any."""
+    """Return the hours of the day with most small files, most first; empty without small files."""
     ranked = sorted(range(len(by_hour)), key=lambda hour: (-by_hour[hour], hour))
     return {hour: by_hour[hour] for hour in ranked[:limit] if by_hour[hour]}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies compared over the same history: what each would have left and cost, and which one to take."""
+"""The comparison of policies over the same history: the files and costs of each, and the recommended policy."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,15 +13,15 @@ from planner.replay.policy_replay import ReplayResult, WorkTotals, replay_policy
 
 CONFIGURED = "configured"
 NO_COMPACTION = "no compaction"
-#: a policy that takes away so much of what the best one takes away is as good as that
+#: a policy is nearly as good if it removes this share of the files that the best one removes
 _NEARLY_AS_GOOD = 0.9
-#: what is less of all files is not worth a policy
+#: a policy that removes a smaller share of all files is not worth it
 _MIN_REDUCTION = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyVariant:
-    """A policy and what it is called; ``settings`` are those in which it differs from the configured one."""
+    """A named policy; ``settings`` are its differences from the configured policy."""
 
     name: str
     settings: Mapping[str, str]
@@ -30,11 +30,11 @@ class PolicyVariant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOutcome:
-    """What a policy would have left and cost.
+    """The files and the costs that a policy would have had.
 
-    ``files`` and ``small_files`` are how many there were on average over the time, ``write_amplification`` is all that
-    plans and writers wrote, by what writers would have written had nobody compacted. Of ``best`` no other one is as
-    good or better in files, bytes rewritten and CPU time.
+    ``files`` and ``small_files`` are averages over the time. ``write_amplification`` is all bytes that plans and
+    writers wrote, divided by the writers' bytes without compaction. A Pareto-optimal policy is one for which no other
+    policy is as good in files, bytes rewritten and CPU time and better in one of them.
     """
 
     variant: PolicyVariant
@@ -48,13 +48,13 @@ class PolicyOutcome:
 
     @property
     def small_share(self) -> float:
-        """Small files of all files, over the time."""
+        """The share of small files among all files, over the time."""
         return self.small_files / self.files if self.files else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyComparison:
-    """All outcomes in the order in which they were asked for, and the policy to take with the reason, in words."""
+    """All outcomes in the order of the variants, and the recommended policy with the reason as text."""
 
     days: float
     outcomes: tuple[PolicyOutcome, ...]
@@ -70,7 +70,7 @@ def replay_variants(
     small_file_limit_bytes: int,
     check: CancellationCheck = no_check,
 ) -> list[ReplayResult]:
-    """Each policy over the script; ``check`` may end it as it ends ``replay``."""
+    """Replay each policy over the history; ``check`` is that of ``replay_policy``."""
     return [
         replay_policy(history, one.policy, cost_inputs, small_file_limit_bytes=small_file_limit_bytes, check=check)
         for one in variants
@@ -80,10 +80,10 @@ def replay_variants(
 def compare_policies(
     history: WriterHistory, variants: Sequence[PolicyVariant], results: Sequence[ReplayResult], rates: Rates
 ) -> PolicyComparison:
-    """What the replays of ``tried`` say together; ``NO_COMPACTION`` and ``CONFIGURED`` are among them."""
+    """Compare the ``results`` of ``variants``; ``NO_COMPACTION`` and ``CONFIGURED`` must be among them."""
     days = (history.until_us - history.since_us) / DAY_US
-    nobody = next(found for one, found in zip(variants, results, strict=True) if one.name == NO_COMPACTION)
-    outcomes = [_outcome(one, found, nobody, days, rates) for one, found in zip(variants, results, strict=True)]
+    baseline = next(found for one, found in zip(variants, results, strict=True) if one.name == NO_COMPACTION)
+    outcomes = [_outcome(one, found, baseline, days, rates) for one, found in zip(variants, results, strict=True)]
     outcomes = [
         replace(one, is_pareto_optimal=not any(_dominates(other, one) for other in outcomes)) for one in outcomes
     ]
@@ -108,7 +108,7 @@ def _outcome(
 
 
 def predicted_seconds(work: WorkTotals, rates: Rates) -> float:
-    """CPU seconds of all plans of a replay."""
+    """Return the predicted CPU seconds of all plans of a replay."""
     return work.plans * rates.fixed_seconds + work.rewritten_bytes * rates.seconds_per_byte
 
 
@@ -117,33 +117,33 @@ def _costs(outcome: PolicyOutcome) -> tuple[float, float, float]:
 
 
 def _dominates(one: PolicyOutcome, other: PolicyOutcome) -> bool:
-    """Whether ``one`` is as good as ``other`` in everything, and better in something."""
+    """True if ``one`` is at least as good as ``other`` in everything and better in something."""
     return _costs(one) != _costs(other) and all(a <= b for a, b in zip(_costs(one), _costs(other), strict=True))
 
 
 def _recommend(outcomes: Sequence[PolicyOutcome]) -> tuple[str, str]:
-    """The policy that rewrites least of those that take away nearly as many files as the best one does, and why."""
-    nobody = _outcome_named(outcomes, NO_COMPACTION)
+    """Return the policy that rewrites least among those nearly as good as the best in files, and the reason."""
+    baseline = _outcome_named(outcomes, NO_COMPACTION)
     fewest = min(outcome.files for outcome in outcomes)
-    if nobody.files - fewest < max(1.0, _MIN_REDUCTION * nobody.files):
+    if baseline.files - fewest < max(1.0, _MIN_REDUCTION * baseline.files):
         return (
             NO_COMPACTION,
-            f"no policy here keeps noticeably fewer files than the {nobody.files:,.0f} that writers leave",
+            f"no policy here keeps noticeably fewer files than the {baseline.files:,.0f} that writers leave",
         )
-    enough = nobody.files - _NEARLY_AS_GOOD * (nobody.files - fewest)
+    enough = baseline.files - _NEARLY_AS_GOOD * (baseline.files - fewest)
     good = [outcome for outcome in outcomes if outcome.files <= enough]
     least = min(good, key=lambda outcome: (outcome.rewritten_bytes_a_day, outcome.files))
     in_use = _outcome_named(outcomes, CONFIGURED)
     if in_use in good and least.rewritten_bytes_a_day > _NEARLY_AS_GOOD * in_use.rewritten_bytes_a_day:
         least = in_use
-    fewer = 100 * (1 - least.files / nobody.files)
+    fewer = 100 * (1 - least.files / baseline.files)
     reason = (
-        f"keeps {fewer:.0f} % fewer files than without compaction ({least.files:,.0f} instead of {nobody.files:,.0f} "
+        f"keeps {fewer:.0f} % fewer files than without compaction ({least.files:,.0f} instead of {baseline.files:,.0f} "
         f"on average) and rewrites {format_bytes(round(least.rewritten_bytes_a_day))} per day"
     )
     if least is not in_use:
         return least.variant.name, reason + _configured_policy_text(in_use)
-    return CONFIGURED, f"{reason}; none of the others does as well for noticeably less"
+    return CONFIGURED, f"{reason}; no cheaper policy does nearly as well"
 
 
 def _configured_policy_text(configured: PolicyOutcome) -> str:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A history told anew: the same rows by the same commits, in the files that the writer would make with another setting.
+"""The counterfactual history: the same rows by the same commits, in the files that another writer setting would create.
 
-What a commit brought to a partition is known as bytes and rows of new files and of what files grew by; which files
-these are is left to the model of the writer.
+The history gives the bytes and rows that each commit added to a partition, in new files and by growth of files. The
+model of the writer distributes them over files.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from planner.writers.model import FileChange as FileChange
 from planner.writers.remedies import Remedy
 from planner.writers.simulation import WriterKind, make_writer
 
-#: bytes of a row where the history does not know any
+#: bytes of a row if the history records no rows
 _ROW_BYTES = 1024
 
 
 @dataclass(slots=True)
 class PartitionWrite:
-    """What one commit brought to one partition; ``files`` are new ones, ``touched`` those that it wrote anew."""
+    """The data that one commit added to one partition; ``new_files`` and ``rewritten_files`` are counts."""
 
     bytes: int = 0
     rows: int = 0
@@ -31,12 +31,12 @@ class PartitionWrite:
 
 @dataclass(slots=True)
 class FileGroupSizes:
-    """The file groups of a history so far, to tell new ones from those that grew."""
+    """The file groups of a history so far, with bytes and rows, to distinguish new groups from grown ones."""
 
     sizes: dict[FileGroupKey, tuple[int, int]] = field(default_factory=dict)
 
     def apply_commit(self, commit: HistoricalCommit) -> dict[str, PartitionWrite]:
-        """What ``commit`` brought, by partition."""
+        """Apply ``commit`` and return the data that it added, by partition."""
         found: dict[str, PartitionWrite] = {}
         for group in commit.removed_groups:
             self.sizes.pop(group, None)
@@ -56,12 +56,12 @@ class FileGroupSizes:
         return found
 
     def is_empty(self, partition: str) -> bool:
-        """Whether nothing is left of a partition."""
+        """True if the partition has no file group."""
         return not any(group[0] == partition for group in self.sizes)
 
 
 def counterfactual_history(history: TableHistory, kind: WriterKind, remedy: Remedy) -> TableHistory:
-    """``history`` as it would have been with ``remedy``. Raises SimulationError."""
+    """Return ``history`` as it would have been with ``remedy``. Raises SimulationError."""
     return replace(history, commits=tuple(_CounterfactualHistory(history, kind, remedy).commits()))
 
 
@@ -85,7 +85,7 @@ class _CounterfactualHistory:
         self._groups_by_partition: dict[str, set[FileGroupKey]] = {}
         for file in history.files:
             self._groups_by_partition.setdefault(file.partition, set()).add(file.group)
-        #: how often all of a partition was taken out: the model begins anew with it
+        #: how often a whole partition was replaced: each time the model starts with an empty partition
         self._generations: dict[str, int] = {}
 
     def commits(self) -> Iterator[HistoricalCommit]:
@@ -106,7 +106,7 @@ class _CounterfactualHistory:
     def _replaced_groups(
         self, commit: HistoricalCommit, partition_writes: dict[str, PartitionWrite]
     ) -> Iterator[FileGroupKey]:
-        """The files of partitions of which ``commit`` left nothing that was there before."""
+        """Yield the file groups of partitions that ``commit`` replaced as a whole."""
         for partition in {partition for partition, _ in commit.removed_groups}:
             new = partition in partition_writes and partition_writes[partition].new_files
             if self._sizes.is_empty(partition) or (new and commit.operation.startswith("insert_overwrite")):

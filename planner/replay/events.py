@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A history as what its writers did, so that it can be done again on files that are laid out otherwise.
+"""The events of a history's writers, for replay on files in another layout.
 
-What lakefold did is left out: under another policy it would have done something else. What follows in the history from
-its rewrites is told in terms of the files that writers made: a *strand* is a file group as a writer first made it, and
-a commit that changes a rewritten file changes all strands that went into it.
+lakefold's rewrites are left out, since another policy would have made other rewrites. Later events are expressed in
+terms of the files that writers created. An *origin* is a file group as a writer first created it. A commit that changes
+a rewritten file changes all origins that went into this file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from lake.history import ChangeKind, FileGroupKey, FileWritten, HistoricalCommit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCreated:
-    """A file group as a writer first made it; ``number`` is its place among all of the script."""
+    """A file group as a writer first created it; ``origin`` is its number among all origins of the history."""
 
     origin: int
     partition: int
@@ -29,7 +29,7 @@ class FileCreated:
 
 @dataclass(frozen=True, slots=True)
 class FilesGrown:
-    """Somebody wrote the base files that hold ``strands`` anew, with so many bytes and rows more (or fewer)."""
+    """A program rewrote the base files that hold ``origins``, with so many bytes and rows more (or fewer)."""
 
     origins: tuple[int, ...]
     bytes: int
@@ -38,7 +38,7 @@ class FilesGrown:
 
 @dataclass(frozen=True, slots=True)
 class LogsAppended:
-    """A writer added logs to the files that hold ``strands``."""
+    """A writer added logs to the files that hold ``origins``."""
 
     origins: tuple[int, ...]
     files: int
@@ -47,14 +47,14 @@ class LogsAppended:
 
 @dataclass(frozen=True, slots=True)
 class FilesRemoved:
-    """A writer took the files that hold ``strands`` out of the table."""
+    """A writer removed the files that hold ``origins`` from the table."""
 
     origins: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FilesMerged:
-    """Somebody else than lakefold wrote the files that hold ``strands`` into so many files."""
+    """A program other than lakefold rewrote the files that hold ``origins`` into ``files`` files."""
 
     origins: tuple[int, ...]
     files: int
@@ -65,7 +65,7 @@ WriterEvent = FileCreated | FilesGrown | LogsAppended | FilesRemoved | FilesMerg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterCommit:
-    """One commit of a writer; ``is_log_only`` says that it wrote no base file."""
+    """One commit of a writer; ``is_log_only`` is True if it wrote logs and no base file."""
 
     at_us: int
     events: tuple[WriterEvent, ...]
@@ -74,7 +74,7 @@ class WriterCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterHistory:
-    """What writers did, by strands; ``partitions`` are the names of those with a file at any time, sorted."""
+    """The events of writers, by origins; ``partitions`` are the sorted names of those with a file at any time."""
 
     since_us: int
     until_us: int
@@ -86,7 +86,7 @@ class WriterHistory:
 
 @dataclass(slots=True)
 class _FileGroupState:
-    """A file group of the history as it is at some moment, and the strands in it."""
+    """A file group of the history at some moment, and the origins in it."""
 
     origins: tuple[int, ...]
     bytes: int
@@ -95,16 +95,16 @@ class _FileGroupState:
 
 @dataclass(slots=True)
 class _HistoryReader:
-    """The history told up to some moment."""
+    """The state of the history up to some moment."""
 
     partitions: Mapping[str, int]
     files: dict[FileGroupKey, _FileGroupState] = field(default_factory=dict)
-    #: file groups of the history that hold a strand
+    #: the number of file groups that hold each origin
     group_counts: dict[int, int] = field(default_factory=dict)
     origin_count: int = 0
 
     def create_file(self, wrote: FileWritten) -> FileCreated:
-        strand = FileCreated(
+        created = FileCreated(
             origin=self.origin_count,
             partition=self.partitions[wrote.partition],
             bytes=wrote.bytes,
@@ -115,12 +115,12 @@ class _HistoryReader:
             oldest_log_us=_oldest_log_us(wrote),
         )
         self.origin_count += 1
-        self._add_group(wrote.group, _FileGroupState((strand.origin,), wrote.bytes, wrote.rows))
-        return strand
+        self._add_group(wrote.group, _FileGroupState((created.origin,), wrote.bytes, wrote.rows))
+        return created
 
     def events_of_write(self, commit: HistoricalCommit) -> Iterator[WriterEvent]:
-        """What a commit of a writer did."""
-        gone = [strand for group in commit.removed_groups for strand in self._remove_group(group)]
+        """Yield the events of a writer's commit."""
+        gone = [origin for group in commit.removed_groups for origin in self._remove_group(group)]
         if gone:
             yield FilesRemoved(tuple(gone))
         for wrote in commit.written:
@@ -135,7 +135,7 @@ class _HistoryReader:
                 yield LogsAppended(there.origins, wrote.log_files, wrote.log_bytes)
 
     def events_of_rewrite(self, commit: HistoricalCommit) -> Iterator[WriterEvent]:
-        """What a commit that only moved rows did."""
+        """Yield the events of a commit that only rewrote rows."""
         outputs: dict[str, list[FileWritten]] = {}
         for wrote in commit.written:
             there = self.files.get(wrote.group)
@@ -150,34 +150,34 @@ class _HistoryReader:
             if there is not None:
                 taken.setdefault(group[0], []).extend(there.origins)
         for partition, made in outputs.items():
-            strands = tuple(dict.fromkeys(taken.get(partition, ())))
-            if not strands:  # nobody knows what went into them
+            origins = tuple(dict.fromkeys(taken.get(partition, ())))
+            if not origins:  # the inputs are unknown
                 yield from map(self.create_file, made)
                 continue
-            yield FilesMerged(strands, len(made))
+            yield FilesMerged(origins, len(made))
             for wrote in made:
-                self._add_group(wrote.group, _FileGroupState(strands, wrote.bytes, wrote.rows))
+                self._add_group(wrote.group, _FileGroupState(origins, wrote.bytes, wrote.rows))
         for group in commit.removed_groups:
             self._remove_group(group)
 
     def _add_group(self, group: FileGroupKey, file: _FileGroupState) -> None:
         self.files[group] = file
-        for strand in file.origins:
-            self.group_counts[strand] = self.group_counts.get(strand, 0) + 1
+        for origin in file.origins:
+            self.group_counts[origin] = self.group_counts.get(origin, 0) + 1
 
     def _remove_group(self, group: FileGroupKey) -> Iterator[int]:
-        """Forget a file group; the strands that no other one holds."""
+        """Remove a file group and return the origins that no other group holds."""
         file = self.files.pop(group, None)
         free = []
-        for strand in file.origins if file is not None else ():
-            self.group_counts[strand] -= 1
-            if not self.group_counts[strand]:
-                free.append(strand)
+        for origin in file.origins if file is not None else ():
+            self.group_counts[origin] -= 1
+            if not self.group_counts[origin]:
+                free.append(origin)
         return iter(free)
 
 
 def writer_history(history: TableHistory) -> WriterHistory:
-    """What writers did in ``history``."""
+    """Return the events of the writers in ``history``."""
     names = sorted(_partitions(history))
     writer = _HistoryReader({name: place for place, name in enumerate(names)})
     there = tuple(map(writer.create_file, history.files))
@@ -214,10 +214,10 @@ def _oldest_log_us(wrote: FileWritten) -> int | None:
 
 
 def to_microseconds(at: datetime) -> int:
-    """``at`` as microseconds since 1970."""
+    """Return ``at`` as microseconds since 1970."""
     return round(at.timestamp() * 1_000_000)
 
 
 def from_microseconds(us: int) -> datetime:
-    """Microseconds since 1970 as a time."""
+    """Return microseconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(us / 1_000_000, UTC)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a replayed table, as the arrays that planning reads, and what writers and plans do to them."""
+"""The files of a replayed table as arrays for planning, and the changes that writers and plans make to them."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,9 +18,9 @@ _COLUMNS = ("bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_lo
 
 @dataclass(slots=True)
 class LayoutTotals:
-    """What a layout adds up to at one moment: live files, those below the limit, bytes and rows of base files.
+    """The totals of a layout at one moment: live files, files below the limit, bytes and rows of base files.
 
-    Logs are in none of them; a file of logs only counts as a small one of 0 bytes.
+    Logs are not counted; a file of logs only counts as a small file of 0 bytes.
     """
 
     files: int = 0
@@ -30,13 +30,13 @@ class LayoutTotals:
 
 
 class ReplayLayout:
-    """Files by number, of which those below ``script.strands`` are of writers and the others of rewrites.
+    """The files by number: numbers below ``history.origin_count`` are writers' files, the others those of rewrites.
 
-    A file that was rewritten points to its successor, so that what a writer does to a strand is done to the file that
-    has its rows now. ``open`` has by partition the files that planning has to look at. Columns are int64 and indexed by
-    a file's number, with room for files to come: sizes are bytes, of base file and logs apart; ``rows`` are of the base
-    file; moments, here and in arguments, are µs since 1970 in UTC, ``oldest_log_us`` ``NEVER_US`` without logs.
-    Partitions are places in ``script.partitions``.
+    A rewritten file points to its successor (``parent``), so a writer's change of an origin is applied to the file that
+    holds its rows now. ``files_to_plan`` has the files of each partition that planning has to consider. Columns are
+    int64, indexed by file number, with spare capacity. Sizes are bytes, of base files and logs separately; ``rows`` are
+    those of the base file. Moments, also in arguments, are µs since 1970 in UTC; ``oldest_log_us`` is ``NEVER_US``
+    without logs. Partitions are positions in ``history.partitions``.
     """
 
     def __init__(self, history: WriterHistory, small_file_limit_bytes: int) -> None:
@@ -46,7 +46,7 @@ class ReplayLayout:
         self.parent[:] = np.arange(len(self.parent))
         self.live = np.zeros(len(self.parent), dtype=np.bool_)
         self.files_to_plan: list[set[int]] = [set() for _ in history.partitions]
-        #: files by partition, and how often a partition appeared or vanished
+        #: the number of files of each partition, and how often a partition appeared or vanished
         self.files_per_partition = [0] * len(history.partitions)
         self.partition_changes = 0
         self.totals = LayoutTotals()
@@ -59,15 +59,15 @@ class ReplayLayout:
 
     @property
     def parent(self) -> Ints:
-        """The file that has the rows of each now; itself while it is live, -1 where its rows are gone."""
+        """The file that holds the rows of each file now: itself while it is live, -1 if its rows were removed."""
         return self._columns["parent"]
 
     def partition_of(self, file: int) -> int:
-        """The partition that a file is in."""
+        """Return the partition of a file."""
         return int(self._columns["partition"][file])
 
     def create_file(self, event: FileCreated) -> int:
-        """A file that a writer made; its partition."""
+        """Add a file that a writer created and return its partition."""
         self._add_file(
             event.origin,
             event.partition,
@@ -79,7 +79,7 @@ class ReplayLayout:
         return event.partition
 
     def grow_files(self, event: FilesGrown, at_us: int) -> tuple[list[int], int]:
-        """Files that a writer wrote anew, and the bytes that it wrote for that."""
+        """Rewrite files as a writer did. Returns the files and the bytes written."""
         files = self._live_files(event.origins)
         whole = int(sum(self.bytes[file] for file in files))
         written = given = rows_given = before = 0
@@ -93,7 +93,7 @@ class ReplayLayout:
         return files, written
 
     def append_logs(self, event: LogsAppended, at_us: int) -> list[int]:
-        """Files that a writer added logs to."""
+        """Append logs to files as a writer did. Returns the files."""
         files = self._live_files(event.origins)
         columns = self._columns
         for place, file in enumerate(files):
@@ -106,7 +106,7 @@ class ReplayLayout:
         return files
 
     def remove_files(self, event: FilesRemoved) -> list[int]:
-        """Files that a writer took out."""
+        """Remove files as a writer did. Returns the files."""
         files = self._live_files(event.origins)
         for file in files:
             self._retire_file(file)
@@ -114,12 +114,12 @@ class ReplayLayout:
         return files
 
     def merge_files(self, event: FilesMerged, at_us: int) -> list[int]:
-        """Files that somebody else wrote into fewer; none where they are no more than that already."""
+        """Merge files as another program did. Returns the new files; none if there are no more files than that now."""
         files = self._live_files(event.origins)
         return self.rewrite(files, event.files, at_us) if len(files) > event.files else []
 
     def rewrite(self, files: Sequence[int], outputs: int, at_us: int) -> list[int]:
-        """``files`` of one partition written into ``outputs`` equally large ones; these."""
+        """Rewrite ``files`` of one partition into ``outputs`` files of equal size. Returns the new files."""
         partition, count = self.partition_of(files[0]), len(files)
         whole, rows = sum(map(self._compacted_size, files)), sum(int(self._columns["rows"][file]) for file in files)
         made = list(range(self._next, self._next + outputs))
@@ -134,17 +134,17 @@ class ReplayLayout:
         return made
 
     def compact(self, files: Iterable[int], at_us: int) -> None:
-        """The logs of ``files`` merged into new base files."""
+        """Merge the logs of ``files`` into new base files."""
         for file in files:
             self._replace_base_file(file, self._compacted_size(file), 0, at_us)
         self.uncompacted_commits = 0
 
     def mark_stable(self, files: Iterable[int], partition: int) -> None:
-        """Planning need not look at ``files`` of ``partition`` again before they change."""
+        """Exclude ``files`` of ``partition`` from planning until they change."""
         self.files_to_plan[partition].difference_update(files)
 
     def candidates(self, names: Sequence[str], files: npt.NDArray[np.int64], partition: Ints) -> Candidates:
-        """``files``, of the partitions ``names`` at the places ``partition``, all undecided."""
+        """Return ``files`` as undecided candidates; ``partition`` indexes ``names`` for each file."""
         columns = self._columns
         return Candidates(
             partitions=list(names),
@@ -162,17 +162,17 @@ class ReplayLayout:
         )
 
     def column(self, name: str, files: npt.NDArray[np.int64]) -> Ints:
-        """One column of ``files``."""
+        """Return one column of ``files``."""
         return self._columns[name][files]
 
     @property
     def log_files(self) -> Ints:
-        """Log files of each file."""
+        """The number of log files of each file."""
         return self._columns["log_files"]
 
     def _live_files(self, origins: Iterable[int]) -> list[int]:
-        """The live files that have the rows of ``strands``, each once."""
-        return list(dict.fromkeys(file for strand in origins if (file := self._live_file(strand)) >= 0))
+        """Return the live files that hold the rows of ``origins``, each once."""
+        return list(dict.fromkeys(file for origin in origins if (file := self._live_file(origin)) >= 0))
 
     def _live_file(self, origin: int) -> int:
         parent, path = self.parent, []
@@ -184,7 +184,7 @@ class ReplayLayout:
         return file
 
     def _compacted_size(self, file: int) -> int:
-        """The size of a file's base once its logs are merged into it."""
+        """Return the size of a file's base file after its logs are merged into it."""
         size = int(self.bytes[file])
         return size or int(BASE_BYTES_PER_LOG_BYTE * int(self._columns["log_bytes"][file]))
 
@@ -210,7 +210,7 @@ class ReplayLayout:
         self._count_in_totals(size, rows, 1)
 
     def _replace_base_file(self, file: int, size: int, more_rows: int, at_us: int) -> int:
-        """A new base file without logs in the place of the old one; its bytes."""
+        """Replace a file's base file by one without logs and return the new size."""
         columns = self._columns
         self._count_in_totals(int(columns["bytes"][file]), int(columns["rows"][file]), -1)
         columns["bytes"][file] = size
@@ -250,7 +250,7 @@ class ReplayLayout:
 
 @dataclass(frozen=True, slots=True)
 class _LayoutDetails:
-    """``planner.candidates.SliceDetails`` of files of a layout; a file's number takes the place of its id."""
+    """The ``planner.candidates.SliceDetails`` of a layout's files; the file number serves as the file id."""
 
     layout: ReplayLayout
     files: npt.NDArray[np.int64]
@@ -270,7 +270,7 @@ class _LayoutDetails:
         return self.layout.column("oldest_log_us", self.files[rows])
 
     def has_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
-        return None  # a history tells of log files only
+        return None  # a history contains log files only
 
     def deleted_row_share(self, rows: Ints) -> Shares | None:
         return None

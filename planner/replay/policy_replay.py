@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One policy over a script: writers write, and at the ticks of its scan interval the planner plans.
+"""The replay of one policy over a history: writers write, and the planner plans at each tick of the scan interval.
 
-Planning is that of ``planner.selection``, on the files of those partitions only of which it may say something new: one
-is looked at when a file in it has become as old as planning asks for, when a file in it was taken away, and as long as
-it has something that no plan had room for. What a plan rewrites is done at its tick.
+Planning is that of ``planner.selection``, on the files of partitions whose result may have changed. A partition is
+planned when one of its files reaches the age that planning requires, when one of its files was removed, and while it
+has worthwhile files that exceeded the limits of a plan. A plan is executed at its tick.
 """
 
 import heapq
@@ -40,7 +40,7 @@ from planner.selection import DEFAULT_COST_INPUTS, Selection, select_next_plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DailyTotals:
-    """The table at the end of a day of the replay, and what plans had done until then."""
+    """The table at the end of a day of the replay, and the work of plans until then."""
 
     at_us: int
     files: int
@@ -52,7 +52,7 @@ class DailyTotals:
 
 @dataclass(slots=True, kw_only=True)
 class WorkTotals:
-    """What plans did, and what writers wrote meanwhile; their base files and logs."""
+    """The work of plans, and the bytes that writers wrote meanwhile: base files and logs."""
 
     plans: int = 0
     groups: int = 0
@@ -64,10 +64,10 @@ class WorkTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What came of a policy; None is a table that nobody compacts.
+    """The result of a policy; ``policy`` is None for a table without compaction.
 
-    ``file_days`` and ``small_file_days`` are files by the time that they were there; small is what is below one limit,
-    the same for all policies that are compared.
+    ``file_days`` and ``small_file_days`` are numbers of files times the days of their existence. Files are small below
+    one limit, which is the same for all compared policies.
     """
 
     policy: SizingPolicy | None
@@ -87,9 +87,9 @@ def replay_policy(
     small_file_limit_bytes: int,
     check: CancellationCheck = no_check,
 ) -> ReplayResult:
-    """``script`` under ``policy``. Files below the limit are counted as small, whatever the policy's own is.
+    """Replay ``history`` under ``policy``. ``small_file_limit_bytes`` defines small files, not the policy.
 
-    ``check`` is called at each commit and each scan; what it raises ends the replay.
+    ``check`` is called at each commit and each scan; its exception ends the replay.
     """
     return _PolicyReplay(history, policy, cost_inputs, small_file_limit_bytes, check).run()
 
@@ -110,7 +110,7 @@ class _PolicyReplay:
         self._days: list[DailyTotals] = []
         self._clock_us = history.since_us
         self._file_us = self._small_us = 0
-        #: partitions that are to be looked at, and when others will be
+        #: the partitions to plan at the next scan, and when others become due
         self._partitions_to_plan: set[int] = set()
         self._scheduled: list[tuple[int, int]] = []
         self._selected: frozenset[int] = frozenset()
@@ -124,8 +124,8 @@ class _PolicyReplay:
             self._next_tick_us = history.since_us
 
     def run(self) -> ReplayResult:
-        for strand in self._history.initial_files:
-            self._schedule_partition(self.layout.create_file(strand), strand.at_us, has_logs=strand.log_files > 0)
+        for created in self._history.initial_files:
+            self._schedule_partition(self.layout.create_file(created), created.at_us, has_logs=created.log_files > 0)
         for act in self._history.commits:
             self._check()
             self._scan_until(act.at_us)
@@ -145,7 +145,7 @@ class _PolicyReplay:
         )
 
     def _advance_to(self, now_us: int) -> None:
-        """Let time go by until ``now_us``."""
+        """Advance the clock to ``now_us``."""
         while (end := self._history.since_us + (len(self._days) + 1) * DAY_US) <= now_us:
             self._accumulate_file_time(end)
             self._record_day(end)
@@ -174,7 +174,7 @@ class _PolicyReplay:
         )
 
     def _apply_commit(self, commit: WriterCommit) -> None:
-        """What a writer did, on the files that have its rows here."""
+        """Apply a writer's commit to the files that hold its rows in this replay."""
         layout, at_us = self.layout, commit.at_us
         for step in commit.events:
             match step:
@@ -210,7 +210,7 @@ class _PolicyReplay:
                 self._partitions_to_plan.add(partition)
 
     def _schedule_partition(self, partition: int, at_us: int, *, has_logs: bool = False) -> None:
-        """A file of ``partition`` is as of ``at_us``: look when it has its age; at logs, which wait for none, now."""
+        """Schedule ``partition`` for when its file of ``at_us`` reaches the quiet period; logs need not wait for it."""
         if self._policy is None:
             return
         heapq.heappush(self._scheduled, (at_us + self._quiet_us, partition))
@@ -220,7 +220,7 @@ class _PolicyReplay:
                 heapq.heappush(self._scheduled, (at_us + self._age_us, partition))
 
     def _scan_until(self, before_us: int) -> None:
-        """Every scan before ``before_us`` that has something to look at."""
+        """Run every scan before ``before_us`` that has partitions to plan."""
         if self._policy is None:
             return
         while True:
@@ -238,17 +238,17 @@ class _PolicyReplay:
             self._scan(self._policy, at_us)
 
     def _next_tick_from(self, moment_us: int) -> int:
-        """The first tick at ``moment_us`` or later that has not been."""
+        """Return the first tick at ``moment_us`` or later that has not passed."""
         wait = moment_us - self._next_tick_us
         return self._next_tick_us + max(0, -(-wait // self._interval_us)) * self._interval_us
 
     def _scan(self, policy: SizingPolicy, at_us: int) -> None:
-        """Plan what waits, as often as there is room for a plan."""
+        """Plan the waiting partitions, up to the number of plans per scan."""
         now = from_microseconds(at_us)
         chosen = self._selected_partitions(policy, now)
         looked = sorted(self._partitions_to_plan & chosen)
         if policy.partition_filter is PartitionFilter.DAY_ROLLING:
-            self._partitions_to_plan -= chosen  # the turn of others comes without anything happening to them
+            self._partitions_to_plan -= chosen  # the others are due at another hour, without any change
         else:
             self._partitions_to_plan.clear()
         where = [partition for partition in looked if self._can_be_planned(partition)]
@@ -279,12 +279,12 @@ class _PolicyReplay:
             self._partitions_to_plan.update(where[place] for place in set(found.partition[left].tolist()))
 
     def _can_be_planned(self, partition: int) -> bool:
-        """Whether planning could find anything there: fewer files than the least are no group, without logs."""
+        """True if planning may find anything: enough files for a group, or a file with logs."""
         files = self.layout.files_to_plan[partition]
         return len(files) >= self._min_group_files or any(self.layout.log_files[file] for file in files)
 
     def _files_of(self, partitions: Sequence[int]) -> tuple[npt.NDArray[np.int64], Ints]:
-        """The files of these partitions that planning has to look at, and the place of the partition of each."""
+        """Return the files of these partitions that planning has to consider, and the partition's position of each."""
         parts = [np.fromiter(self.layout.files_to_plan[partition], dtype=np.int64) for partition in partitions]
         for part in parts:
             part.sort()
@@ -294,7 +294,7 @@ class _PolicyReplay:
     def _mark_large_stable(
         self, candidates: Candidates, files: npt.NDArray[np.int64], partitions: Sequence[int]
     ) -> None:
-        """Files that are large and have no logs stay as they are until a writer changes them."""
+        """Mark large files without logs as stable: they do not change until a writer changes them."""
         large = (candidates.reason_codes == REASON_CODES[Reason.ABOVE_LIMIT]) & (candidates.log_files == 0)
         if large.any():
             for place in set(candidates.partition[large].tolist()):
@@ -318,7 +318,7 @@ class _PolicyReplay:
             self._schedule_partitions_of(made, at_us)
 
     def _selected_partitions(self, policy: SizingPolicy, now: datetime) -> frozenset[int]:
-        """The partitions that the policy's filter selects of those that are there; newly selected ones are waiting."""
+        """Return the existing partitions that the policy selects; newly selected ones are added to those to plan."""
         stamp = self.layout.partition_changes, now.hour
         if stamp != self._selected_for:
             number = {self._history.partitions[place]: place for place in self._partitions_with_files()}
@@ -329,7 +329,7 @@ class _PolicyReplay:
         return self._selected
 
     def _is_selection_outdated(self) -> bool:
-        """Whether a partition appeared or vanished of which the choice of others depends."""
+        """True if a partition appeared or vanished on which the selection of others depends."""
         policy = self._policy
         return (
             policy is not None
@@ -338,5 +338,5 @@ class _PolicyReplay:
         )
 
     def _partitions_with_files(self) -> list[int]:
-        """The partitions that have files."""
+        """Return the partitions that have files."""
         return [place for place, files in enumerate(self.layout.files_per_partition) if files]

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long an objective was met and missed, how much of its error budget is left, and how fast that burns.
+"""The time in which an objective was met and missed, the rest of its error budget, and the budget's burn rate.
 
-The time between two looks counts as the first of them found it. It is kept in buckets that grow coarser with age, so
-that what is kept of an objective stays small for ever. All moments are whole milliseconds since 1970 in UTC, and all
-spans of time whole milliseconds, unless they are a ``timedelta``.
+The time between two observations counts as the first of them. It is stored in buckets that grow coarser with age, so
+the history of an objective stays small. All moments are whole milliseconds since 1970 in UTC, and all time spans whole
+milliseconds, unless they are a ``timedelta``.
 
 Windows and burn rates are those of the Site Reliability Workbook, chapter 5, "Alerting on SLOs", in its last and
-recommended form, multiwindow, multi-burn-rate alerts (https://sre.google/workbook/alerting-on-slos/): it pages for 14.4
-over 1 h and for 6 over 6 h, which are 2 % and 5 % of the error budget of 30 days, opens a ticket for 1 over 3 d, which
-is 10 %, and has each confirmed by a window of a twelfth of that, so that an alert ends soon after its cause.
+recommended form, multiwindow, multi-burn-rate alerts (https://sre.google/workbook/alerting-on-slos/). The Workbook
+pages at 14.4 over 1 h and at 6 over 6 h, which are 2 % and 5 % of the error budget of 30 days, and opens a ticket at 1
+over 3 d, which is 10 %. Each alert is confirmed by a window of a twelfth of its length, so that it ends soon after its
+cause.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,9 +23,9 @@ BurnPace = Literal["fast", "slow"]
 _MINUTE_MS = 60_000
 _HOUR_MS, _DAY_MS = 60 * _MINUTE_MS, 24 * 60 * _MINUTE_MS
 _FINEST_STEP_MS = 5 * _MINUTE_MS
-#: buckets of one step become one of the next when all of the time that it covers is so long ago
+#: step, next coarser step, and the age at which the buckets of one coarser step are merged
 _COARSENING = ((_FINEST_STEP_MS, _HOUR_MS, _HOUR_MS), (_HOUR_MS, _DAY_MS, 3 * _DAY_MS))
-#: as long as the longest window that may be set
+#: the longest window that may be set
 _RETENTION_MS = 90 * _DAY_MS
 
 BURN_RATE_WINDOWS: Mapping[str, timedelta] = MappingProxyType(
@@ -36,25 +37,24 @@ BURN_RATE_WINDOWS: Mapping[str, timedelta] = MappingProxyType(
         "3d": timedelta(days=3),
     }
 )
-"""The times over which burn rates are told, by the name that Prometheus gives them: the Workbook's."""
+"""The windows of burn rates, by their names in Prometheus: those of the Workbook."""
 
 BURN_RATE_ALERTS: tuple[tuple[BurnPace, float, str, str], ...] = (
     ("fast", 14.4, "1h", "5m"),
     ("fast", 6.0, "6h", "30m"),
     ("slow", 1.0, "3d", "6h"),
 )
-"""Pace, burn rate, long and short window: a budget burns so when its rate is above that in both windows.
+"""Pace, burn rate, long and short window. A budget burns at this pace if its rate is above this rate in both windows.
 
-The rates are the Workbook's; *fast* is what it pages for, *slow* what it opens a ticket for.
+The rates are the Workbook's: it pages for *fast* and opens a ticket for *slow*.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Time within one step, and how much of it the objective was met and missed; nobody knows of the rest.
+    """The time within one step in which the objective was met and missed; the rest of the step is unknown.
 
-    It is the time from ``begin``, ms since 1970 and a multiple of ``step``, to before ``begin + step``; ``step``,
-    ``met`` and ``missed`` are ms.
+    The step is from ``begin_ms`` (ms since 1970, a multiple of ``step_ms``) to before ``end_ms``.
     """
 
     begin_ms: int
@@ -72,10 +72,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compliance:
-    """An objective as it was found ``at`` a moment, ms since 1970, with its past.
+    """The state of an objective at its last observation, ``observed_at_ms`` since 1970, and its history.
 
-    Whether it was ``met`` then counts for what follows, for ``holds`` ms at most. ``met_ms`` and ``missed_ms`` are
-    totals, which only grow; ``buckets`` are in the order of time.
+    ``is_met`` counts for the time after the observation, for ``valid_for_ms`` at most. ``met_ms`` and ``missed_ms`` are
+    totals, which only grow. ``buckets`` are in the order of time.
     """
 
     observed_at_ms: int
@@ -86,7 +86,7 @@ class Compliance:
     buckets: tuple[Bucket, ...] = ()
 
     def with_observation(self, at_ms: int, *, is_met: bool, valid_for_ms: int) -> "Compliance":
-        """What follows when the objective is looked at again; a clock that went back counts as no time."""
+        """Return the state after another observation. If the clock was set back, no time has passed."""
         known = min(max(0, at_ms - self.observed_at_ms), self.valid_for_ms)
         spent = list(_split_into_buckets(self.observed_at_ms, self.observed_at_ms + known, met=self.is_met))
         return Compliance(
@@ -99,9 +99,9 @@ class Compliance:
         )
 
     def met_and_missed_ms(self, window: timedelta) -> tuple[float, float]:
-        """Milliseconds met and missed in the ``window`` that ends with the last look.
+        """Return the milliseconds met and missed in the ``window`` that ends with the last observation.
 
-        Of the bucket in which it begins as much counts as of its time, as if that had been spread evenly.
+        The bucket in which the window begins counts in proportion, as if its time were spread evenly.
         """
         since = self.observed_at_ms - window // timedelta(milliseconds=1)
         met = missed = 0.0
@@ -113,25 +113,25 @@ class Compliance:
         return met, missed
 
     def share_met(self, window: timedelta) -> float:
-        """The share of the time of which anything is known in which the objective was met; 1 where nothing is."""
+        """Return the share of the known time in which the objective was met; 1 if no time is known."""
         met, missed = self.met_and_missed_ms(window)
         return met / (met + missed) if met + missed else 1.0
 
     def burn_rate(self, window: timedelta, goal: float) -> float:
-        """How many times as fast as it may the error budget is spent: 1 spends just all of it."""
+        """Return the burn rate of the error budget: at 1 the window spends exactly all of it."""
         return self.met_and_missed_ms(window)[1] / _to_ms(window) / (1 - goal)
 
     def burn_rates(self, goal: float) -> dict[str, float]:
-        """``burn`` over each of ``BURN_RATE_WINDOWS``."""
+        """Return ``burn_rate`` over each of ``BURN_RATE_WINDOWS``."""
         return {name: self.burn_rate(window, goal) for name, window in BURN_RATE_WINDOWS.items()}
 
     def budget_left(self, window: timedelta, goal: float) -> float:
-        """The share of the error budget that is left; below 0 where more was spent than there was."""
+        """Return the share of the error budget that is left; below 0 if more was spent."""
         return 1 - self.burn_rate(window, goal)
 
 
 def burn_pace(burn_rates: Mapping[str, float]) -> BurnPace | None:
-    """How a budget with these burn rates burns; None where it lasts."""
+    """Return the pace at which a budget with these burn rates burns; None if it lasts."""
     return next(
         (found for found, rate, long, short in BURN_RATE_ALERTS if min(burn_rates[long], burn_rates[short]) > rate),
         None,
@@ -143,7 +143,7 @@ def _to_ms(span: timedelta) -> float:
 
 
 def _split_into_buckets(begin: int, end: int, *, met: bool) -> Iterator[Bucket]:
-    """The time from ``begin`` to ``end`` in buckets of the finest step."""
+    """Split the time from ``begin`` to ``end`` into buckets of the finest step."""
     while begin < end:
         start = begin - begin % _FINEST_STEP_MS
         spent = min(end, start + _FINEST_STEP_MS) - begin
@@ -152,7 +152,7 @@ def _split_into_buckets(begin: int, end: int, *, met: bool) -> Iterator[Bucket]:
 
 
 def _coarsened(buckets: Iterable[Bucket], now: int) -> tuple[Bucket, ...]:
-    """Buckets added up where they are of the same time, coarser with age, without what is past its time."""
+    """Merge buckets of the same time, make old ones coarser, and drop those past the retention."""
     sums: dict[tuple[int, int], Bucket] = {}
     for bucket in buckets:
         begin, step = bucket.begin_ms, bucket.step_ms

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each objective of a table judged by what a scan has found.
+"""The evaluation of a table's objectives by a scan.
 
-Small files that no plan is worth count in none of them: nobody can do better than to leave them alone.
+Residual small files, which no plan is worth, count against no objective: no better layout can be reached.
 """
 
 from datetime import timedelta
@@ -13,13 +13,13 @@ from planner.planner import PlanningResult
 from planner.policy.fields import TableSettings
 from planner.slo.model import Objective, ObjectiveEvaluation
 
-#: what a scan has found holds until the next one, but no longer than so many intervals, or this long
+#: an evaluation is valid until the next scan, but for so many scan intervals at most, or this long if that is longer
 _VALID_SCAN_INTERVALS = 3
 _MIN_VALIDITY = timedelta(hours=1)
 
 
 def evaluate_objectives(planning: PlanningResult, settings: TableSettings) -> tuple[ObjectiveEvaluation, ...]:
-    """The objectives that are set, each judged by the snapshot that was planned."""
+    """Evaluate the configured objectives by the planned snapshot."""
     if not settings.has_objectives:
         return ()
     bounds = {

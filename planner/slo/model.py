@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table's layout is held to, and what a scan says of it."""
+"""The objectives of a table's layout, and their evaluation by a scan."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -9,19 +9,19 @@ from lake.units import format_duration
 
 
 class Objective(StrEnum):
-    """What a layout may be held to."""
+    """An objective of a table's layout."""
 
     SMALL_FILE_SHARE = "small_file_share"  #: reducible small files ÷ files
-    FILES_PER_GIB = "files_per_gib"  #: of the files that are not residual
+    FILES_PER_GIB = "files_per_gib"  #: files per GiB, without residual files
     OLDEST_SMALL_FILE = "oldest_small_file"  #: seconds since the oldest reducible small file was written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectiveEvaluation:
-    """What a scan says of one objective: its value, and the most that is allowed.
+    """The evaluation of one objective by a scan: its value, and the largest allowed value, ``bound``.
 
-    It is to be met for a share of the time, ``goal``, within any ``window`` that ends now. What was found holds until
-    the next scan, yet for ``holds`` at most: then nobody knows.
+    The objective is to be met for the share ``goal`` of the ``window`` that ends now. The evaluation is valid until the
+    next scan, but for ``valid_for`` at most; afterwards the state is unknown.
     """
 
     objective: Objective
@@ -33,22 +33,23 @@ class ObjectiveEvaluation:
 
     @property
     def is_met(self) -> bool:
-        """Whether the table is as it should be."""
+        """True if the objective is met."""
         return self.value <= self.bound
 
     @property
     def text(self) -> str:
-        """For a person: ``small_file_share is 61 % (at most 5 %)``."""
+        """The text for people: ``small_file_share is 61 % (at most 5 %)``."""
         return describe_objective(self.objective, self.value, self.bound)
 
 
 def describe_objective(objective: Objective, value: float, bound: float) -> str:
-    """The value of an objective, and what it may be at most."""
-    return f"{objective} is {format_objective_value(objective, value)} (at most {format_objective_value(objective, bound)})"
+    """Return the text of an objective's value and bound."""
+    found, most = format_objective_value(objective, value), format_objective_value(objective, bound)
+    return f"{objective} is {found} (at most {most})"
 
 
 def format_objective_value(objective: Objective, value: float) -> str:
-    """A value of an objective as a person reads it."""
+    """Return the text of an objective's value."""
     if objective is Objective.SMALL_FILE_SHARE:
         return f"{100 * value:.3g} %"
     if objective is Objective.OLDEST_SMALL_FILE:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of writers: which files a batch leaves behind, from the writer's settings alone. Pure, like all planning."""
+"""Models of writers: the files that a batch creates, by the writer's settings alone. Pure, like all planning."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's writes to a Hive table: a file per task and partition, and the auto-merge that a patched Spark adds to them.
+"""The model of Spark's writes to a Hive table: a file per task and partition, and the auto-merge of a patched Spark.
 
-The rules, and where each comes from, are in docs/planning.md#sparks-writes-to-hive.
+The rules and their sources are in docs/planning.md#sparks-writes-to-hive.
 """
 
 import math
@@ -24,10 +24,10 @@ from planner.writers.settings import require_positive
 
 
 class SparkHiveWriter:
-    """The files of a Hive table that Spark writes. Implements ``planner.writers.model.Writer``.
+    """The files of a Hive table that Spark writes. Implements ``planner.writers.model.WriterModel``.
 
-    Only files of the write itself are merged: those that lie in the partition already are never looked at. What writes
-    *for lakefold* to Hive tables is ``lake.formats.hive.writer.HiveWriter``.
+    Only files of the write itself are merged, never existing files of the partition. lakefold's own writer of Hive
+    tables is ``lake.formats.hive.writer.HiveWriter``.
     """
 
     def __init__(
@@ -58,9 +58,7 @@ class SparkHiveWriter:
     def write(self, batch: WriteBatch) -> Iterator[FileChange]:
         for write in batch.writes:
             if write.operation not in (Operation.INSERT, Operation.OVERWRITE):
-                raise SimulationError(
-                    f"{write.operation} is nothing that a Hive table can do; it is insert or overwrite"
-                )
+                raise SimulationError(f"{write.operation} is not possible on a Hive table; use insert or overwrite")
             if write.operation is Operation.OVERWRITE:
                 for file in self._table.files_in(write.partition):
                     self._table.remove(file)
@@ -94,7 +92,7 @@ class SparkHiveWriter:
             rows -= most
 
     def _merged_file_count(self, files: int, size: int) -> int:
-        """How many files the merge makes of those of one partition; 0 where it leaves them alone."""
+        """Return how many files the merge makes of the files of one partition; 0 if it does not merge them."""
         if not self._merges or files < self._min_files:
             return 0
         count = max(1, math.ceil(size / self.target_bytes))
@@ -102,10 +100,10 @@ class SparkHiveWriter:
 
 
 def coalesced_runs(files: Sequence[int], count: int) -> list[Sequence[int]]:
-    """Runs of neighbours, as ``coalesce`` makes them without a shuffle."""
+    """Return runs of neighbours, as ``coalesce`` builds them without a shuffle."""
     return [files[index * len(files) // count : (index + 1) * len(files) // count] for index in range(count)]
 
 
 def repartitioned_runs(files: Sequence[int], count: int) -> list[Sequence[int]]:
-    """Rows dealt out evenly, as ``repartition`` does."""
+    """Return evenly distributed rows, as ``repartition`` does."""
     return [[rows] for rows in rows_per_task(sum(files), count)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hudi's copy-on-write files: small ones are filled, what is left makes new ones (``UpsertPartitioner``)."""
+"""The model of Hudi's copy-on-write files: inserts fill small files first, then new ones (``UpsertPartitioner``)."""
 
 import math
 from collections import deque
@@ -25,7 +25,7 @@ from planner.writers.settings import require_positive
 
 
 class CopyOnWrite:
-    """The files of a copy-on-write table. Implements ``planner.writers.model.Writer``."""
+    """The files of a copy-on-write table. Implements ``planner.writers.model.WriterModel``."""
 
     def __init__(self, settings: Mapping[str, Any], files: Sequence[SimulatedFile] = ()) -> None:
         require_positive(
@@ -73,12 +73,12 @@ class CopyOnWrite:
         yield from changes
 
     def _update_row_size(self, changes: Sequence[FileChange]) -> None:
-        """Let a commit tell how large a row is: by base files only."""
+        """Update the estimate of a row's bytes from a commit's base files."""
         based = [change.file for change in changes if change.action in (FileAction.CREATED, FileAction.REWRITTEN)]
         self._row_size.record_commit(sum(file.bytes for file in based), sum(file.rows for file in based))
 
     def _write_partition(self, writes: Sequence[Write], estimate: int, tasks: int | None) -> Iterator[FileChange]:
-        """What a batch does to one partition: inserts are assigned to its files as they were before."""
+        """Write a batch to one partition; inserts are assigned by the files before the batch."""
         first = writes[0]
         if first.operation is Operation.OVERWRITE:
             for file in self._table.files_in(first.partition):
@@ -108,7 +108,7 @@ class CopyOnWrite:
             yield from self._write_new_files(write, files)
 
     def _bytes_of_updates(self, write: Write) -> Iterator[tuple[int, int]]:
-        """The names of files that rows of ``write`` fall on, and the bytes of those. Raises SimulationError."""
+        """Yield the numbers of the files that ``write`` updates, and the bytes for each. Raises SimulationError."""
         files = self._table.files_in(write.partition)
         weights = [file.rows + file.uncompacted_rows for file in files]
         if not sum(weights):
@@ -121,17 +121,17 @@ class CopyOnWrite:
             done += rows
 
     def _files_for_inserts(self, partition: str) -> list[SimulatedFile]:
-        """The files that inserts go into, in the order in which they are filled."""
+        """Return the files that take inserts, in the order in which they are filled."""
         return [file for file in self._table.files_in(partition) if file.bytes < self.small_file_limit_bytes]
 
     def _size_for_inserts(self, file: SimulatedFile) -> int:
-        """What a small file counts for when room in it is looked for."""
+        """Return the size of a small file when its free space is computed."""
         return file.bytes
 
     def _assign_inserts(
         self, write: Write, files: Sequence[SimulatedFile], estimate: int
     ) -> tuple[dict[int, tuple[int, int]], int]:
-        """Rows and bytes that go into each small file, and the rows that are left."""
+        """Return rows and bytes for each small file, and the number of rows that remain."""
         taken: dict[int, tuple[int, int]] = {}
         done = 0
         for file in files:
@@ -142,7 +142,7 @@ class CopyOnWrite:
         return taken, write.rows - done
 
     def _rows_of_new_files(self, rows: int, estimate: int) -> list[int]:
-        """Rows of each new file: all have as many as fit, the last one has the rest."""
+        """Return the rows of each new file: as many as fit, and the rest in the last one."""
         if not rows:
             return []
         each = self._split_rows or math.ceil(self.target_bytes / estimate)
@@ -153,11 +153,11 @@ class CopyOnWrite:
     def _change_file(
         self, file: SimulatedFile, rows: int, size: int, updated_bytes: int | None, *, takes_inserts: bool
     ) -> FileChange | None:
-        """What becomes of a file that gets new rows or updates; ``takes``: it is one that inserts may go into."""
+        """Change a file that gets new rows or updates; ``takes_inserts``: it is one of the files that take inserts."""
         return self._rewrite_file(file, rows, size) if rows or updated_bytes is not None else None
 
     def _write_new_files(self, write: Write, files: Sequence[int]) -> Iterator[FileChange]:
-        """New files for the last rows of ``write``."""
+        """Write the last rows of ``write`` into new files."""
         return self._create_files(write, files)
 
     def _rewrite_file(self, file: SimulatedFile, rows: int, size: int) -> FileChange:
@@ -166,7 +166,7 @@ class CopyOnWrite:
         return FileChange(action=FileAction.REWRITTEN, file=made, added_rows=rows, written_bytes=made.bytes)
 
     def _create_files(self, write: Write, files: Sequence[int]) -> Iterator[FileChange]:
-        """New files for the last rows of ``write``; one that gets too large goes on in another one."""
+        """Create files for the last rows of ``write``; files above the maximum size are split."""
         done = write.rows - sum(files)
         for rows in files:
             for part in self._split_at_max_size(rows, write.bytes / write.rows):
@@ -175,13 +175,13 @@ class CopyOnWrite:
                 done += part
 
     def _split_at_max_size(self, rows: int, row_bytes: float) -> Iterator[int]:
-        """The rows of each file that the writer makes of those meant for one: it is closed when it is full.
+        """Yield the rows of each file into which the writer splits ``rows`` planned for one file.
 
-        From ``HoodieBaseParquetWriter.canWrite`` (Hudi 1.x): with *n* rows of *r* bytes each written, the next one goes
-        into another file if ``n × r > most − 2 × r``, where *most* is the maximum size and a share more
-        (``hoodie.parquet.compression.ratio``). The least such *n* is ``floor(most ÷ r − 2) + 1``. Hudi does not look
-        after each row, but first after 100 and then after half of those that it expects to fit yet, 100 at least and
-        10,000 at most; so a file of few large rows may get up to 100 more than here.
+        From ``HoodieBaseParquetWriter.canWrite`` (Hudi 1.x): after *n* rows of *r* bytes each, the next row is written
+        to another file if ``n × r > most − 2 × r``, where *most* is the maximum size plus a share
+        (``hoodie.parquet.compression.ratio``). The least such *n* is ``floor(most ÷ r − 2) + 1``. Hudi does not check
+        after each row, but first after 100 and then after half of the rows that it expects to fit still, at least 100
+        and at most 10,000. So a file of few large rows may get up to 100 rows more than here.
         """
         most = rows
         if row_bytes:
@@ -191,7 +191,7 @@ class CopyOnWrite:
             rows -= most
 
 
-#: commits that Hudi looks back at, ``hoodie.record.size.estimation.max.commits``
+#: the commits that Hudi considers, ``hoodie.record.size.estimation.max.commits``
 _RECENT_COMMITS = 5
 
 
@@ -200,17 +200,17 @@ class RowSizeEstimator:
     """The estimate of a row's bytes after each commit."""
 
     default_bytes: int
-    #: a commit that wrote no more base file bytes than this tells nothing
+    #: commits that wrote no more base file bytes than this are ignored
     threshold_bytes: float
     _commits: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_RECENT_COMMITS))
 
     def record_commit(self, written_bytes: int, rows: int) -> None:
-        """Note a commit: base file bytes and the rows in those files, old ones that were written again included."""
+        """Record a commit: base file bytes and the rows in these files, rewritten old rows included."""
         self._commits.appendleft((written_bytes, rows))
 
     @property
     def estimated_bytes(self) -> int:
-        """The newest commit that tells decides; the setting where none does."""
+        """The estimate by the newest large enough commit; the default if there is none."""
         for written, rows in self._commits:
             if rows and written > self.threshold_bytes:
                 return math.ceil(written / rows)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hudi's merge-on-read files: updates go into logs, which compaction merges (``SparkUpsertDeltaCommitPartitioner``)."""
+"""The model of Hudi's merge-on-read files: updates become logs, which compaction merges.
+
+The rules are those of Hudi's ``SparkUpsertDeltaCommitPartitioner``.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +20,7 @@ from planner.writers.model import (
 )
 from planner.writers.settings import require_positive
 
-#: indexes that find rows in logs, so that inserts may go there; those with buckets assign rows in a way of their own
+#: indexes that find rows in logs, so inserts may be logged; bucket indexes assign rows differently and are refused
 _INDEXES_OF_LOGS = frozenset({"hbase", "inmemory"})
 _BUCKET_INDEXES = frozenset({"bucket"})
 _LOG_RATIO_KEY = "hoodie.logfile.to.parquet.compression.ratio"
@@ -25,7 +28,7 @@ _MIN_LOG_RATIO = 0.001
 
 
 class MergeOnRead(CopyOnWrite):
-    """The slices of a merge-on-read table. Implements ``planner.writers.model.Writer``."""
+    """The slices of a merge-on-read table. Implements ``planner.writers.model.WriterModel``."""
 
     def __init__(self, settings: Mapping[str, Any], files: Sequence[SimulatedFile] = ()) -> None:
         super().__init__(settings, files)
@@ -41,11 +44,11 @@ class MergeOnRead(CopyOnWrite):
                 f"{_LOG_RATIO_KEY} is {settings[_LOG_RATIO_KEY]:g} but must be {bounds}; set {_LOG_RATIO_KEY}"
             )
         if settings["hoodie.index.type"] in _BUCKET_INDEXES:
-            raise SimulationError("hoodie.index.type is bucket, whose files are as many as buckets whatever is written")
+            raise SimulationError("hoodie.index.type is bucket: it has as many files as buckets, whatever is written")
         self._inserts_into_logs = settings["hoodie.index.type"] in _INDEXES_OF_LOGS
         self._candidates: int = settings["hoodie.merge.small.file.group.candidates.limit"]
         block: int = settings["hoodie.logfile.data.block.max.size"]
-        #: whole blocks, as many as take a log file past its maximum
+        #: the least number of whole blocks that exceeds the maximum of a log file
         self._log_file_bytes = (settings["hoodie.logfile.max.size"] // block + 1) * block
         self._ratio: float = settings[_LOG_RATIO_KEY]
         self._compacts: bool = settings["hoodie.compact.inline"]
@@ -59,7 +62,7 @@ class MergeOnRead(CopyOnWrite):
             yield from self.compact()
 
     def compact(self) -> Iterator[FileChange]:
-        """Merge all logs into new base files; nothing where there are none."""
+        """Merge all logs into new base files."""
         changes = []
         for file in self._table.all_files():
             if file.log_sizes:
@@ -96,7 +99,7 @@ class MergeOnRead(CopyOnWrite):
         if self._inserts_into_logs:
             log_bytes = (updated_bytes or 0) + int(size / self._ratio)
             return self._append_logs(file, log_bytes, rows, size) if log_bytes else None
-        if takes_inserts:  # a base file that takes inserts is written anew, and the updates of its rows with it
+        if takes_inserts:  # a base file that takes inserts is rewritten, together with the updates of its rows
             return super()._change_file(file, rows, size, updated_bytes, takes_inserts=takes_inserts)
         return self._append_logs(file, updated_bytes, 0, 0) if updated_bytes else None
 
@@ -111,7 +114,7 @@ class MergeOnRead(CopyOnWrite):
             yield self._append_logs(self._table.add(write.partition, 0, 0), int(size / self._ratio), rows, size)
 
     def _append_logs(self, file: SimulatedFile, size: int, new_rows: int, new_bytes: int) -> FileChange:
-        """Log files beside ``file``; every commit begins new ones."""
+        """Add log files to ``file``; every commit begins new log files."""
         made = replace(
             file,
             log_sizes=(*file.log_sizes, *self._log_file_sizes(size)),
@@ -122,7 +125,7 @@ class MergeOnRead(CopyOnWrite):
         return FileChange(action=FileAction.LOGGED, file=made, added_rows=new_rows, written_bytes=size)
 
     def _log_file_sizes(self, size: int) -> list[int]:
-        """The log files that so many bytes make: all but the last one are full."""
+        """Return the sizes of the log files for ``size`` bytes: all but the last one are full."""
         full, rest = divmod(size, self._log_file_bytes)
         check_file_count(full)
         return [self._log_file_bytes] * full + ([rest] if rest else [])

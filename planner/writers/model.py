@@ -1,39 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nouns of a simulated writer: what it is given, the files it keeps, and what became of them."""
+"""The terms of a simulated writer: its batches, its files, and the changes of the files."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-#: files that a simulated table may have: what makes more was not meant so
+#: the limit for files of a simulated table; a scenario with more is taken for a mistake
 MAX_FILES = 200_000
 
 
 class SimulationError(ValueError):
-    """A scenario can't be simulated; one line with the value, the rule and what to change."""
+    """A scenario can't be simulated; the message is one line with the value, the rule and the remedy."""
 
 
 def check_file_count(files: int, limit: int = MAX_FILES) -> None:
-    """Raise SimulationError for more files than anybody means."""
+    """Raise SimulationError for more files than ``limit``."""
     if files > limit:
         raise SimulationError(f"more than {limit:,} files; simulate fewer rows, partitions, batches or tasks")
 
 
 class Operation(StrEnum):
-    """What a writer does with the rows of a batch."""
+    """The operation of a writer on the rows of a batch."""
 
-    INSERT = "insert"  #: new keys, into small files first where the writer looks for them
-    UPDATE = "update"  #: keys that are there, evenly spread over the rows of their partition
-    BULK_INSERT = "bulk_insert"  #: new keys, a file per task, whatever lies there already
+    INSERT = "insert"  #: new keys, written into small files first if the writer fills small files
+    UPDATE = "update"  #: existing keys, evenly spread over the rows of their partition
+    BULK_INSERT = "bulk_insert"  #: new keys, a file per task, regardless of existing files
     OVERWRITE = "overwrite"  #: the partition is replaced
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """What one batch brings to one partition. ``bytes`` are those of the files that the rows make, not of their input.
+    """The rows that one batch writes to one partition. ``bytes`` is the size of the written files, not of the input.
 
-    Updates of a merge-on-read table become logs, so theirs are bytes of logs.
+    Updates of a merge-on-read table become logs, so ``bytes`` of an update are bytes of logs.
     """
 
     operation: Operation
@@ -42,13 +42,13 @@ class Write:
     bytes: int
 
     def bytes_of_rows(self, first: int, last: int) -> int:
-        """Bytes of the rows from ``first`` to before ``last``; parts that follow each other add up to ``bytes``."""
+        """Return the bytes of the rows from ``first`` to before ``last``; consecutive parts add up to ``bytes``."""
         return self.bytes * last // self.rows - self.bytes * first // self.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBatch:
-    """Writes that are committed at once; ``tasks`` write them, None for as many as the settings say."""
+    """Writes of one commit; ``tasks`` is the number of tasks, None for the settings' number."""
 
     writes: tuple[Write, ...]
     tasks: int | None = None
@@ -56,10 +56,10 @@ class WriteBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFile:
-    """A file that readers see: of Hudi the latest slice of a file group, else a data file.
+    """A file that readers see: for Hudi the latest slice of a file group, otherwise a data file.
 
-    ``name`` is a number in the order in which files first appeared. ``logs`` are the bytes of each log file;
-    ``uncompacted_rows`` and ``uncompacted_bytes`` are of new rows that lie in logs only, as large as compaction makes them.
+    ``number`` counts files in the order in which they first appeared. ``log_sizes`` are the bytes of each log file.
+    ``uncompacted_rows`` and ``uncompacted_bytes`` are new rows in logs only, and their bytes after compaction.
     """
 
     number: int
@@ -72,24 +72,24 @@ class SimulatedFile:
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of all its logs."""
+        """Bytes of all log files."""
         return sum(self.log_sizes)
 
 
 class FileAction(StrEnum):
-    """What a batch did to a file."""
+    """The action of a batch on a file."""
 
     CREATED = "created"
-    REWRITTEN = "rewritten"  #: written anew with rows added, changed or both
-    LOGGED = "logged"  #: its rows went into log files beside it
-    COMPACTED = "compacted"  #: its logs were merged into a new base file
-    MERGED = "merged"  #: the writer's own merge made it of several that it had just written
+    REWRITTEN = "rewritten"  #: rewritten with rows added, changed or both
+    LOGGED = "logged"  #: rows were written into log files beside it
+    COMPACTED = "compacted"  #: logs were merged into a new base file
+    MERGED = "merged"  #: the writer's own merge built it from several files of the same write
     REMOVED = "removed"  #: an overwrite replaced it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """What a batch did to one file. ``written_bytes`` is what it cost; ``merged_files`` went into a merged file."""
+    """The change of one file by a batch. ``merged_files`` is the number of files merged into it, 0 without a merge."""
 
     action: FileAction
     file: SimulatedFile
@@ -100,32 +100,32 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationStep:
-    """One batch, what it did, and the files after it."""
+    """One batch with its changes and the files after it."""
 
     number: int
     batch: WriteBatch
     changes: tuple[FileChange, ...]
     files: tuple[SimulatedFile, ...]
-    #: what the writer took a row for when it assigned inserts; None where it does not
+    #: the writer's estimate of a row's bytes when it assigned inserts; None if the writer needs none
     row_bytes_estimate: int | None
 
     @property
     def incoming_bytes(self) -> int:
-        """What the batch brought."""
+        """The bytes of the batch's rows."""
         return sum(write.bytes for write in self.batch.writes)
 
     @property
     def written_bytes(self) -> int:
-        """What its commit wrote: write amplification is this by ``incoming_bytes``."""
+        """The bytes that the commit wrote; divided by ``incoming_bytes`` this is the write amplification."""
         return sum(change.written_bytes for change in self.changes)
 
 
 class WriterModel(Protocol):
-    """A writer and the files of its table; ``write`` changes them batch by batch."""
+    """A writer and the files of its table; ``write`` changes the files batch by batch."""
 
-    #: its files below this size are small
+    #: files below this size are small
     small_file_limit_bytes: int
-    #: as large as it means to make a file
+    #: the size that the writer aims at
     target_bytes: int
 
     @property
@@ -134,14 +134,14 @@ class WriterModel(Protocol):
 
     @property
     def row_bytes_estimate(self) -> int | None:
-        """What it takes a row for now; None where it does not need to know."""
+        """The current estimate of a row's bytes; None if the writer needs none."""
 
     def write(self, batch: WriteBatch) -> Iterator[FileChange]:
-        """One batch. Raises SimulationError."""
+        """Write one batch and yield the changes. Raises SimulationError."""
 
 
 class SimulatedTable:
-    """The files of a simulated table by their names, and the next free one."""
+    """The files of a simulated table by their numbers."""
 
     def __init__(self, files: Sequence[SimulatedFile] = ()) -> None:
         self._by_partition: dict[str, dict[int, SimulatedFile]] = {}
@@ -150,32 +150,32 @@ class SimulatedTable:
             self.put(file)
 
     def put(self, file: SimulatedFile) -> None:
-        """Store a file, in place of the one with its name."""
+        """Add a file, or replace the file with its number."""
         self._by_partition.setdefault(file.partition, {})[file.number] = file
         self._last = max(self._last, file.number)
 
     def add(self, partition: str, rows: int, size: int) -> SimulatedFile:
-        """A new file."""
+        """Add a new file and return it."""
         check_file_count(self._last + 1)
         made = SimulatedFile(number=self._last + 1, partition=partition, rows=rows, bytes=size)
         self.put(made)
         return made
 
     def remove(self, file: SimulatedFile) -> None:
-        """Forget a file."""
+        """Remove a file."""
         del self._by_partition[file.partition][file.number]
 
     def files_in(self, partition: str) -> list[SimulatedFile]:
-        """The files of a partition in the order in which they first appeared."""
+        """Return the files of a partition in the order in which they first appeared."""
         return list(self._by_partition.get(partition, {}).values())
 
     def all_files(self) -> list[SimulatedFile]:
-        """All files, by partition."""
+        """Return all files, sorted by partition."""
         return [file for partition in sorted(self._by_partition) for file in self.files_in(partition)]
 
 
 def check_batch(batch: WriteBatch) -> None:
-    """Raise SimulationError for writes that no single commit makes."""
+    """Raise SimulationError for writes that can't be in one commit."""
     found = {write.operation for write in batch.writes}
     if len(found) > 1 and found & {Operation.BULK_INSERT, Operation.OVERWRITE}:
         named = ", ".join(sorted(found))
@@ -183,16 +183,16 @@ def check_batch(batch: WriteBatch) -> None:
 
 
 def rows_per_task(rows: int, tasks: int) -> list[int]:
-    """The rows of each task that has any."""
+    """Return the rows of each task that has rows."""
     check_file_count(min(tasks, rows))
     return [share for share in distribute(rows, [1] * min(tasks, rows)) if share]
 
 
 def distribute(count: int, weights: Sequence[int]) -> list[int]:
-    """``count`` as whole shares in proportion to ``weights``, a share for each, which add up to ``count``.
+    """Distribute ``count`` into whole shares in proportion to ``weights``; the shares add up to ``count``.
 
-    What all shares up to one have together is rounded down, so that each is less than 1 off its exact value. Raises
-    ZeroDivisionError where the weights are all 0.
+    The running sums are rounded down, so each share differs from its exact value by less than 1. Raises
+    ZeroDivisionError if all weights are 0.
     """
     whole = sum(weights)
     shares, before, done = [], 0, 0

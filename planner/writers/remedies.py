@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be changed at a writer so that it makes fewer files: one setting each, and what its model is given."""
+"""The remedies for a writer that creates too many files: one setting each, with the settings of its model."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,16 +10,16 @@ from lake.units import MIB
 from planner.writers.model import Operation
 from planner.writers.simulation import WriterKind
 
-#: a setting that Hudi leaves at its default is told with that, since something has set it otherwise
+#: Hudi's default, which the remedy restores, since the writer has configured another value
 _SMALL_FILE_LIMIT = 100 * MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """One setting to change at a writer; the others stay as they are.
+    """One setting of a writer to change; the other settings stay.
 
-    ``settings`` are the model's own. ``tasks`` write a bulk insert or a Hive partition, None for as many as before;
-    ``fills`` says that what was written as bulk inserts is inserted instead.
+    ``settings`` are the model's own. ``tasks`` is the number of tasks of a bulk insert or of a write to a Hive
+    partition, None for as many as before. ``inserts_instead_of_bulk`` replaces bulk inserts by inserts.
     """
 
     setting: str
@@ -29,15 +29,15 @@ class Remedy:
     inserts_instead_of_bulk: bool = False
 
     def effective_operation(self, configured: Operation) -> Operation:
-        """What the writer does instead of ``was``."""
+        """Return the operation that replaces ``configured``."""
         return Operation.INSERT if self.inserts_instead_of_bulk and configured is Operation.BULK_INSERT else configured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePattern:
-    """How a table is written: bytes of one commit to one partition, on average, and the new files that it makes there.
+    """How a table is written: the average bytes of one commit to one partition, and its new files there.
 
-    ``bulk`` says that most of these files are of bulk inserts.
+    ``is_bulk`` is True if bulk inserts write most of these files.
     """
 
     bytes: float
@@ -46,7 +46,7 @@ class WritePattern:
 
 
 def candidate_remedies(kind: WriterKind, pattern: WritePattern) -> Iterator[Remedy]:
-    """What may help a writer with such a habit; whether it does the model has to say."""
+    """Yield the remedies that may help a writer with this pattern; a simulation has to show whether they do."""
     if kind is WriterKind.HIVE:
         if (tasks := _task_count(pattern, 128 * MIB)) < pattern.files:
             yield Remedy(setting="spark.sql.shuffle.partitions", value=str(tasks), tasks=tasks)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scenario as people write it: a TOML file, a list of batches as CSV, or a few words on the command line.
+"""The parsers of scenarios as people write them: TOML, a list of batches as CSV, or words on the command line.
 
-All of them are first one document, which is also the body of ``POST /v1/simulate``.
+Each form is first converted to a document, which is also the body of ``POST /v1/simulate``.
 """
 
 import csv
@@ -14,7 +14,7 @@ from planner.policy.parsing import enum_parser, flatten_settings, parse_byte_cou
 from planner.writers.model import Operation, SimulatedFile, SimulationError, Write, WriteBatch
 from planner.writers.simulation import Scenario, WriterKind
 
-#: bytes of a row where nothing says them: what Hudi takes it for
+#: bytes of a row if the scenario does not say: Hudi's default
 _ROW_BYTES = 1024.0
 _MAX_ROWS = 10**15
 _MAX_BYTES = 1 << 60
@@ -27,7 +27,7 @@ COLUMNS = ("batch", "operation", "partition", *_AMOUNT_KEYS, "tasks")
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The document of a TOML file. Raises SimulationError."""
+    """Return the document of a TOML file. Raises SimulationError."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -35,7 +35,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_csv(text: str) -> dict[str, Any]:
-    """The document of a CSV file with a header: a line is a write, lines with the same ``batch`` are one commit."""
+    """Return the document of a CSV file with a header: a line is a write, lines with the same ``batch`` one commit."""
     lines = csv.DictReader(text.splitlines(), restkey="", skipinitialspace=True)
     unknown = [name for name in lines.fieldnames or () if name not in COLUMNS]
     if unknown or not lines.fieldnames:
@@ -52,7 +52,7 @@ def parse_csv(text: str) -> dict[str, Any]:
 
 
 def parse_batch_words(words: Sequence[str]) -> list[dict[str, Any]]:
-    """Batches of words such as ``insert=96MB`` or ``update=5000``, a bare number being rows. Raises SimulationError."""
+    """Return the batches of words such as ``insert=96MB`` or ``update=5000`` (rows). Raises SimulationError."""
     batches = []
     for word in words:
         operation, equals, amount = word.partition("=")
@@ -63,7 +63,7 @@ def parse_batch_words(words: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def parse_scenario(document: Mapping[str, Any]) -> Scenario:
-    """What a document means. Raises SimulationError with the place, the value and the rule."""
+    """Return the scenario of a document. Raises SimulationError with the position, the value and the rule."""
     _check_keys(document, ("writer", "row_bytes", "settings", "files", "batches"), "the scenario")
     if "writer" not in document:
         raise SimulationError(f"no writer; it is one of {', '.join(WriterKind)}")
@@ -99,7 +99,7 @@ def _parse_files(entries: Sequence[Mapping[str, Any]], row_bytes: float) -> Iter
 
 
 def _parse_batch(entry: Mapping[str, Any], where: str, row_bytes: float) -> tuple[WriteBatch, int]:
-    """A batch, and how often it is written."""
+    """Return a batch and how often it is repeated."""
     if "writes" in entry:
         _check_keys(entry, ("writes", "tasks", "repeat"), where)
         parts = _list_of_tables(entry, "writes")
@@ -140,7 +140,7 @@ class _RowsAndBytes:
 
 
 def _parse_amount(entry: Mapping[str, Any], where: str, row_bytes: float) -> _RowsAndBytes:
-    """Rows and bytes from two of the three words for them, or from one and what a row has otherwise."""
+    """Return rows and bytes from two of the three keys, or from one key and the default ``row_bytes``."""
     if all(key in entry for key in _AMOUNT_KEYS):
         raise SimulationError(f"{where} says rows, bytes and row_bytes; two of them say it all")
     each = _parse_row_bytes(entry, where) or row_bytes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of a writer under the names that it has for them, with its defaults and the units of its documentation."""
+"""The settings of the modelled writers, with the writers' own names, defaults and units."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _MAX_VALUE = 1 << 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterSetting:
-    """A key of a writer: how its value is read, its default, and what of its model it is."""
+    """A setting of a writer: the parser of its value, its default, and its meaning in the model."""
 
     parse: Callable[[Any], Any]
     default: Any
@@ -91,7 +91,7 @@ HUDI_MOR: Mapping[str, WriterSetting] = MappingProxyType(
     }
 )
 BASE_BYTES_PER_LOG_BYTE: float = HUDI_MOR["hoodie.logfile.to.parquet.compression.ratio"].default
-"""Bytes of a base file for each byte of logs of new rows."""
+"""Bytes in a base file per byte of new rows in logs."""
 
 HIVE: Mapping[str, WriterSetting] = MappingProxyType(
     {
@@ -121,9 +121,9 @@ HIVE: Mapping[str, WriterSetting] = MappingProxyType(
 
 
 def parse_settings(known: Mapping[str, WriterSetting], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The value of every known key, and a line for each given one that this model has no use for.
+    """Return the value of every known key, and a line for each given key without effect in this model.
 
-    Raises SimulationError for a key that nobody knows, and for a value that can't be read.
+    Raises SimulationError for an unknown key and for a value that can't be parsed.
     """
     values = {key: setting.default for key, setting in known.items()}
     notes = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scenario and its simulation: a writer, its settings, what lies there, and batch after batch."""
+"""Scenarios and their simulation: a writer, its settings, the existing files, and the batches."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ from planner.writers.model import (
 
 
 class WriterKind(StrEnum):
-    """The writers that there are models of."""
+    """The modelled writers."""
 
     HUDI_COW = "hudi-cow"
     HUDI_MOR = "hudi-mor"
@@ -39,7 +39,7 @@ SETTINGS_BY_WRITER: Mapping[WriterKind, Mapping[str, settings.WriterSetting]] = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """What is simulated; ``settings`` as a person wrote them, ``files`` lie there before the first batch."""
+    """A scenario; ``settings`` are as a person wrote them, ``files`` exist before the first batch."""
 
     writer: WriterKind
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
-    """What comes of a scenario; ``notes`` are settings without effect, a line each."""
+    """The result of a scenario; ``notes`` are lines about settings without effect."""
 
     scenario: Scenario
     steps: tuple[SimulationStep, ...]
@@ -61,7 +61,7 @@ class Simulation:
 def make_writer(
     kind: WriterKind, configured: Mapping[str, Any], files: Sequence[SimulatedFile] = ()
 ) -> tuple[WriterModel, list[str]]:
-    """A writer with these settings, and a line for each that it has no use for. Raises SimulationError."""
+    """Return a writer with these settings, and a line for each setting without effect. Raises SimulationError."""
     values, notes = settings.parse_settings(SETTINGS_BY_WRITER[kind], configured)
     if kind is WriterKind.HIVE:
         enabled = values["spark.hive.automerge.enabled"]
@@ -72,7 +72,7 @@ def make_writer(
 
 
 def simulate(scenario: Scenario, max_files: int = MAX_FILES) -> Simulation:
-    """All batches, one after the other. Raises SimulationError, for more than ``most_files`` in all steps too."""
+    """Simulate all batches in order. Raises SimulationError, also for more than ``max_files`` over all steps."""
     writer, notes = make_writer(scenario.writer, scenario.settings, scenario.files)
     return Simulation(
         scenario=scenario,

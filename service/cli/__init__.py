@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: ``lakefold``, its commands, their client, and the demo."""
+"""The ``lakefold`` command line: the commands, their client and the demo."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ``lakefold`` command line: noun then verb, documented exit codes, one line for an error.
 
-Nothing heavy is imported here: ``lakefold --help`` must answer at once, so each command imports what it needs.
+This module imports nothing heavy, so that ``lakefold --help`` prints at once. Each command imports its dependencies.
 """
 
 import os
@@ -14,9 +14,22 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from service.cli.commands import (
+    audit,
+    clean,
+    config,
+    init,
+    notifications,
+    pause,
+    plans,
+    serve,
+    simulate,
+    status,
+    tables,
+    tokens,
+)
 from service.cli.commands.common import remote_url
 from service.cli.commands.output import CommandOutput
-from service.cli.commands import audit, clean, config, init, notifications, plans, simulate, status, tables, tokens
 from service.cli.demo import command as demo
 from service.problems import USAGE, ExitCode, ProblemError, classify, exit_codes_help
 
@@ -62,7 +75,9 @@ def _root(
 
 
 init.add_to(app)
+serve.add_to(app)
 status.add_to(app)
+pause.add_to(app)
 demo.add_to(app)
 tables.add_to(app)
 plans.add_to(app)
@@ -76,14 +91,17 @@ tokens.add_to(app)
 
 @cache
 def root_command() -> TyperGroup:
-    """Every command with its options, as ``app`` declares them."""
+    """Return the click command of ``app``, with every subcommand and option."""
     made = typer.main.get_command(app)
     assert isinstance(made, TyperGroup)
     return made
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. Errors are on stderr afterwards, never raised."""
+    """Run one command and return its exit code.
+
+    Errors are printed on stderr and never raised, except with LAKEFOLD_DEBUG=1.
+    """
     before_dashes = list(arguments)[: arguments.index("--")] if "--" in arguments else list(arguments)
     out = CommandOutput(json="--json" in before_dashes)
     try:
@@ -102,7 +120,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _command_name(arguments: Sequence[str]) -> str:
-    """``lakefold plans list`` for whatever options and values surround it."""
+    """Return the command without options and values, such as ``lakefold plans list``."""
     words = [
         word
         for before, word in zip(("", *arguments), arguments, strict=False)
@@ -124,7 +142,7 @@ def _report_usage_error(out: CommandOutput, error: TyperException) -> int:
 
 
 def main() -> None:
-    """The console script."""
+    """Run the console script."""
     sys.exit(run(sys.argv[1:]))
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cached reading of what the database knows of all tables: metrics, status and page share one reading of it.
+"""A cached reading of the state of all tables from the database, shared by metrics, status and page.
 
-A lake of a thousand tables and a hundred thousand plans takes a moment to add up. Nobody who opens a page waits for
-that: the daemon reads at every refresh of its metrics, and whoever looks in between causes the next reading. A script
-that acts on the status gets none older than a second, and nobody one from before a change made through this process:
-whoever pauses a table sees it paused.
+The state of a thousand tables and a hundred thousand plans takes a moment to read. No page request waits for this: the
+daemon reads at every refresh of its metrics, and a request in between starts the next reading in the background. A
+script that acts on the status gets a reading of at most one second's age. No caller gets a reading from before a change
+made through this process: after a pause the table is shown as paused.
 """
 
 import logging
@@ -37,19 +37,20 @@ logger = logging.getLogger(__name__)
 
 Derived = TypeVar("Derived")
 
-#: completed plans whose speed tells how long the backlog will take
+#: completed plans whose speed predicts how long the backlog will take
 _RECENT_PLANS = 20
-#: as many plans as are named beside the processes that run them
+#: the most plans shown beside the processes that run them
 _MAX_RUNNING = 1000
-#: plans older than this say nothing of today's writers
+#: plans older than this say nothing about today's writers
 _CONTENTION_WINDOW = timedelta(hours=6)
-#: writers that took as many of a table's newest plans are no chance any more
+#: from this number of a table's newest plans cancelled by writers on, the table counts as contested
 _MIN_LOST = 3
-#: a reading older than this is read anew behind the back of whoever gets it, or before a script does, in seconds
+#: a page request for a reading older than this starts the next one in the background, and a script waits for the
+#: next one; in seconds
 _FRESH_SECONDS = 1.0
-#: as many times as long as a reading takes it is good enough for the page
+#: a reading that took t seconds is fresh enough for the page for this many times t
 _READ_INTERVAL_FACTOR = 10
-#: nobody gets an older one, in seconds
+#: the greatest age of a reading that is served, in seconds
 _STALE_SECONDS = 30.0
 
 
@@ -60,11 +61,11 @@ class _Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """All tables at one moment: the last scans, the last and the first that succeeded, and plans in numbers.
+    """All tables at one moment: their last scans, the last and the first successful ones, and plans in numbers.
 
-    ``recent`` are the plans completed last, newest first; ``failed`` the newest plan of each table where that failed;
-    ``running`` are the plans inflight; ``contested`` the tables whose writers let few plans through; ``trend`` the
-    points kept of all tables in modes propose and compact together.
+    ``recent_plans`` are the last completed plans, newest first; ``failed_plans`` the newest plan of each table if that
+    failed; ``running_plans`` the inflight plans; ``contested`` the tables whose writers cancel most plans;
+    ``trend_points`` the points of all tables in modes propose and compact together.
     """
 
     figures: Figures
@@ -79,22 +80,23 @@ class LakeState:
     contested: Mapping[str, ConflictCount]
     trend_points: Sequence[TrendPoint]
     work: WorkBudget = field(default_factory=WorkBudget)
-    #: what the last search for tables could not read
+    #: the parts of sources that the last search for tables could not read
     source_problems: Sequence[SourceProblem] = ()
-    #: what tables are held to
+    #: the objectives of each table
     objectives: Mapping[str, Sequence[TableObjective]] = field(default_factory=dict)
-    #: made of it once, not again for each who looks; whoever sees less of it has none of it
+    #: values computed once for each reading; a reading limited to some tables has its own
     _derived: "_Derived" = field(default_factory=lambda: _Derived(), init=False, compare=False, repr=False)
 
     def cached(self, name: str, make: Callable[[], Derived]) -> Derived:
-        """What ``make`` has made of this reading under this ``name``, now or before."""
+        """Return the value that ``make`` computes from this reading; it is kept under ``name``."""
         if name not in self._derived.values:
             self._derived.values[name] = make()
         return cast(Derived, self._derived.values[name])
 
     def limited_to(self, table_scope: TableScope) -> "LakeState":
-        """The part of it for somebody who sees only the tables within ``reach``. All mappings have tables as keys."""
+        """Return the part for a caller who sees only the tables in ``table_scope``."""
         values = {known.name: getattr(self, known.name) for known in fields(self)}
+        # The keys of all mappings are names of tables.
         by_table: dict[str, Any] = {
             name: {table: value for table, value in values[name].items() if table_scope.has_table(table)}
             for name in values
@@ -106,7 +108,7 @@ class LakeState:
             figures=self.figures.limited_to(table_scope),
             recent_plans=[plan for plan in self.recent_plans if table_scope.has_table(plan.table)],
             running_plans=[plan for plan in self.running_plans if table_scope.has_table(plan.table)],
-            # The sum of all tables is nobody's who sees some of them.
+            # Sums over all tables are shown only to a caller who may see all tables.
             work=self.work.limited_to(table_scope),
             trend_points=self.trend_points if table_scope.is_unrestricted else (),
             source_problems=self.source_problems if table_scope.is_unrestricted else (),
@@ -114,7 +116,7 @@ class LakeState:
 
 
 def read_lake_state(store: Store, row_cache: RowCache | None = None) -> LakeState:
-    """Read it now; what is ``known`` of readings before is not read again. Raises what the store raises."""
+    """Read the state now, without the rows in ``row_cache`` that did not change. Raises the store's errors."""
     figures, scans = store.figures(row_cache), store.reference_scans(row_cache)
     return LakeState(
         figures=figures,
@@ -151,29 +153,29 @@ class LakeCache:
         self._changes = 0
 
     def refresh(self) -> LakeState:
-        """Read now. Raises what the store raises, and then nobody gets the reading before."""
+        """Read now. Raises the store's errors; after an error the reading before is not served."""
         with self._reading:
             return self._read().lake
 
     def limited_to(self, table_scope: TableScope) -> "LakeCache":
-        """The readings of this one, as whoever sees only the tables within ``reach`` gets them."""
+        """Return this cache for a caller who sees only the tables in ``table_scope``."""
         return _ScopedLakeCache(self, table_scope)
 
     def invalidate(self) -> None:
-        """The database was changed through this process: nobody gets a reading from before."""
+        """Discard the reading, since the database was changed through this process."""
         self._changes += 1
 
     def get(self, *, fresh: bool = False) -> LakeState:
-        """The newest reading, seconds old at most while somebody looks; with ``fresh`` one second at most.
+        """Return the newest reading, at most 30 seconds old, or with ``fresh`` at most one second.
 
-        Raises what the store raises.
+        Raises the store's errors.
         """
         oldest = _FRESH_SECONDS if fresh else _STALE_SECONDS
         newest = self._fresh_reading(oldest)
         if newest is None:
-            with self._reading:  # whoever had it may have read what we want
+            with self._reading:  # the thread that held the lock may have made a new reading
                 return (self._fresh_reading(oldest) or self._read()).lake
-        # What takes long to read is read less often: nine tenths of the time somebody else has the database.
+        # A slow reading is made less often, so that the database is free of it for nine tenths of the time.
         due = max(_FRESH_SECONDS, _READ_INTERVAL_FACTOR * newest.seconds)
         if time.monotonic() - newest.at > due and self._reading.acquire(blocking=False):
             threading.Thread(target=self._read_in_background, name="lake cache", daemon=True).start()
@@ -186,7 +188,7 @@ class LakeCache:
         return newest
 
     def _read(self) -> "_Reading":
-        # Both from before: a reading during which something changed may have only a part of it.
+        # Both are taken before: a reading during which something changed may have only a part of the change.
         changes, at = self._changes, time.monotonic()
         try:
             lake = read_lake_state(self._store, self._row_cache)
@@ -200,14 +202,14 @@ class LakeCache:
     def _read_in_background(self) -> None:
         try:
             self._read()
-        except Exception as error:  # the next one who asks gets it
+        except Exception as error:  # the next call gets the error
             logger.debug("not read: %s", one_line(error))
         finally:
             self._reading.release()
 
 
 class _ScopedLakeCache(LakeCache):
-    """The readings of another cache, but for the tables that somebody may not see."""
+    """The readings of another cache, limited to the tables in a scope."""
 
     def __init__(self, whole: LakeCache, table_scope: TableScope) -> None:
         self._whole, self._table_scope = whole, table_scope
@@ -227,7 +229,7 @@ class _ScopedLakeCache(LakeCache):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reading:
-    """A reading begun ``at`` a time of the monotonic clock, when there had been so many ``changes``."""
+    """A reading begun ``at`` a time of the monotonic clock, after the given number of ``changes``."""
 
     lake: LakeState
     changes: int

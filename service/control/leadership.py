@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leader rows: what only one process may do at a time, held with an expiry by a daemon or for one command."""
+"""Leader rows: roles that only one process may have at a time, held with an expiry by a daemon or by one command."""
 
 import logging
 import threading
@@ -13,16 +13,16 @@ from lake.errors import LakefoldError
 
 logger = logging.getLogger(__name__)
 
-#: scans run and requests are answered under it
+#: the leader runs scans and answers requests
 SCAN_ROLE = "scan"
-#: superseded versions are deleted under it
+#: the leader deletes superseded versions
 CLEAN_ROLE = "clean"
-#: what silent executors left is withdrawn under it
+#: the leader withdraws the uncommitted work of silent executors
 SWEEP_ROLE = "sweep"
-#: messages to the webhook are delivered under it
+#: the leader delivers messages to the webhook
 NOTIFY_ROLE = "notify"
 
-#: how long a role stays taken after a command was killed
+#: time after which the role of a killed command is free
 _COMMAND_TTL = timedelta(seconds=30)
 
 
@@ -30,19 +30,19 @@ class LeaderStore(Protocol):
     """The part of the store that elections need."""
 
     def acquire_leader(self, role: str, holder: str, ttl: timedelta) -> bool:
-        """Take or renew ``role`` for ``holder``; False while somebody else's row has not expired."""
+        """Take or renew ``role`` for ``holder``; False while another holder's row has not expired."""
 
     def release_leader(self, role: str, holder: str) -> None:
-        """Give ``role`` up if ``holder`` has it."""
+        """Give up ``role`` if ``holder`` has it."""
 
 
 class Leadership:
-    """The singleton roles one process wants, and those it holds.
+    """The singleton roles that one process wants, and the roles that it holds.
 
-    ``holds`` never asks the database: a role counts as held until its time to live has passed on this host's
-    monotonic clock since *before* the last renewal was sent, so that a process cut off from the database stops
-    acting before its row expires for the others. A role that the process is not ``able`` to do is given up, for
-    another process, until it is.
+    ``is_leader`` never queries the database. A role counts as held until its time to live has passed on this host's
+    monotonic clock, counted from *before* the last renewal was sent. So a process without a connection to the database
+    stops acting before its row expires for the other processes. A role for which ``can_lead`` is False is given up to
+    another process until it is True.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Leadership:
         self._released = False
 
     def is_leader(self, role: str) -> bool:
-        """Whether this process may run ``role`` now."""
+        """Return True if this process may run ``role`` now."""
         return self._expires_at.get(role, 0.0) > time.monotonic() and self._can_lead(role)
 
     def renew(self) -> None:
-        """Take or extend every wanted role. Raises what the store raises; roles not reached keep their expiry."""
+        """Take or extend every wanted role. Raises the store's errors; roles not reached keep their expiry."""
         with self._lock:
             if self._released:
                 return
@@ -105,7 +105,7 @@ class Leadership:
 
 @contextmanager
 def leader_lease(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
-    """Hold the leader row ``role`` while the block runs, renewing it; False where a live process has it."""
+    """Hold the leader row ``role`` while the block runs, renewing it; yields False if a live process has it."""
     if not store.acquire_leader(role, holder, _COMMAND_TTL):
         yield False
         return
@@ -113,9 +113,8 @@ def leader_lease(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
 
     def renew() -> None:
         while not done.wait(_COMMAND_TTL.total_seconds() / 3):
-            with suppress(
-                LakefoldError
-            ):  # the row has two more thirds to live; what needs the database fails by itself
+            # The row is valid for two thirds of its time yet; the block's own use of the database fails by itself.
+            with suppress(LakefoldError):
                 store.acquire_leader(role, holder, _COMMAND_TTL)
 
     renewal = threading.Thread(target=renew, name=f"holding {role}", daemon=True)

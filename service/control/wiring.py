@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building the parts from a configuration: what commands and daemon both need, in one place."""
+"""Builds the configuration, the store and the Spark session; commands and the daemon share it."""
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -19,15 +19,15 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def open_config(explicit_path: Path | None = None) -> Config:
-    """The configuration, in force in this process: its secrets are hidden, storage and catalogs are reached as it says.
+    """Return the configuration and put it in force in this process. Raises ConfigError.
 
-    Raises ConfigError.
+    Its secrets are redacted from now on, and storage and catalogs are accessed with its settings.
     """
     return _activate(load_config(explicit_path))
 
 
 def open_config_for_source(source: Mapping[str, str]) -> Config:
-    """The same of the environment alone, with these settings of the one source of tables. Raises ConfigError."""
+    """Do the same with the environment alone and these settings of the only source. Raises ConfigError."""
     return _activate(load_config_for_source(source))
 
 
@@ -40,7 +40,7 @@ def _activate(config: Config) -> Config:
 
 
 def store_settings(config: Config) -> StoreSettings:
-    """What the store obeys. Raises ConfigError."""
+    """Return the settings of the store. Raises ConfigError."""
     knobs = global_settings(config)
     return StoreSettings(
         lease=knobs.lease,
@@ -55,15 +55,18 @@ def store_settings(config: Config) -> StoreSettings:
 
 
 def create_store(config: Config) -> Store:
-    """The configured database, not yet looked at. Raises StoreError for a bad URL, ConfigError for bad defaults."""
+    """Return the configured database, not yet connected.
+
+    Raises StoreError for a bad URL, ConfigError for bad defaults.
+    """
     return Store(config.database.url.get_secret_value(), store_settings(config))
 
 
 def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], Collection[str]] = tuple) -> Any:
-    """The process's Spark session, which reaches all sources of ``config`` and ``tables``.
+    """Return the process's Spark session, which can access all sources of ``config`` and ``tables``.
 
-    Started for the formats of ``tables``, or else for ``session_formats``; ``at_work`` is asked where it is. Raises
-    Transient, Rejected where two formats can't share a session, and what ``at_work`` raises.
+    The session is started for the formats of ``tables``, or else for ``session_formats`` of ``active_formats``. Raises
+    Transient, Rejected if two formats can't share a session, and the errors of ``active_formats``.
     """
     from executors.spark import active_session, spark_session
 
@@ -74,15 +77,16 @@ def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], 
     try:
         formats = sorted({table.format for table in tables}) or session_formats(config, active_formats())
     except StoreError as error:
-        raise Transient(f"Spark is not started before it is known what for: {one_line(error)}") from error
+        raise Transient(f"Spark can't start before the formats of the tables are known: {one_line(error)}") from error
     return spark_session(config.spark, [*sources, *(table.location for table in tables)], formats)
 
 
 def session_formats(config: Config, active_formats: Collection[str]) -> list[str]:
-    """The formats that a process's session is started for: those that sources name, and those ``at_work``.
+    """Return the formats that a process's session is started for: the formats named by sources, and ``active_formats``.
 
-    Of a path or a metastore whose tables may have several it is those that tables to be rewritten were found to have.
-    The tables of a catalog database only a session finds: so it is all.
+    A path or a metastore without a format may have tables of several formats; for these, ``active_formats`` has the
+    formats of the tables to rewrite. Only a session finds the tables of a catalog database, so a catalog database
+    without a format needs all formats.
     """
     named = {source.format for source in config.sources if source.format is not None}
     unseen = any(source.format is None and source.path is source.metastore is None for source in config.sources)
@@ -90,12 +94,15 @@ def session_formats(config: Config, active_formats: Collection[str]) -> list[str
 
 
 def open_store(config: Config) -> Store:
-    """The configured database, its schema checked. Raises SchemaBehind or DatabaseUnreachable."""
+    """Return the configured database, its schema checked. Raises SchemaMismatch or DatabaseUnreachable."""
     return check_store_schema(create_store(config))
 
 
 def check_store_schema(store: AnyStore) -> AnyStore:
-    """``store``, its schema checked; closed where that fails. Raises SchemaBehind or DatabaseUnreachable."""
+    """Return ``store`` with its schema checked; close it if the check fails.
+
+    Raises SchemaMismatch or DatabaseUnreachable.
+    """
     try:
         store.check()
     except BaseException:

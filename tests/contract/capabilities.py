@@ -81,7 +81,7 @@ def _adoption(case: Any, table: TableRef) -> None:
     with attempt(case, plan) as one:
         one.rewritten()
         assert [begun.is_begun for begun in pending_actions(case.format, table)] == [True]
-        one.writer.take_back(token, "p")
+        one.writer.abort_adopted(token, "p")
         assert [(back.instant, back.is_begun) for back in pending_actions(case.format, table)] == [(token, False)]
     assert run(case, plan, 2).instant == token
     assert (list(pending_actions(case.format, table)), case.rows(table)) == ([], rows)
@@ -141,7 +141,7 @@ def _merged_reads(case: Any, table: TableRef) -> None:
 def _repair(case: Any, table: TableRef) -> None:
     run(case, plan_all(case.format, table, "p"))
     stored = case.stored(table)
-    assert list(case.format.resurrected(table)) == []
+    assert list(case.format.find_resurrected(table)) == []
     with case.format.writer(table, case.spark, case.engines) as writer:
         assert list(writer.remove_resurrected()) == []
     assert case.stored(table) == stored
@@ -155,9 +155,9 @@ def _own_expiry(case: Any, table: TableRef) -> None:
     with case.format.writer(table, case.spark, case.engines) as writer:
         deletion = writer.delete(replaced)
     there = case.stored(table)
-    assert deletion.left.keys() == {index for index, version in enumerate(replaced) if version.path in there}
-    assert all(deletion.left.values()), "with a reason"
-    assert deletion.bytes_freed == sum(v.bytes for index, v in enumerate(replaced) if index not in deletion.left)
+    assert deletion.retained.keys() == {index for index, version in enumerate(replaced) if version.path in there}
+    assert all(deletion.retained.values()), "with a reason"
+    assert deletion.bytes_freed == sum(v.bytes for index, v in enumerate(replaced) if index not in deletion.retained)
     assert not case.format.verify(table, (), rows=False).unowned, "what is left is the table's"
     assert case.forget(table)
     assert (set(case.stored(table)), case.rows(table)) == ({output.path for output in second.outputs}, rows)

@@ -213,7 +213,7 @@ class WholeTables:
             claim = bench.store.take_over_expired("second")
             assert claim is not None
             landed: list[object] = []
-            asked = bench.format.committed
+            asked = bench.format.find_commit
 
             def asked_too_early(*arguments: Any) -> Any:
                 found = asked(*arguments)

@@ -23,7 +23,8 @@ from executors.cleaner import CleanReport, clean_table
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import restore_original_locations, sweep_partitions
 from lake.errors import Conflict
-from lake.formats.hive import commits, deletion
+from lake.formats.hive import deletion
+from lake.formats.hive.commit import version_names
 from lake.formats.hive.files.listing import to_located_file
 from lake.formats.hive.relocation import late_files
 from lake.formats.hive.relocation.location_listing import list_locations
@@ -99,7 +100,7 @@ class MovedTable:
         )
         self.store.complete(claim, commit, figures_of(plan), {})
         self.hooks: Hooks = {}
-        self.at: Any = self.place(PLACE, {commits.VERSION_KEY: VERSION}, made_at=5)
+        self.at: Any = self.place(PLACE, {version_names.VERSION_KEY: VERSION}, created_at=5)
 
     # What others do.
 
@@ -113,9 +114,9 @@ class MovedTable:
         """A file that somebody is writing."""
         (self.root / path).write_text("ro")
 
-    def place(self, path: str, parameters: Mapping[str, str], *, made_at: int) -> Any:
+    def place(self, path: str, parameters: Mapping[str, str], *, created_at: int) -> Any:
         return SimpleNamespace(
-            name=PARTITION, location=f"{self.ref.location}/{path}", parameters=parameters, made_at=made_at
+            name=PARTITION, location=f"{self.ref.location}/{path}", parameters=parameters, created_at=created_at
         )
 
     def hours_pass(self) -> None:
@@ -166,10 +167,10 @@ class MovedTable:
         with ExitStack() as patched:
             for name, answer in (
                 ("open_metastore", lambda ref: nullcontext()),
-                ("table_of", lambda *_: None),
+                ("load_table", lambda *_: None),
                 ("check_identity", lambda *_: None),
-                ("check_unread_by_others", lambda *_: None),
-                ("places_of", lambda *_: [self.at]),
+                ("check_no_foreign_readers", lambda *_: None),
+                ("list_partitions", lambda *_: [self.at]),
             ):
                 patched.enter_context(mock.patch.object(deletion, name, answer))
             return clean_table(
@@ -262,9 +263,9 @@ class Mover:
         now = (
             None
             if at is None
-            else (os.path.relpath(at.location, self.table.root), commits.relocation_token(at.parameters))
+            else (os.path.relpath(at.location, self.table.root), version_names.relocation_token(at.parameters))
         )
         if now != (reverted_to or (latest.location, latest.token)):
             raise Conflict("the partition is not where its last move left it")
         to = relocation or latest
-        self.table.at = self.table.place(to.location, commits.token_parameters(to.token), made_at=at.made_at)
+        self.table.at = self.table.place(to.location, version_names.token_parameters(to.token), created_at=at.created_at)

@@ -9,7 +9,8 @@ from toys.cases import no_spark
 from toys.timeline import ToyFormat, ToyWriter
 
 from executors.outcome import RunResult
-from executors.take_over import sweep_table, take_over_one
+from executors.sweep import sweep_table
+from executors.take_over import take_over_one
 from lake.errors import Conflict, LeaseLost, Rejected, Transient
 from lake.model import TableRef
 from lake.plan import Plan
@@ -79,7 +80,7 @@ def test_a_sleeper_can_not_commit_what_its_successor_took_back(bench: Bench):
     plan, claim = bench.adopt("7"), bench.claim("asleep")
     with bench.format.writer(bench.table, no_spark) as sleeper, bench.format.writer(bench.table, no_spark) as successor:
         written = sleeper.rewrite(sleeper.prepare(plan, claim.epoch), lambda _: None)
-        assert successor.take_back("7", plan.plan_id)
+        assert successor.abort_adopted("7", plan.plan_id)
         again = successor.rewrite(successor.prepare(plan, claim.epoch + 1), lambda _: None)
         for output in written.outputs:  # both attempts name their files by the one instant
             (bench.home / "lake" / "toy" / output.path).unlink()

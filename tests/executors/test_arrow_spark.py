@@ -85,7 +85,7 @@ def by_duckdb(paths: list[str]) -> Counter[str]:
 def test_whatever_spark_writes_is_the_same_to_spark_to_duckdb_and_to_the_letter(spark, arrow, tmp_path, timestamps):
     paths = written_by_spark(spark, tmp_path / "t", **{"parquet.outputTimestampType": timestamps})
     task = task_of(paths, tmp_path / "new")
-    assert arrow.obstacle(task, OPTIONS) is None
+    assert arrow.unsupported_reason(task, OPTIONS) is None
     told: list[RewriteProgress] = []
     began = time.monotonic()
     (file,) = arrow.rewrite([task], OPTIONS, told.append, threading.Event())
@@ -105,7 +105,7 @@ def test_whatever_spark_writes_is_the_same_to_spark_to_duckdb_and_to_the_letter(
 def test_files_in_sparks_old_format_keep_it(spark, arrow, tmp_path):
     paths = written_by_spark(spark, tmp_path / "t", **{"parquet.writeLegacyFormat": "true"})
     task = task_of(paths, tmp_path / "new")
-    assert arrow.obstacle(task, OPTIONS) is None
+    assert arrow.unsupported_reason(task, OPTIONS) is None
     (file,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
     assert said(file.path) == said(paths[0])
     assert "bag" in str(pq.read_metadata(file.path).schema)
@@ -117,7 +117,7 @@ def test_dates_of_the_old_calendar_are_not_mixed_with_others(spark, arrow, tmp_p
     old = written_by_spark(spark, tmp_path / "old", **{"parquet.datetimeRebaseModeInWrite": "LEGACY"})
     new = written_by_spark(spark, tmp_path / "new")
     mixed = task_of([*old, *new], tmp_path / "out")
-    assert "differ in metadata org.apache.spark.legacyDateTime" in str(arrow.obstacle(mixed, OPTIONS))
+    assert "differ in metadata org.apache.spark.legacyDateTime" in str(arrow.unsupported_reason(mixed, OPTIONS))
     task = task_of(old, tmp_path / "out")
     (file,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
     assert by_spark(spark, old) == by_spark(spark, [file.path])
@@ -159,7 +159,7 @@ def test_rows_with_nan_and_with_zeros_of_one_sign_are_found_by_every_comparison(
         filters = {"nan": {"ndv": size}, "negative_zero": {"ndv": 2}}
         pq.write_table(rows, paths[-1], write_page_index=index, bloom_filter_options=filters)
     task = task_of(paths, tmp_path / "new")
-    assert arrow.obstacle(task, OPTIONS) is None
+    assert arrow.unsupported_reason(task, OPTIONS) is None
     (file,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
     found = {
         predicate: spark.read.parquet(file.path).filter(predicate).count()

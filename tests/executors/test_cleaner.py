@@ -243,7 +243,7 @@ def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_wait
     assert (report.deleted_files, path.read_bytes()) == (5, content)
     assert [kept.version.path for kept in report.no_longer_awaiting] == [old[0]]
     assert report.no_longer_awaiting[0].reason.startswith("another file is at its path")
-    assert bench.store.superseded(bench.table) == []
+    assert bench.store.awaiting_deletion(bench.table) == []
     assert sum(files for _, files, _ in bench.recorder.deletions) == 5
 
 

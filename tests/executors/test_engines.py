@@ -34,7 +34,7 @@ def test_p1_each_group_gets_the_first_engine_that_can_and_the_others_obstacles_a
     choices = choose_engines(TASKS, [STITCH, CopyRows("arrow")], OPTIONS, "t")
     assert {group: choice.engine.name for group, choice in choices.items()} == {0: "stitch", 1: "arrow", 2: "stitch"}
     assert engine_notes(choices) == (
-        "engine stitch (2 groups): the fastest that there is",
+        "engine stitch (2 groups): the fastest engine available",
         "engine arrow (1 group): stitch can't: /lake/1.parquet is not for it",
     )
 
@@ -92,7 +92,7 @@ def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path
     assert bench.run(engines=[CopyRows("stitch", refuses=[first]), CopyRows("arrow")]).result is RunResult.COMPLETED
     assert bench.rows() == before
     told = [event.reason for event in bench.store.plan_events(plan.plan_id)]
-    assert "engine stitch (1 group): the fastest that there is" in told
+    assert "engine stitch (1 group): the fastest engine available" in told
     assert any(line.startswith("engine arrow (1 group): stitch can't: ") for line in told)
     bench.store.close()
 

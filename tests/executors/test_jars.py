@@ -20,8 +20,8 @@ from lake.errors import Transient
 UNHEARD_OF = 60.0
 HOLD = """
 import sys
-from executors.jars import provided
-with provided({"spark.jars.packages": "a:b:1", "spark.jars.ivy": sys.argv[1]}):
+from executors.jars import settings_with_jars
+with settings_with_jars({"spark.jars.packages": "a:b:1", "spark.jars.ivy": sys.argv[1]}):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -13,7 +13,8 @@ from toys.bench import QUICK, Bench, raising
 from toys.cases import no_spark
 
 from executors.outcome import RunResult
-from executors.take_over import sweep_table, take_over_one
+from executors.sweep import sweep_table
+from executors.take_over import take_over_one
 from lake.errors import Rejected, TableGone
 from lake.plan import Claim, Plan
 

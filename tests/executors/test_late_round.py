@@ -14,7 +14,7 @@ from store_plans import sql
 from waiting import wait_for
 
 from executors.relocation.partition_sweep import SweepReport
-from lake.formats.hive import commits
+from lake.formats.hive.commit import version_names
 from lake.plan import Commit, SupersededVersion
 from lake.storage.local import LocalFileIO
 from service.control.store import Store
@@ -69,7 +69,7 @@ def dropped(table: MovedTable) -> None:
 def made_anew(table: MovedTable) -> None:
     """What an ``INSERT`` into a partition that there is not does."""
     table.put(f"{PARTITION}/000000_0", "new")
-    table.at = table.place(PARTITION, {}, made_at=99)
+    table.at = table.place(PARTITION, {}, created_at=99)
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
@@ -196,7 +196,7 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
         delete(files, path)
         if not slept[0]:
             slept[0] = 3600.0
-            table.at = table.place(PARTITION, {}, made_at=5)  # somebody has sent the partition back meanwhile
+            table.at = table.place(PARTITION, {}, created_at=5)  # somebody has sent the partition back meanwhile
             if told_by == "the hold":
                 table.hours_pass()
 
@@ -204,7 +204,7 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
     monkeypatch.setattr(Store, "clock", lambda store: clock(store) + slept[0])
     (kept, *_) = table.clean().kept
     assert (list(table.read()), len(table.store.awaiting_deletion(table.ref))) == (["in-b"], 2)
-    assert ("may be somebody else's" if told_by == "the hold" else "was written back") in kept.reason
+    assert ("may have another owner" if told_by == "the hold" else "was written back") in kept.reason
 
 
 def test_a_replaced_file_that_a_killed_round_had_taken_and_not_put_aside_is_put_there_by_the_next(
@@ -232,7 +232,7 @@ def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_sta
 
     table.hooks["move_aside"] = hours
     table.swept()
-    assert (table.rows(), "where another file is by now" in str(table.halted())) == (["newer"], True)
+    assert (table.rows(), "where another file is now" in str(table.halted())) == (["newer"], True)
     (taken,) = (table.root / ".lakefold/_aside").rglob(".000000_0")
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
 
@@ -264,7 +264,7 @@ def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_a
         for file in record.latest.files
     )
     commit = Commit(plan_id="plan", instant="plan-e2-2", epoch=1, outputs=(), superseded=replaced, relocations=(move,))
-    table.at = table.place(other, {commits.VERSION_KEY: "plan-e2-2"}, made_at=5)
+    table.at = table.place(other, {version_names.VERSION_KEY: "plan-e2-2"}, created_at=5)
 
     def recorded(*_: object, **__: object) -> None:
         table.store.add_relocations(table.ref, commit)

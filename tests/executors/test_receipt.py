@@ -291,7 +291,7 @@ def test_a_kind_of_file_that_has_no_reader_is_rejected_by_its_name(tmp_path: Pat
     case.slices = [FileSlice(partition="p", file_id="a", path=f"p/{name}", bytes=1)]
     kind = "avro" if name == "000000_0" else name.rpartition(".")[2]
     with pytest.raises(
-        Rejected, match=f"p/{name} is a file of kind {kind}; lakefold can prove rewrites of parquet and"
+        Rejected, match=f"p/{name} is a file of kind {kind}; lakefold can verify rewrites of parquet and"
     ):
         case.prove()
 

@@ -152,7 +152,7 @@ def test_p5_a_plan_for_a_table_that_was_made_anew_at_its_place_changes_nothing(b
     bench.format.hooks["prepare"] = raising(AssertionError("the table was changed"))
     outcome = bench.run()
     assert (outcome.result, bench.state(plan), bench.rows()) == (RunResult.CANCELLED, "cancelled", before)
-    assert outcome.error == "toy was made anew: it is table new now, not old any more"
+    assert outcome.error == "toy was made anew: its identity is new now, and was old"
 
 
 def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_nobody_looked_at_before(bench: Bench):
@@ -179,7 +179,7 @@ def test_p5_what_was_superseded_in_a_table_that_was_made_anew_is_not_deleted_fro
     dry = clean_table(bench.table, retention=timedelta(), dry_run=True, **settings)  # type: ignore[arg-type]
     report = clean_table(bench.table, retention=timedelta(), **settings)  # type: ignore[arg-type]
     assert {kept.reason for kept in report.no_longer_awaiting} == {
-        "toy was made anew: it is table new now, not old any more"
+        "toy was made anew: its identity is new now, and was old"
     }
     assert (len(report.no_longer_awaiting), report.no_longer_awaiting, report.deleted) == (
         len(waiting),

@@ -9,7 +9,7 @@ from toys.bench import Bench, raising
 from toys.cases import no_spark
 
 from executors.outcome import RunResult
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.errors import CommitUnknown, Transient
 from lake.plan import Claim, Plan
 

@@ -282,7 +282,7 @@ def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: 
         return replace(done, outputs=tuple(replace(o, payload={"rows": o.rows}) for o in done.outputs))
 
     def spy(writer: Any, done: Any) -> Any:
-        seen.append((done.prepared.evidence, [o.payload for o in done.outputs]))
+        seen.append((done.prepared.preconditions, [o.payload for o in done.outputs]))
         return commit(writer, done)
 
     monkeypatch.setattr(timeline.ToyWriter, "rewrite", with_payload)
@@ -292,7 +292,7 @@ def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: 
     assert seen == [({"schema": 3}, [{"rows": 150}, {"rows": 150}])]
     assert outcome.commit is not None
     assert outcome.commit.epoch == 1
-    found = bench.format.committed(bench.table, plan.plan_id)
+    found = bench.format.find_commit(bench.table, plan.plan_id)
     assert found is not None
     assert found.epoch == 1
 

@@ -14,7 +14,7 @@ from waiting import suspend
 from executors import scratch
 from executors.scratch import new_scratch_directory
 
-HOLD = "import sys; from executors.scratch import new_scratch; print(new_scratch(), flush=True); sys.stdin.read()"
+HOLD = "import sys; from executors import scratch; print(scratch.new_scratch_directory(), flush=True); sys.stdin.read()"
 
 
 @pytest.fixture(autouse=True)

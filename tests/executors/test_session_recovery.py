@@ -84,9 +84,9 @@ def meanwhile(when, number):
 
 print("launched:", meanwhile(launched, signal.SIGKILL))
 print("with a gateway:", meanwhile(with_gateway, signal.SIGKILL))
-module.START_SECONDS = 6.0
+module.START_TIMEOUT_SECONDS = 6.0
 print("stopped:", meanwhile(with_gateway, signal.SIGSTOP))
-module.START_SECONDS = 600.0
+module.START_TIMEOUT_SECONDS = 600.0
 session = spark_session(settings)
 assert session.range(3).count() == 3
 os.kill(jvm(), signal.SIGKILL)

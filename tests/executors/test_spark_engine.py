@@ -161,7 +161,7 @@ def test_files_with_a_column_or_a_field_that_the_table_does_not_have_are_refused
     paths = files(spark, tmp_path / "t", kind)
     for gone in ("extra", "y"):
         task = task_of(paths, tmp_path / "new", schema=AS_JSON.replace(f'"{gone}"', f'"{gone}2"'))
-        why = both[1].obstacle(task, OPTIONS)
+        why = both[1].unsupported_reason(task, OPTIONS)
         assert why is not None
         assert f"{gone}, which is not in the table's schema" in why
 
@@ -179,7 +179,7 @@ def test_values_that_spark_would_change_are_refused(both, tmp_path, kind, option
     path = str(tmp_path / "x.parquet")
     pq.write_table(pa.table({"at": pa.array([1], kind)}), path, **options)
     with pytest.raises(AssertionError, match=why):
-        assert not both[1].obstacle(task_of([path], tmp_path / "new"), OPTIONS)
+        assert not both[1].unsupported_reason(task_of([path], tmp_path / "new"), OPTIONS)
 
 
 def test_an_input_that_cant_be_read_leaves_its_group_out_and_a_cancelled_rewrite_ends(spark, both, tmp_path):

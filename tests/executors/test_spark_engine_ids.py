@@ -79,10 +79,10 @@ def test_files_in_which_a_name_is_not_one_column_are_refused(tmp_path: Path, kin
         task = RewriteTask(group=0, inputs=(first, second), outputs=("/new",), bytes=1)
         assert "another schema" in str(ARROW.unsupported_reason(task, OPTIONS))
     assert obstacle(schema, first, second) == (
-        f"column a has field id 3 in {second} and 2 in {first}, and it goes by names"
+        f"column a has field id 3 in {second} and 2 in {first}, and it reads columns by name"
     )
     assert obstacle(schema, fewer, without, first) == (
-        f"column a has field id 2 in {first} and none in {without}, and it goes by names"
+        f"column a has field id 2 in {first} and none in {without}, and it reads columns by name"
     )
     assert obstacle(schema, first, fewer) is None
     assert obstacle(schema, without, fewer) is None
@@ -94,10 +94,10 @@ def test_files_in_which_a_name_is_another_column_than_the_tables_are_refused(tmp
     without = write(tmp_path / "3.parquet", {"id": 1}, "id", "a")
     dropped_and_added = as_json({"id": 1, "a": 3}, "id", "a")
     assert obstacle(dropped_and_added, first, fewer) == (
-        f"column a has field id 2 in {first} and 3 in the table's schema, and it goes by names"
+        f"column a has field id 2 in {first} and 3 in the table's schema, and it reads columns by name"
     )
     assert obstacle(dropped_and_added, without) == (
-        f"column a has no field id in {without} and 3 in the table's schema, and it goes by names"
+        f"column a has no field id in {without} and 3 in the table's schema, and it reads columns by name"
     )
     assert obstacle(dropped_and_added, fewer) is None
     assert obstacle(as_json({"id": 1, "a": 2}, "id", "a"), first, fewer) is None
@@ -116,7 +116,7 @@ def test_ids_of_what_is_nested_count_as_well(tmp_path: Path, changed: str):
     first = write(tmp_path / "1.parquet", ids, "s", "l", "m")
     second = write(tmp_path / "2.parquet", {**ids, changed: 9}, "s", "l", "m")
     why = f"column {changed} has field id 9 in {second} and {ids[changed]} in "
-    assert obstacle(as_json({}, "s", "l", "m"), first, second) == f"{why}{first}, and it goes by names"
+    assert obstacle(as_json({}, "s", "l", "m"), first, second) == f"{why}{first}, and it reads columns by name"
     assert obstacle(as_json(ids, "s", "l", "m"), first) is None
     if "l." not in changed and "m." not in changed:  # Spark's JSON has no place for them
-        assert obstacle(as_json(ids, "s", "l", "m"), second) == f"{why}the table's schema, and it goes by names"
+        assert obstacle(as_json(ids, "s", "l", "m"), second) == f"{why}the table's schema, and it reads columns by name"

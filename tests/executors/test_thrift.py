@@ -18,8 +18,8 @@ _VALUES = {
 }
 _PLAIN = st.sampled_from(sorted(_VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), _VALUES[kind]))
 _STRUCTS = st.recursive(
-    st.dictionary_columns(st.integers(1, 40), _PLAIN, max_size=5),
-    lambda inner: st.dictionary_columns(
+    st.dictionaries(st.integers(1, 40), _PLAIN, max_size=5),
+    lambda inner: st.dictionaries(
         st.integers(1, 2000),
         _PLAIN
         | inner.map(lambda value: (STRUCT, value))

@@ -24,7 +24,7 @@ from lake.identity import executor_name
 FAST = {
     "heartbeat": timedelta(seconds=0.05),
     "poll_interval": timedelta(seconds=0.02),
-    "patience": timedelta(seconds=1),
+    "drain_timeout": timedelta(seconds=1),
 }
 
 
@@ -49,7 +49,7 @@ def test_run_once_drains_the_queue_and_returns(bench: Bench):
 
 def test_run_once_on_an_empty_queue_returns_at_once(bench: Bench):
     begun = time.monotonic()
-    assert worker(bench, patience=timedelta(seconds=60)).run_once() == {}
+    assert worker(bench, drain_timeout=timedelta(seconds=60)).run_once() == {}
     assert time.monotonic() - begun < 60, "its patience"
 
 

@@ -93,7 +93,7 @@ def as_nobody(action: Callable[[], None]) -> str:
 
 def test_rule_13_a_writer_who_is_not_root_refuses_what_he_could_not_give_back_to_its_owner():
     assert re.fullmatch(
-        "t: / belongs to root, and lakefold runs as .*: what it writes could not be overwritten by its owner; run "
+        "t: / belongs to root, and lakefold runs as .*: its owner could not overwrite lakefold's files; run "
         "lakefold's executors as root",
         as_nobody(lambda: LocalFileIO().check_owner("t", "/")),
     )

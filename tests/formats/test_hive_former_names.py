@@ -11,8 +11,9 @@ from contract.plans import plan_all
 from hive_case import HiveCase, WholeCase
 from hive_metastore import MetastoreServer
 
-from lake.formats.hive import commits, writer
+from lake.formats.hive import writer
 from lake.formats.hive.catalog.tables import DATA_DIR, LEGACY_DATA_DIR
+from lake.formats.hive.commit import commit_record, version_names
 from lake.model import TableRef
 from lake.plan import Commit
 
@@ -29,9 +30,9 @@ def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase
 def earlier_release() -> Iterator[None]:
     """Versions are made where earlier releases made them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commits, "DATA_DIR", LEGACY_DATA_DIR)
+        patch.setattr(version_names, "DATA_DIR", LEGACY_DATA_DIR)
         patch.setattr(writer, "DATA_DIR", LEGACY_DATA_DIR)
-        patch.setattr(commits, "migrate_legacy_data_dir", lambda ref: None)
+        patch.setattr(commit_record, "migrate_legacy_data_dir", lambda ref: None)
         yield
 
 

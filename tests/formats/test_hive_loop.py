@@ -112,7 +112,7 @@ def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask
         ]
         for plan in plans
     }
-    assert chosen["loop.plain"] == ["engine arrow (2 groups): the fastest that there is"]
+    assert chosen["loop.plain"] == ["engine arrow (2 groups): the fastest engine available"]
     for name, why in (("grown", "has another schema than"), ("striped", "is no Parquet file")):
         for reason in chosen[f"loop.{name}"]:
             assert reason.startswith("engine spark (1 group): arrow can't: ")

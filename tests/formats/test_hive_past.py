@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from lake.formats.hive.commits import output_file_name
+from lake.formats.hive.commit.version_names import output_file_name
 from lake.formats.hive.files.listing import ListedFile, PartitionListing
 from lake.formats.hive.inspection.history import reconstruct_history
 from lake.history import ChangeKind
@@ -55,8 +55,8 @@ def test_files_of_one_job_are_one_commit_and_older_ones_are_there_at_the_beginni
         [live("dt=1/a", MIB, -5), live("dt=1/b", MIB, 3), live("dt=1/c", 2 * MIB, 3.005), live("dt=1/d", MIB, 4)]
     )
     assert [file.bytes for file in found.files] == [MIB]
-    assert [(len(commit.wrote), commit.at) for commit in found.commits] == [(2, at(3.005)), (1, at(4))]
-    assert found.writer == "hive"
+    assert [(len(commit.written), commit.at) for commit in found.commits] == [(2, at(3.005)), (1, at(4))]
+    assert found.writer_model == "hive"
 
 
 def test_what_a_plan_replaced_was_written_by_commits_and_what_came_along_was_not_written_again():
@@ -67,7 +67,7 @@ def test_what_a_plan_replaced_was_written_by_commits_and_what_came_along_was_not
         replaced("dt=1/b", 2 * MIB, 3, V1),
         replaced("dt=1/large", LIMIT, 2, V1),
     )
-    assert [(commit.change, len(commit.wrote), len(commit.removed_groups)) for commit in found.commits] == [
+    assert [(commit.change, len(commit.written), len(commit.removed_groups)) for commit in found.commits] == [
         (ChangeKind.WRITE, 1, 0),
         (ChangeKind.WRITE, 1, 0),
         (ChangeKind.WRITE, 1, 0),
@@ -89,7 +89,7 @@ def test_a_version_that_a_later_one_replaced_is_still_a_rewrite():
     )
     rewrites = [commit for commit in found.commits if commit.change is ChangeKind.REWRITE]
     assert [commit.plan_id for commit in rewrites] == [V1, V2]
-    assert sum(len(commit.wrote) for commit in found.commits if commit.change is ChangeKind.WRITE) == 3
+    assert sum(len(commit.written) for commit in found.commits if commit.change is ChangeKind.WRITE) == 3
     without = replay_policy(writer_history(found), None, small_file_limit_bytes=LIMIT)
     assert (without.final_totals.files, without.final_totals.bytes) == (3, 7 * MIB)
 

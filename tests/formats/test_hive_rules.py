@@ -26,7 +26,7 @@ from waiting import wait_for
 
 from executors.outcome import RunResult
 from lake.errors import Conflict, Integrity, Rejected
-from lake.formats.hive import commits
+from lake.formats.hive.commit import commit_record
 from lake.formats.hive.directories import shared_directories
 from lake.metastore import MetastoreClient, MetastorePartition
 from lake.model import TableRef
@@ -129,7 +129,7 @@ def test_rule_1_a_version_whose_commit_was_begun_and_never_made_goes_after_days(
         rewrite = one.rewritten()
         (version,) = (staged.token for staged in one.journal)
         written = Commit(plan_id="p", instant=version, epoch=1, outputs=rewrite.outputs, superseded=())
-        commits.write_record(table, commits.CommitRecord(commit=written, partitions=("dt=0", "dt=1")))
+        commit_record.write_record(table, commit_record.CommitRecord(commit=written, partitions=("dt=0", "dt=1")))
         assert (one.discarded(None), case.format.find_commit(table, "p")) == (0, None)
         document = Path(table.location, ".lakefold", version, "commit.json")
         then = time.time() - timedelta(days=6, minutes=1).total_seconds()
@@ -206,7 +206,7 @@ def test_rule_10_a_partition_that_is_dropped_before_the_commit_is_left_out_and_t
     (left,) = commit.skipped
     assert (left.group, left.reason) == (
         0,
-        "partition dt=0 changed before the commit: it is not in the metastore any more",
+        "partition dt=0 changed before the commit: it is no longer in the metastore",
     )
     assert {output.partition for output in commit.outputs} == {"dt=1"}
     assert {version.partition for version in commit.superseded} == {"dt=1"}
@@ -256,15 +256,15 @@ def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superse
 def test_rule_10_what_a_writer_adds_once_all_is_ready_for_the_call_comes_along_too_but_puts_it_off_not_for_ever(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    written, write = list[Path](), commits.write_record
+    written, write = list[Path](), commit_record.write_record
 
-    def added_to(ref: TableRef, record: commits.CommitRecord) -> None:
+    def added_to(ref: TableRef, record: commit_record.CommitRecord) -> None:
         write(ref, record)
         before = set(Path(table.location, "dt=0").iterdir())
         case.append(table, "dt=0", 10_000 + 10 * len(written), 10_010 + 10 * len(written))
         written.extend(set(Path(table.location, "dt=0").iterdir()) - before)
 
-    monkeypatch.setattr(commits, "write_record", added_to)
+    monkeypatch.setattr(commit_record, "write_record", added_to)
     with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
         commit = one.committed()
     late = written.pop()
@@ -278,15 +278,15 @@ def test_rule_10_what_a_writer_adds_once_all_is_ready_for_the_call_comes_along_t
 def test_rule_10_a_partition_that_is_overwritten_once_all_is_ready_for_the_call_is_left_out(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    rows, write = list[str](), commits.write_record
+    rows, write = list[str](), commit_record.write_record
 
-    def overwritten_after(ref: TableRef, record: commits.CommitRecord) -> None:
+    def overwritten_after(ref: TableRef, record: commit_record.CommitRecord) -> None:
         write(ref, record)
         if not rows:
             case.update(table, "dt=0")
             rows.extend(case.rows(table))
 
-    monkeypatch.setattr(commits, "write_record", overwritten_after)
+    monkeypatch.setattr(commit_record, "write_record", overwritten_after)
     with attempt(case, plan_all(case.format, table, "p")) as one:
         commit = one.committed()
     assert ([move.partition for move in commit.relocations], len(commit.skipped)) == (["dt=1"], 1)
@@ -410,7 +410,7 @@ def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_ca
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
     source = f'[database]\nurl = "{home.url}"\n[[sources]]\nmetastore = "{case.uri}"\ntable = "{table_name(table)}"\n'
     policy = '[defaults]\nquiet_period = "0s"\n[[tables]]\nmatch = "*"\nmode = "compact"\n'
-    for said, why in (("", "which nobody has said"), ('access = "path"\n', 'which access = "path" denies')):
+    for said, why in (("", "which no rule says"), ('access = "path"\n', 'which access = "path" denies')):
         home.config.write_text(source + policy + said)
         checked = json.loads(home.run("config", "check", "--json", expect=None).stdout)
         refused = home.run("plans", "request", name, expect=None)

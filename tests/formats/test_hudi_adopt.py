@@ -118,7 +118,7 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
         (entry,) = FORMAT.pending_actions(table.ref)
         assert (entry.instant, entry.is_begun) == (plan.adopted_instant, False)
         assert not [path for path in table.files_of(entry.instant) if path.endswith(".parquet")]
-        with pytest.raises(Conflict, match="took back what was written"):
+        with pytest.raises(Conflict, match="rolled back what was written"):
             dead.commit(written)
         with pytest.raises(Transient, match="may still be writing"):
             successor.prepare(plan, 2)
@@ -152,13 +152,13 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
         assert (table.files_of(begun.instant), table.temporary()) == (set(), [])
         (entry,) = FORMAT.pending_actions(table.ref)
         assert (entry.instant, entry.is_begun, entry.groups) == (plan.adopted_instant, False, plan.groups)
-        with pytest.raises(Conflict, match="took back what was written"):
+        with pytest.raises(Conflict, match="rolled back what was written"):
             sleeper.commit(written)
         with pytest.raises(Transient, match="may still be writing"):
             successor.prepare(plan, 2)
         silence(table)
         again = successor.rewrite(successor.prepare(plan, 2), ignore)
-        with pytest.raises(Conflict, match="took back what was written"):
+        with pytest.raises(Conflict, match="rolled back what was written"):
             sleeper.commit(written)
         commit = successor.commit(again)
         with pytest.raises(Conflict, match="took over"):
@@ -179,7 +179,7 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
     for file in [*(table.base / ".hoodie/timeline").glob("*.clustering.*"), *(table.base / ".hoodie/.temp").rglob("*")]:
         os.utime(file, (1e9, 1e9))
     with table.writer() as writer:
-        assert "is taken back to requested" in writer.roll_back(str(plan.adopted_instant))
+        assert "is rolled back to requested" in writer.roll_back(str(plan.adopted_instant))
     (entry,) = FORMAT.pending_actions(table.ref)
     assert (entry.instant, entry.is_begun, table.files_of(entry.instant)) == (plan.adopted_instant, False, set())
     assert table.rows() == before

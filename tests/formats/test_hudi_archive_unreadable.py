@@ -39,8 +39,8 @@ def test_a_scan_leaves_alone_only_file_groups_whose_commits_are_in_the_file_that
     (damage,) = found.damaged
     assert (damage.file_id, damage.fault) == ("f-1", Fault.UNKNOWN)
     assert damage.text == (
-        "damaged: .hoodie/archived/.commits_.archive.1_1-0-1 can't be read, so that nobody can say whether this file "
-        "group is what its commits wrote; put it back from a backup"
+        "damaged: .hoodie/archived/.commits_.archive.1_1-0-1 can't be read, so it is unknown whether this file "
+        "group is as its commits wrote it; put it back from a backup"
     )
     planned = [
         FileSlice(partition="p", file_id=f"f-{number}", path=f"p/f-{number}_0-1-1_{time}.parquet", bytes=1)
@@ -49,7 +49,7 @@ def test_a_scan_leaves_alone_only_file_groups_whose_commits_are_in_the_file_that
     storage = TableStorage(str(table.base))
     listed = {("p", entry.file_id): to_listed_slice(entry) for entry in planned}
     assert list(find_damage(storage, Timeline(storage), listed)) == [("p", "f-1")], "and publishing leaves it out"
-    assert "nobody knows how many archived: " in FORMAT.describe(ref(table.base))["timeline"]
+    assert "number of archived instants unknown: " in FORMAT.describe(ref(table.base))["timeline"]
 
 
 @pytest.mark.parametrize("ask", ["verify", "committed"])

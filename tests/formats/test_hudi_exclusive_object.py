@@ -134,7 +134,7 @@ def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_rene
 def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(emptied, process, monkeypatch):
     ours = lock(process.pid)
     ours.acquire("committing")
-    monkeypatch.setattr(ours, "_put", lambda *_: (_ for _ in ()).throw(Transient("no network")))
+    monkeypatch.setattr(ours, "_compare_and_set", lambda *_: (_ for _ in ()).throw(Transient("no network")))
     ours.release()
     again = lock(process.pid)
     again.acquire("cleaning")

@@ -159,7 +159,7 @@ def of_dynamodb(item: LockItem) -> HudiLock:
 def test_h5_a_lock_of_dynamodb_is_renewed_when_it_is_confirmed(locks: Any, clock: Clock) -> None:
     item = LockItem(locks, clock).acquire()
     lock = of_dynamodb(item)
-    assert (type(lock).__name__, lock.validity) == ("_LockItem", LEASE)
+    assert (type(lock).__name__, lock.validity) == ("_DynamoDbItem", LEASE)
     before = item.version
     for _ in range(3):
         clock.passes(LEASE * 0.75)
@@ -213,7 +213,7 @@ def test_h5_a_lock_of_which_nothing_can_be_asked_counts_as_held_for_a_minute_aft
     assert lock.loss_reason() is None
     clock.passes(timedelta(seconds=1))
     assert lock.loss_reason() == (
-        "nothing can be asked of a lock of com.example.OwnLockProvider, and it was taken 61 s ago, more than 60 s"
+        "a lock of com.example.OwnLockProvider can't be queried, and it was taken 61 s ago, more than 60 s"
     )
     with lock.renewed():
         assert lock.loss_reason() is not None, "nor can it be renewed"

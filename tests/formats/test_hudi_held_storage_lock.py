@@ -124,8 +124,8 @@ class Holder:
         assert self.provider.tryLock()
         stand_in = SimpleNamespace(
             lock_provider=lambda guard: self.provider,
-            hidden_field=self.bundle.private_field,
-            call_hidden=self.bundle.call_private,
+            private_field=self.bundle.private_field,
+            call_private=self.bundle.call_private,
             jvm=self.bundle.jvm,
         )
         return acquired_hudi_lock(stand_in, None, None, None, time.monotonic())  # type: ignore[arg-type]

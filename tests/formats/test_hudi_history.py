@@ -103,7 +103,7 @@ def test_the_archive_of_a_table_made_anew_at_the_same_place_is_read_as_a_whole(t
 def test_the_sum_of_a_table_with_more_files_than_are_kept_is_read_once(
     tmp_path: Path, read: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_history._archived_cache, "_most", 1)
+    monkeypatch.setattr(file_history._archived_cache, "_capacity", 1)
     table = ByHand(tmp_path / "t", LAYOUT_TWO).base
     archive(table, (T1, f"a_0_{T1}.parquet", {}), (T2, f"b_0_{T2}.parquet", {}))
     assert live(look(table)) == live(look(table)) == {("a", T1), ("b", T2)}

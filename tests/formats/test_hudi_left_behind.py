@@ -19,7 +19,8 @@ from uuid_utils import uuid7
 
 from executors.outcome import RunResult
 from executors.run import run_plan
-from executors.take_over import sweep_table, take_over_one
+from executors.sweep import sweep_table
+from executors.take_over import take_over_one
 from lake.errors import Conflict, Transient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.attempt_files import DIRECTORY, RunningAttempt

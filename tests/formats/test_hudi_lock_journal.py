@@ -66,7 +66,7 @@ def kill(holder: "subprocess.Popen[bytes]", *, reap: bool = True) -> None:
 def test_the_lock_of_a_killed_process_is_removed_once(journal, holder, reap):
     hold(journal, identity(holder.pid))
     kill(holder, reap=reap)
-    assert journal.note().endswith("which died committing; the next plan removes it")
+    assert journal.describe_lock().endswith("which died committing; the next plan removes it")
     removed = journal.remove_orphaned_lock()
     assert removed is not None
     assert f"process {holder.pid} of host" in removed
@@ -80,7 +80,7 @@ def test_the_lock_of_a_living_process_stays_and_its_holder_is_named(journal, hol
     hold(journal, identity(holder.pid))
     assert journal.remove_orphaned_lock() is None
     assert journal.lock.exists()
-    assert f"held by lakefold, process {holder.pid} of host" in journal.note()
+    assert f"held by lakefold, process {holder.pid} of host" in journal.describe_lock()
 
 
 def test_a_recycled_process_id_is_not_the_process_of_the_entry(journal, holder):
@@ -99,13 +99,13 @@ def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(journal, 
     assert not elsewhere.is_dead
     assert journal.remove_orphaned_lock() is None
     assert journal.lock.exists()
-    assert journal.note().endswith(f"if that process is dead: rm {journal.lock}")
+    assert journal.describe_lock().endswith(f"if that process is dead: rm {journal.lock}")
 
 
 def test_a_lock_of_nobody_we_know_stays_and_is_reported_with_the_command(journal):
     journal.lock.touch()
     assert journal.remove_orphaned_lock() is None
-    assert journal.note().endswith(
+    assert journal.describe_lock().endswith(
         f"if no writer of this table is running it was left by a dead process: rm {journal.lock}"
     )
 
@@ -117,11 +117,11 @@ def test_a_newer_lock_file_is_never_removed_for_a_dead_process_that_held_an_earl
     journal.lock.touch()
     assert journal.remove_orphaned_lock() is None
     assert journal.lock.exists()
-    assert "rm " in journal.note()
+    assert "rm " in journal.describe_lock()
 
 
 def test_a_process_that_died_while_it_waited_does_not_make_anothers_lock_an_orphan(journal, holder):
-    journal.open(identity(holder.pid), DOING)
+    journal.open_entry(identity(holder.pid), DOING)
     journal.lock.touch()
     kill(holder)
     assert journal.remove_orphaned_lock() is None
@@ -169,12 +169,12 @@ def test_of_many_rescuers_one_removes_the_lock_and_none_the_next_one(journal, ho
 
 
 def test_entries_go_with_their_lock_and_those_of_the_dead_are_swept(journal, holder):
-    waited = journal.open(identity(holder.pid), DOING)
+    waited = journal.open_entry(identity(holder.pid), DOING)
     kill(holder)
     mine = hold(journal, identity(os.getpid()))
     assert mine.is_held
     assert len(entries(journal)) == 2
-    journal.sweep()
+    journal.delete_stale_entries()
     assert len(entries(journal)) == 1
     mine.close()
     waited.close()
@@ -186,7 +186,7 @@ def test_a_torn_entry_is_no_evidence(journal, holder):
     kill(holder)
     entry._path.write_text(entry._path.read_text()[:40])
     assert journal.remove_orphaned_lock() is None
-    assert "rm " in journal.note()
+    assert "rm " in journal.describe_lock()
 
 
 def test_an_entry_of_another_tables_lock_is_no_evidence(journal, holder):
@@ -204,7 +204,7 @@ def _ref(base: Path, **options: str) -> TableRef:
 @pytest.mark.parametrize(
     ("options", "note"),
     [
-        ({"provider": "x.FileSystemBasedLockProvider"}, "no lock file is left, so its holder has finished by now"),
+        ({"provider": "x.FileSystemBasedLockProvider"}, "no lock file exists, so its holder has finished"),
         (
             {"provider": "x.FileSystemBasedLockProvider", "filesystem__path": "hdfs://nn/locks"},
             "it is the file lock in hdfs://nn/locks",

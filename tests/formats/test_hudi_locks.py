@@ -282,7 +282,7 @@ def test_h5_a_lock_that_the_metastore_has_let_expire_is_lost_and_ends_the_commit
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         writer.fence = lambda: lose(writer._open())
-        reason = r"lock was lost while committing: the metastore does not know lock \d+ any more"
+        reason = r"lock was lost while committing: the metastore no longer has lock \d+"
         with pytest.raises(Transient, match=reason):
             writer.commit(rewrite)
         manager.endStateChange(other.empty_option)

@@ -18,7 +18,7 @@ from lake.formats.hudi.read.slices import _partition_filters
 HIVE = {"hoodie.datasource.write.hive_style_partitioning": "true"}
 #: what a file group may be made of: base files of T1 and T2, logs on either, logs without a base, and lost writes
 PIECES = ("base T1", "base T2", "log T1", "log T2", "lost base", "lost log")
-GROUPS = st.dictionary_columns(
+GROUPS = st.dictionaries(
     st.tuples(st.sampled_from(("a", "a,b", "b", "b/c", " c", "p 1%2F", ".d")), st.sampled_from(("f-0", "f-1"))),
     st.sets(st.sampled_from(PIECES), min_size=1),
     max_size=6,

@@ -183,7 +183,7 @@ def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_taken_back(
     with committing(trips, monkeypatch, "after_last_look", tmp_path / "gate") as committed:
         age(trips)
         update(trips)
-    with pytest.raises(CommitLost, match=r"was not taken back, since commit \d+ has written to its files"):
+    with pytest.raises(CommitLost, match=r"was not rolled back, since commit \d+ has written to its files"):
         committed.result(120)
     assert trips.spark.read.format("hudi").load(str(trips.base)).where("ts = 10").count() == 20
 

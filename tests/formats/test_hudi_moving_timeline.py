@@ -125,7 +125,7 @@ def rollback_of(move: str) -> bytes:
 def client_of(moving: Moving) -> Any:
     """The client double of the tests by hand, each of whose calls is a step."""
     client = without_java(moving.table)
-    listed = client.timeline
+    listed = client.read_timeline
 
     def stepping(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def step(*args: Any, **kwargs: Any) -> Any:
@@ -138,8 +138,8 @@ def client_of(moving: Moving) -> Any:
         if moving.is_lost:
             raise Transient(f"the lock was lost while {doing}")
 
-    client.timeline = stepping("listing", listed)
-    client.follow = stepping("follow", client.follow)
+    client.read_timeline = stepping("listing", listed)
+    client.follow_table_changes = stepping("follow", client.follow_table_changes)
     client.assert_lock_held = stepping("confirm", confirm)
     return client
 

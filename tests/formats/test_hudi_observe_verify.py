@@ -197,7 +197,7 @@ def test_plans_of_others_are_described_as_such(templates: Templates, tmp_path: P
     requested = timeline_file(base, "*.compaction.requested")
     replace(requested, requested.read_bytes().replace(b"lakefold.plan", b"somebody.plan"))
     facts = FORMAT.describe(ref(base))
-    assert facts["pending"].endswith(" ago by another process, nobody has begun it")
+    assert facts["pending"].endswith(" ago by another process, not begun")
     assert facts["type"] == "merge-on-read"
 
 

@@ -16,7 +16,7 @@ from lake.formats.hudi.rewrite import execute
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
-UNDONE = "is not among the table's commits: rolled back, restored away, or of a table that was made anew"
+UNDONE = "is not among the table's commits: rolled back, restored away, or of an earlier table at this location"
 
 
 def undone(trips: Table, commit: Commit) -> bool:

@@ -13,7 +13,7 @@ from hudi_writing import FORMAT, Table
 from kept_tables import small_table
 from uuid_utils import uuid7
 
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.formats.hudi.pending.late_files import record_path
 from service.control.store import Store
 

@@ -32,9 +32,9 @@ def test_the_error_of_a_metadata_record_with_another_schema_object_spoils_the_se
     outcome = translate_error(caught.value, trips.ref, "committing")
     assert isinstance(outcome, SessionSpoiled)
     assert str(outcome) == (
-        "trips: Hudi can't make records of the metadata table in this JVM any more while committing "
+        "trips: Hudi can no longer make records of the metadata table in this JVM while committing "
         "(ArrayIndexOutOfBoundsException: Index 5 out of bounds for length 1, in "
-        "HoodieMetadataPayload.getInsertValue); Spark's session is started anew"
+        "HoodieMetadataPayload.getInsertValue); Spark's session is restarted"
     )
     assert isinstance(translate_error(caught.value, trips.ref, "committing", committing=True), CommitUnknown)
 

@@ -48,13 +48,15 @@ class Files:
             f"hoodie.table.name=t\nhoodie.timeline.layout.version={layout}\n"
         )
 
-    def write(self, begun: datetime, ahead: timedelta = timedelta(), lag: timedelta = SECOND / 20) -> None:
+    def write(
+        self, begun: datetime, ahead: timedelta = timedelta(), lag: timedelta = SECOND / 20, action: str = "commit"
+    ) -> None:
         """A commit of three seconds whose writer's times are ``ahead`` of UTC; storage has them ``lag`` later."""
         ended = begun + 3 * SECOND
         time, completed_at = format_instant_time(begun + ahead), format_instant_time(ended + ahead)
-        self.put(f"{time}.commit.requested", begun + lag)
-        self.put(f"{time}.inflight", begun + lag)
-        self.put(f"{time}_{completed_at}.commit" if self.layout == 2 else f"{time}.commit", ended + lag)
+        self.put(f"{time}.{action}.requested", begun + lag)
+        self.put(f"{time}.inflight" if action == "commit" else f"{time}.{action}.inflight", begun + lag)
+        self.put(f"{time}_{completed_at}.{action}" if self.layout == 2 else f"{time}.{action}", ended + lag)
 
     def put(self, name: str, at: datetime) -> None:
         (self.directory / name).touch()
@@ -197,6 +199,16 @@ def test_writers_of_which_each_disagrees_with_all_others_tell_nothing(tmp_path: 
     files = Files(tmp_path)
     for minute in range(6):
         minutes(files, [minute], -90 * minute * SECOND)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_after_a_clock_was_set_right_an_overwrite_alone_ends_the_refusal(tmp_path: Path, layout: int) -> None:
+    """INSERT OVERWRITE commits a replace commit without a clustering plan."""
+    files = Files(tmp_path, layout)
+    minutes(files, range(5), ahead=-90 * SECOND)
+    assert files.ahead() == -90 * SECOND - SECOND / 20
+    files.write(NOON + 6 * 60 * SECOND, action="replacecommit")
     assert files.ahead() is None
 
 

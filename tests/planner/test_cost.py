@@ -116,7 +116,7 @@ def test_a_group_that_does_not_pay_back_in_time_is_left_alone_with_the_reason():
 
 
 def test_what_nobody_reads_never_pays_back_and_is_planned_where_cost_does_not_matter():
-    assert texts(plan(SIXTY, {"reads_per_day": 0}))["00"] == "no payback: nobody reads it (reads_per_day is 0)"
+    assert texts(plan(SIXTY, {"reads_per_day": 0}))["00"] == "no payback: the table is not read (reads_per_day is 0)"
     assert plan(SIXTY, {"reads_per_day": 0, "payback": 0}).plan is not None
 
 

@@ -120,7 +120,7 @@ def test_a_writer_that_only_schedules_keeps_its_table_healthy_through_adoption(
     assert {(view.state, view.adopted is not None, view.adopted == view.instant) for view in plans} == {
         (PlanState.COMPLETED, True, True)
     }
-    assert FORMAT.unfinished(lake.table.ref) == []
+    assert FORMAT.pending_actions(lake.table.ref) == []
     expected = lake.expected()
     assert lake.shown() == expected
     assert hudi_rs(lake.base) == Counter(lake.versions.items())

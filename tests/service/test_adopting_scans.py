@@ -103,7 +103,7 @@ def test_what_was_adopted_is_proposed_once_while_its_writer_goes_on(
         (found,) = scanned()
     assert found.plan_id == asked.plan_id
     if kind is PlanKind.CLUSTERING:
-        assert "taken back: 1 of its 6 files changed" in str(found.cancel_reason), "it would lose what came since"
+        assert "withdrawn: 1 of its 6 files changed" in str(found.cancel_reason), "it would lose what came since"
         return
     assert found.waits_for_approval, "a compaction leaves later logs to the next one"
     pending.clear()

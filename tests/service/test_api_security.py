@@ -333,7 +333,7 @@ def test_an_error_nobody_foresaw_tells_the_caller_nothing_of_its_inside(context,
     monkeypatch.setattr(context.store, "plans", broken)
     with client_of(context) as client:
         document = problem(client.get("/v1/plans"), 500, "error")
-    assert document["detail"] == "an error nobody foresaw; the log of lakefold has it"
+    assert document["detail"] == "an unexpected error; lakefold's log has the details"
     assert "the secret inside" in caplog.text
 
 

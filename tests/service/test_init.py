@@ -188,7 +188,7 @@ def test_json_is_one_object_with_every_table(home, run):
 def test_what_a_table_shows_of_its_writers_is_in_the_file_and_in_the_tables_facts(home):
     made = ByHand(home / "t")
     assert made.facts["writers"].startswith("no write on the active timeline; no heartbeats, ")
-    assert made.facts["writers"].endswith("; no lock in the table; one elsewhere does not show")
+    assert made.facts["writers"].endswith("; no lock file in the table; external locks can't be seen")
     made.complete(T1, "deltacommit", made.base_file(T1))
     (home / "t/.hoodie/.heartbeat").mkdir()
     (home / "t/.hoodie/.locks").mkdir()

@@ -76,7 +76,7 @@ def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):
     store.register_process(replace(facts, name="c"), timedelta(seconds=-1))
     store.pause(TABLE.name, "ada")
     assert [value(scraped, f"table_{name}", **WHERE) for name in ("overlapping_commits", "not_planned")] == [0, 0]
-    unsaid = "mode compact has to be told how writers work"
+    unsaid = "mode compact needs concurrency to be set"
     unknown = scan_of(reducible_files=None, reducible_bytes=None, overlaps=2, overlap="commit 7", not_planned=unsaid)
     store.record_scan(unknown)
     scraped = published(metrics, store)

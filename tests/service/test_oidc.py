@@ -304,7 +304,7 @@ read_groups = ["*"]
     [
         ('issuer = "http://id.example"', "https://"),
         ('redirect_url = "https://lakefold.example/"', "/login/oidc/callback"),
-        ("read_groups = []", "nobody could sign in"),
+        ("read_groups = []", "no person could sign in"),
         ('client_secret = ""', "LAKEFOLD_OIDC__CLIENT_SECRET"),
         ('scopes = ["email"]\nclient_id = "x"', "openid"),
     ],

@@ -134,14 +134,14 @@ def test_a_stale_proposal_that_nothing_comes_in_the_place_of_is_taken_back(home)
     home.policy = {"min_input_files": 50}
     (plan,) = home.scan()
     assert plan.state is PlanState.CANCELLED
-    assert plan.cancel_reason == "taken back: the settings of its table changed"
+    assert plan.cancel_reason == "withdrawn: the settings of its table changed"
 
 
 def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explain_says_who_said_no(home):
     (plan,) = home.scan()
     home.store.decline(plan.plan_id, "ada", "month end")
     assert [found.plan_id for found in home.scan()] == [plan.plan_id]
-    said = f"declined: month end (by ada, plan {plan.plan_id}); to rewrite it all the same: lakefold plans request"
+    said = f"declined: month end (by ada, plan {plan.plan_id}); to rewrite it nevertheless: lakefold plans request"
     assert home.explain() == {(said, "lakefold plans request")}
     last = home.store.last_scan("t1")
     assert (last.skipped["declined"], last.reducible_files) == (6, 6)
@@ -232,6 +232,6 @@ def test_a_paused_table_keeps_its_proposals(home):
 def test_how_writers_work_must_be_said_in_mode_propose_too(home):
     home.concurrency = None
     assert home.scan() == []
-    assert home.store.last_scan("t1").not_planned.startswith("mode propose has to be told how writers work")
-    with pytest.raises(ProblemError, match="mode propose has to be told how writers work"):
+    assert home.store.last_scan("t1").not_planned.startswith("mode propose needs concurrency to be set")
+    with pytest.raises(ProblemError, match="mode propose needs concurrency to be set"):
         home.request()

@@ -62,7 +62,7 @@ def test_p5_a_table_that_was_made_anew_is_known_from_the_next_scan_on_and_its_pl
     create(tmp_path / "lake" / "t1", name="t1")
     (base(ref) / "uuid").write_text("new")
     scan_and_plan(config, store, configure_table(config, ref), actor="test")
-    assert "t1 was made anew: it is table new now, not old any more" in caplog.text
+    assert "t1 was made anew: its identity is new now, and was old" in caplog.text
     claim = store.claim("test")
     assert (store.table_state("t1").ref.identity, claim.plan.table.identity) == ("new", "new")
     assert {due.table_identity for due in store.awaiting_deletion(ref)} == {"old"}

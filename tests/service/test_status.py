@@ -192,7 +192,7 @@ def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_nam
 def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attention_with_what_to_do(store, told):
     met = "commit 20260101 of another process, while plan 0198 ran"
     scanned(store, "a", "compact", replace(FOUND, overlaps=2, overlap=met))
-    scanned(store, "b", "compact", replace(FOUND, not_planned="mode compact has to be told how writers work"))
+    scanned(store, "b", "compact", replace(FOUND, not_planned="mode compact needs concurrency to be set"))
     one, other = status(store)["attention"]
     assert (one["table"], one["overlaps"], one["overlap"], one["not_planned"]) == ("a", 2, met, None)
     assert (other["table"], other["overlaps"], bool(other["not_planned"])) == ("b", 0, True)
@@ -202,7 +202,7 @@ def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attenti
         in words
     )
     assert "lakefold verify a --rows" in words
-    assert "b is not planned: mode compact has to be told how writers work" in words
+    assert "b is not planned: mode compact needs concurrency to be set" in words
 
 
 def test_files_of_others_are_named_in_status_with_what_to_do(store, told):

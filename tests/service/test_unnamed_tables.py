@@ -51,7 +51,7 @@ def test_what_was_planned_of_a_table_whose_source_is_removed_ends_cancelled_with
     without(config_file, "[[sources]]")
     look(config_file, store)
     ended = store.plan(plan)
-    assert (ended.state, ended.error) == (PlanState.CANCELLED, "no source of the configuration names t1 any more")
+    assert (ended.state, ended.error) == (PlanState.CANCELLED, "no source of the configuration covers t1")
     assert (store.plans(state=PlanState.REQUESTED), store.locked_partitions("t1")) == ([], {})
     assert store.table_state("t1").mode == "compact", "the rules still say so, of whatever is asked for by its path"
 

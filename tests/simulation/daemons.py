@@ -12,7 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from executors.cleaner import clean_table
-from executors.take_over import sweep_table, take_over_one
+from executors.sweep import sweep_table
+from executors.take_over import take_over_one
 from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.model import FileSlice, TableRef

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import executors.commit_status
 import executors.run
-import executors.take_over
+import executors.sweep
 from executors.uncommitted import UncommittedWork
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
@@ -180,7 +180,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "lease-by-the-hosts-clock": replaced(ModelStore, "lease_is_over", _host_says_it_is_over),
         "retention-by-the-hosts-clock": replaced(ModelStore, "retention_now", _hosts_clock),
         "no-second-look": replaced(TimelineWriter, "look_again", lambda writer, prepared: None),
-        "sweep-takes-live-work": replaced(executors.take_over, "sweep", frozenset()),
+        "sweep-takes-live-work": replaced(executors.sweep, "LIVE_STATES", frozenset()),
         "superseded-not-recorded": replaced(ModelStore, "replaced", _nothing_replaced),
         "cleaner-asks-nobody": _asks_nobody,
         "partitions-held-twice": replaced(ModelStore, "taken", _twice_held),
@@ -190,7 +190,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "savepoints-forgotten": replaced(ModelFormat, "saved", lambda format_, table: set()),
         "pending-groups-planned": replaced(TimelineWriter, "pending_groups", lambda writer: {}),
         "staging-not-journalled": replaced(StagedWriter, "tell", lambda writer, staged: None),
-        "journal-not-swept": replaced(executors.take_over, "_withdraw_staged", lambda *round_: 0),
+        "journal-not-swept": replaced(executors.sweep, "_withdraw_orphaned_stagings", lambda *round_: 0),
         "commits-found-by-nothing": replaced(StagedFormat, "found", lambda format_, ref, plan_ids: {}),
         "evidence-ignored": replaced(LocationsWriter, "look_again", lambda writer, evidence: None),
         "call-sent-however-late": replaced(LocationsWriter, "is_too_late", _no),

@@ -125,7 +125,7 @@ class ModelFormat:
     def check(self, ref: TableRef) -> None:
         """See the port."""
 
-    @port("superseded_deletable")
+    @port("deletion_blockers")
     def deletion_blockers(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See the port."""
         return self.reasons_to_keep(self.table(ref), versions)
@@ -138,7 +138,7 @@ class ModelFormat:
         """The paths that savepoints keep."""
         return table.saved_paths()
 
-    @port("superseded_closed")
+    @port("obsolete_deletions")
     def obsolete_deletions(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """See the port."""
         table = self.table(ref)
@@ -234,7 +234,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
 
 
 def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None]) -> None:
-    """The receipt over tables in memory, in the place of ``executors.verification.prove``, which reads Parquet files."""
+    """Verification over tables in memory; ``executors.verification.verify_rewrite`` reads Parquet files."""
     check()
     writer.world.before("prove", lake=True)
     expected: dict[int, int] = {}

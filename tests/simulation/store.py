@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lake.plan_store.PlanStore`` in memory, and the scheduler's and operator's calls, as ``service.control.store`` has them.
+"""``lake.plan_store.PlanStore`` in memory, and the scheduler's and operator's calls of ``service.control.store``.
 
 Each method is one transaction: time passes and faults strike before it and after it, never inside. What
 ``tests/store`` says of the real one holds here, so a change there belongs here too.

@@ -100,13 +100,13 @@ def test_the_database_in_memory_has_every_call_of_the_port():
     # What only a worker asks that ends when nothing is left, and what is asked of formats that move partitions only:
     # their late writers have a simulation of their own, tests/test_places_interleaved.py.
     assert unasked == {
-        "add_found",
-        "add_moves",
+        "add_discovered_relocations",
+        "add_relocations",
         "begin_commit",
-        "due_in",
         "halt_partition",
         "halt_table",
         "halted_partitions",
-        "known_moves",
-        "moved",
+        "known_relocation_tokens",
+        "relocated_partitions",
+        "time_until_due",
     }

@@ -18,6 +18,7 @@ import executors.lease
 import executors.partition_locks
 import executors.retry
 import executors.run
+import executors.sweep
 import executors.take_over
 import executors.worker
 from lake.errors import LakefoldError, Rejected
@@ -47,6 +48,7 @@ _CORE = (
     executors.lease,
     executors.retry,
     executors.failure,
+    executors.sweep,
     executors.take_over,
     executors.run,
     executors.worker,
@@ -454,7 +456,7 @@ def simulated() -> Iterator[None]:
     stand_ins: dict[str, Any] = {
         "threading": _THREADS,
         "time": time,
-        "prove": prove,
+        "verify_rewrite": prove,
         "failpoint": lambda name: None,
         "executor_name": lambda: _THREADS.scheduler.current.process.name,
     }

@@ -24,7 +24,7 @@ from toys.files import modified_at, rows
 
 from executors.cleaner import clean_table
 from executors.outcome import RunResult
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from executors.worker import Worker, WorkerSettings
 from lake.model import TableRef
 from service.control.store import Store, schema

@@ -20,7 +20,8 @@ from executors.cleaner import CleanReport, clean_table
 from executors.observer import Observer
 from executors.outcome import RunOutcome
 from executors.run import run_plan
-from executors.take_over import sweep_table, take_over_one
+from executors.sweep import sweep_table
+from executors.take_over import take_over_one
 from lake.capabilities import pending_actions, pending_instants
 from lake.model import TableRef
 from lake.plan import Claim, Plan

@@ -3,7 +3,8 @@
 
 As in a Hive metastore, a partition is what lies in the directory that ``catalog.json`` names for it, and a call of the
 catalog changes some of them at once, whatever they were before. So a writer looks again right before its call, and
-gives the call up unless it is made within ``max_commit_duration`` of that look; what another writer does in between is lost.
+gives the call up unless it is made within ``max_commit_duration`` of that look; changes of other writers in between
+are lost.
 """
 
 import fcntl
@@ -150,7 +151,7 @@ class LocationsWriter(FilesWriter):
     ) -> int:
         self._format.hook("discard")
         wanted = [one for one in staged if instants is None or one.token in instants]
-        left = self._format.left_of(self._table, wanted)
+        left = self._format.remaining_staged(self._table, wanted)
         for one in wanted:
             for path in one.paths if one.token in left else ():
                 shutil.rmtree(self._base / path, ignore_errors=True)

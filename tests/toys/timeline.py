@@ -95,7 +95,7 @@ class ToyFormat(FilesFormat):
 
 
 class ToyWriter(FilesWriter):
-    """Changes one such table; implements ``ReadsMerged``, ``RunsTableServices``, ``RollsBack`` and ``AbortsAdopted`` too.
+    """Changes one such table, with ``ReadsMerged``, ``RunsTableServices``, ``RollsBack`` and ``AbortsAdopted``.
 
     Its ``fence`` is asked before it deletes only, so that tests can wake a sleeper anywhere.
     """
@@ -103,7 +103,7 @@ class ToyWriter(FilesWriter):
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         self._format.hook("prepare")
         with locked(self._table):
-            if plan.plan_id in self._format.pending(self._table).values():
+            if plan.plan_id in self._format.pending_instants(self._table).values():
                 raise Transient("an earlier instant of this plan is still pending")
             groups, left_out = self.still_there(plan)
             instant = plan.adopted_instant or f"{time.time_ns()}e{epoch}"
@@ -204,7 +204,7 @@ class ToyWriter(FilesWriter):
         withdrawn = 0
         with locked(self._table):
             completed = {m.get("instant") for m in manifests(self._table)}
-            for instant, owner in self._format.pending(self._table).items():
+            for instant, owner in self._format.pending_instants(self._table).items():
                 if owner != plan_id or (instants is not None and instant not in instants):
                     continue
                 if instant not in completed:

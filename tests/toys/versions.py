@@ -124,11 +124,11 @@ class VersionsWriter(FilesWriter):
     ) -> int:
         self._format.hook("discard")
         wanted = [one for one in staged if instants is None or one.token in instants]
-        if not self._format.left_of(self._table, wanted):
+        if not self._format.remaining_staged(self._table, wanted):
             return 0
 
         def next_version(now: Mapping[str, Any]) -> dict[str, Any]:
-            return {"files": now["files"], "withdrawn": sorted(self._format.left_of(self._table, wanted))}
+            return {"files": now["files"], "withdrawn": sorted(self._format.remaining_staged(self._table, wanted))}
 
         withdrawn = create_version(self._table, next_version)["withdrawn"]
         for one in wanted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes files that plans have replaced, after a look whether anybody reads them."""
+"""Deletes files that plans have replaced, after a check that no partition or table is read from them."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from posixpath import dirname
 
 from lake.errors import Conflict
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import list_partitions, load_table, open_metastore
+from lake.formats.hive.commit import commit_record
+from lake.formats.hive.commit.commit_record import migrate_legacy_data_dir
 from lake.formats.hive.commit.preconditions import check_identity
-from lake.formats.hive.commits import data_dirs, migrate_legacy_data_dir, version_of_directory
+from lake.formats.hive.commit.version_names import data_dirs, version_of_directory
 from lake.formats.hive.directories.in_use import files_in_use, parent_directories
 from lake.formats.hive.directories.shared_directories import check_no_foreign_readers
 from lake.model import TableRef
@@ -22,7 +23,7 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
 
 _MAX_CHECK_AGE = timedelta(minutes=2)
-"""How long after a look a file may be deleted without another one; a fence holds its partition for longer."""
+"""How long after a check a file may be deleted without another check; a fence protects the partition for longer."""
 
 
 def delete(
@@ -32,9 +33,9 @@ def delete(
     fence: Callable[[], None],
     clock: Callable[[], float],
 ) -> DeletionResult:
-    """See ``TableWriter``. ``fence`` raises where another process may have the partitions by now.
+    """See ``TableWriter``. ``fence`` raises if another process may have the partition locks now.
 
-    ``clock`` is another machine's, in seconds: this one, with all its clocks, may be stopped at any file.
+    ``clock`` is another machine's, in seconds: this machine may be suspended at any file, with all its clocks.
     """
     files = file_io_of(ref.location)
     looked = Stopwatch(clock)
@@ -42,13 +43,13 @@ def delete(
     partitions: dict[str, set[str]] = defaultdict(set)
     for version in versions:
         partitions[version.instant].add(version.partition)
-    commits.mark_cleaning(ref, partitions)
+    commit_record.mark_cleaning(ref, partitions)
     freed, left = 0, {}
     for index, version in enumerate(versions):
         path = resolve_path(ref.location, version.path)
         try:
             there = files.status(path)
-            # Many deletions may take long, and a process may be stopped at any of them, for longer than its hold.
+            # Many deletions may take long, and the process may be suspended at any of them beyond the end of its locks.
             if looked.elapsed_seconds > _MAX_CHECK_AGE.total_seconds():
                 looked = Stopwatch(clock)
                 _check_deletable(ref, versions[index:], retention, fence)
@@ -61,12 +62,12 @@ def delete(
             continue
         files.delete_data_file(path)
         freed += there.bytes
-    # Also of files that are gone already: whoever deleted them may have died before he came here.
+    # Also of files that are gone already: the process that deleted them may have died before it came here.
     for directory in {dirname(resolve_path(ref.location, version.path)) for version in versions}:
-        # A partition's own directory stays, for whoever drops the partition and adds it again.
+        # A partition's own directory stays: the partition may be dropped and added again.
         if (made_by := version_of_directory(ref, directory)) is not None:
             _remove_empty_directories(ref, directory)
-            commits.remove_emptied_version(ref, made_by)
+            commit_record.remove_emptied_version(ref, made_by)
     migrate_legacy_data_dir(ref)
     return DeletionResult(bytes_freed=freed, retained=left)
 
@@ -74,7 +75,7 @@ def delete(
 def _check_deletable(
     ref: TableRef, versions: Sequence[SupersededVersion], retention: timedelta, fence: Callable[[], None]
 ) -> None:
-    """Raise Conflict where these may not be deleted any more."""
+    """Raise Conflict if ``versions`` must not be deleted now."""
     fence()
     with open_metastore(ref) as metastore:
         table = load_table(metastore, ref)
@@ -86,7 +87,7 @@ def _check_deletable(
 
 
 def _remove_empty_directories(ref: TableRef, directory: str) -> None:
-    """Remove a directory of a version, and those above it in the version, as far as they are empty."""
+    """Remove a directory of a version, and the directories above it in the version, as far as they are empty."""
     files = file_io_of(ref.location)
     with suppress(OSError):
         while dirname(directory) not in data_dirs(ref):

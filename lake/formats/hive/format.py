@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The adapter of Hive tables: everything that looks at them."""
+"""The adapter of Hive tables: everything that reads tables."""
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -10,7 +10,6 @@ from posixpath import dirname
 from lake.capabilities import LikelyWriter
 from lake.engines import RewriteEngine
 from lake.errors import Rejected
-from lake.formats.hive import commits
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.refusals import FileFormat
 from lake.formats.hive.catalog.tables import (
@@ -21,6 +20,7 @@ from lake.formats.hive.catalog.tables import (
     open_metastore,
     table_identity,
 )
+from lake.formats.hive.commit import commit_lookup
 from lake.formats.hive.directories import shared_directories
 from lake.formats.hive.directories.in_use import directories_in_use, files_in_use, find_restored, parent_directories
 from lake.formats.hive.directories.shared_directories import (
@@ -36,7 +36,7 @@ from lake.formats.hive.inspection.history import reconstruct_history
 from lake.formats.hive.relocation import record_pruning
 from lake.formats.hive.relocation.change_detection import HiveChangeDetector
 from lake.formats.hive.relocation.location_listing import list_locations
-from lake.formats.hive.relocation.unrecorded_relocations import find_unrecorded_relocations as found_moves
+from lake.formats.hive.relocation.unrecorded_relocations import find_unrecorded_relocations
 from lake.formats.hive.writer import HiveWriter
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.metastore import MetastoreTable
@@ -50,8 +50,9 @@ from lake.storage.locations import resolve_path
 class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files, partitioned or not.
 
-    Implements ``lake.ports.TableFormat``, ``ListedInMetastore``, ``FindsStaged``, ``HasIdentity``,
-    ``CatalogOnly``, ``DetectsWriters``, ``RelocatesPartitions``, ``RecordsRelocations``, ``PrunesRelocations`` and ``KeepsHistory``.
+    Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``ListedInMetastore``, ``FindsStaged``,
+    ``HasIdentity``, ``CatalogOnly``, ``DetectsWriters``, ``DetectsChanges``, ``RelocatesPartitions``,
+    ``RecordsRelocations``, ``PrunesRelocations`` and ``KeepsHistory``.
     """
 
     name = "hive"
@@ -60,14 +61,14 @@ class HiveFormat:
     session_requirements = SessionRequirements()
     is_metastore_only = True
     catalog_only_reason = (
-        "a rewrite moves partitions in the metastore: who reads one by its path goes on with the old files until they "
-        "are deleted, and what is written there is not the table's; so does a table of another metastore that shares "
-        "the directory. And an INSERT OVERWRITE … SELECT from the same partition loses what a job that began before a "
-        "rewrite has appended to it seconds earlier"
+        "a rewrite relocates partitions in the metastore. A program that uses a partition's path, or a table of "
+        "another metastore in the same directory, reads the old files until they are deleted, and its writes there "
+        "are not in the table. And an INSERT OVERWRITE … SELECT from the same partition loses the rows that a job "
+        "begun before a rewrite has appended to it seconds earlier"
     )
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
-        """See ``TableFormat``. None: no directory says that it is a table's."""
+        """See ``TableFormat``. Yields nothing: no directory shows that it is a table's."""
         return iter(())
 
     def discover_in_metastore(
@@ -111,13 +112,13 @@ class HiveFormat:
         with open_metastore(table) as metastore:
             found = load_table(metastore, table)
             every = cache(lambda: tuple(list_partitions(metastore, found)))
-            made = {plan_id: commits.find_commit(metastore, found, table, plan_id, every) for plan_id in plan_ids}
+            made = {plan_id: commit_lookup.find_commit(metastore, found, table, plan_id, every) for plan_id in plan_ids}
         return {plan_id: commit for plan_id, commit in made.items() if commit is not None}
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """See ``FindsStaged``."""
         with open_metastore(table) as metastore:
-            return commits.withdrawable_versions(metastore, table, [one.token for one in staged], time.time())
+            return commit_lookup.withdrawable_versions(metastore, table, [one.token for one in staged], time.time())
 
     def inspect_locations(
         self, table: TableRef, relocated: Sequence[RelocatedPartition]
@@ -143,14 +144,14 @@ class HiveFormat:
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         """See ``RelocatesPartitions``."""
         with open_metastore(table) as metastore:
-            return commits.applied_commits(
+            return commit_lookup.applied_commits(
                 metastore, load_table(metastore, table), table, [one.token for one in staged]
             )
 
     def find_relocations(self, table: TableRef, known: Collection[str]) -> Sequence[FoundRelocations]:
         """See ``RecordsRelocations``."""
         with open_metastore(table) as metastore:
-            return found_moves(metastore, load_table(metastore, table), table, known)
+            return find_unrecorded_relocations(metastore, load_table(metastore, table), table, known)
 
     def missing_locations(self, table: TableRef, locations: Collection[str]) -> Collection[str]:
         """See ``PrunesRelocations``."""
@@ -180,7 +181,7 @@ class HiveFormat:
         return find_restored(table, versions, places)
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
-        """See ``TableFormat``. A metastore records no files: what is in a partition's directory is what it holds."""
+        """See ``TableFormat``. A metastore records no files: a partition holds the files in its directory."""
         found, places = _load_partitions(table)
         files = [file for listing in list_partition_files(table.name, places) for file in listing.files]
         paths = {file.path for file in files}
@@ -235,7 +236,7 @@ class HiveFormat:
 def _load_partitions(
     ref: TableRef, partitions: Collection[str] | None = None
 ) -> tuple[MetastoreTable, Sequence[CatalogPartition]]:
-    """The table and its partitions, or those of these names, as the metastore has them now."""
+    """Return the table and its partitions, or those of these names, as the metastore has them now."""
     with open_metastore(ref) as metastore:
         found = load_table(metastore, ref)
         return found, list(list_partitions(metastore, found, partitions))

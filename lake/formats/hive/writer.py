@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes one Hive table: new files beside the old ones, then one call of the metastore that moves the partitions."""
+"""The writer of a Hive table: it writes new files beside the old ones, and one metastore call relocates partitions."""
 
 import threading
 import time
@@ -15,11 +15,13 @@ from typing import cast
 
 from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
 from lake.errors import Conflict, Integrity, Transient
-from lake.formats.hive import commits, deletion
+from lake.formats.hive import deletion
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.tables import DATA_DIR, load_table, open_metastore
-from lake.formats.hive.commit import metastore_commit, staging
+from lake.formats.hive.commit import commit_lookup, commit_record, metastore_commit, staging, version_names
+from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import (
+    MAX_CHECK_AGE,
     CompleteFiles,
     PartitionSnapshot,
     PreparedInputs,
@@ -28,7 +30,7 @@ from lake.formats.hive.commit.preconditions import (
     unchanged_groups,
 )
 from lake.formats.hive.commit.version_files import VersionFiles
-from lake.formats.hive.commits import MAX_CHECK_AGE, VERSION_KEY, CommitRecord, new_version_name
+from lake.formats.hive.commit.version_names import VERSION_KEY, new_version_name
 from lake.formats.hive.files.listing import ListedFile, to_located_file
 from lake.formats.hive.relocation import late_files
 from lake.metastore import TIMEOUT, MetastoreClient, MetastorePartition, MetastoreTable
@@ -51,14 +53,18 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import hadoop_uri, relative_path, resolve_path
 
 _MAX_CHECKS = 5
-"""How often partitions are looked at before a commit, and the commit is put off, while writers add files."""
+"""How often partitions are checked before a commit, and how often the commit is put off, while writers add files."""
 
 _COMMIT_TIMEOUT = MAX_CHECK_AGE + TIMEOUT
-"""How long after the look before it the call that commits may still change anything."""
+"""How long after the check before it the call that commits may still change anything."""
 
 
 class HiveWriter:
-    """See ``lake.ports.TableWriter``, ``Fenced``, ``UsesDatabaseClock``, ``UsesRetention`` and ``lake.capabilities.CopiesLateFiles``."""
+    """The writer of one Hive table.
+
+    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``UsesDatabaseClock``,
+    ``UsesRetention`` and ``CopiesLateFiles``.
+    """
 
     max_commit_duration = _COMMIT_TIMEOUT
 
@@ -79,7 +85,7 @@ class HiveWriter:
         return None
 
     def start(self) -> None:
-        """See ``TableWriter``. The metastore is spoken to without a JVM, and engines start what they need."""
+        """See ``TableWriter``. The client of the metastore needs no JVM, and engines start what they need."""
 
     def cancel(self) -> None:
         """See ``TableWriter``."""
@@ -176,9 +182,9 @@ class HiveWriter:
                         for seen in now.values()
                         if VERSION_KEY in seen.partition.parameters
                     }:
-                        commits.archive_record(self._ref, version)
+                        commit_record.archive_record(self._ref, version)
                     commit = self._build_commit(rewrite, now, files, publication.left_out)
-                    commits.write_record(
+                    commit_record.write_record(
                         self._ref, CommitRecord(commit=commit, partitions=tuple(now), table_created_at=table.created_at)
                     )
                 changed = {
@@ -195,7 +201,7 @@ class HiveWriter:
                     refuse_additions=turn < _MAX_CHECKS,
                 )
                 if refused is None:
-                    commits.mark_committed(self._ref, commit.instant)
+                    commit_record.mark_committed(self._ref, commit.instant)
                     metastore_commit.verify_after_commit(metastore, table, self._ref, changed)
                     self._verify_call_in_time(looked)
                     return commit
@@ -212,12 +218,12 @@ class HiveWriter:
         """See ``TableWriter``."""
         wanted = {one.token for one in staged if instants is None or one.token in instants}
         with open_metastore(self._ref) as metastore:
-            left = commits.withdrawable_versions(metastore, self._ref, wanted, time.time())
+            left = commit_lookup.withdrawable_versions(metastore, self._ref, wanted, time.time())
         for version in left:
-            commits.remove_version(self._ref, version)
+            staging.remove_version(self._ref, version)
         return len(left)
 
-    # What late writers left.
+    # Late files.
 
     def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
         """See ``CopiesLateFiles``."""
@@ -270,11 +276,11 @@ class HiveWriter:
         """See ``TableWriter``."""
         return deletion.delete(self._ref, versions, self.retention, self.fence, self.clock)
 
-    # Its parts.
+    # Helpers.
 
     @contextmanager
     def _transient_storage_errors(self) -> Iterator[None]:
-        """What storage fails at in the block, before the metastore is called, can be tried again."""
+        """Raise errors of storage in the block as Transient: the metastore was not called yet, so a retry is safe."""
         try:
             yield
         except OSError as error:
@@ -283,9 +289,9 @@ class HiveWriter:
     def _final_check(
         self, metastore: MetastoreClient, version_files: VersionFiles
     ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
-        """The table and its partitions right before the commit, but for those that have to be left out.
+        """Return the table and its partitions right before the commit, without those that have to be left out.
 
-        What writers have added meanwhile comes along.
+        Files that writers have added meanwhile are linked into the version.
         """
         for _ in range(_MAX_CHECKS):
             self.fence()
@@ -295,25 +301,25 @@ class HiveWriter:
                 is_still = version_files.rebase_on(now)
             if is_still:
                 return table, {name: now[name] for name in version_files.partitions}
-        raise Transient("files are added to the partitions faster than they can be brought along")
+        raise Transient("files are added to the partitions faster than they can be linked")
 
     def _check_in_time(self, checked: Stopwatch) -> None:
-        """Raise where a call that follows a look of then could come too late, or the plan is somebody else's."""
+        """Raise Transient if a call after the check ``checked`` could come too late, or the fence's error."""
         if checked.elapsed_seconds > MAX_CHECK_AGE.total_seconds():
-            raise Transient("looking at the partitions took too long for a safe commit")
+            raise Transient("checking the partitions took too long for a safe commit")
         self.fence()
 
     def _verify_call_in_time(self, checked: Stopwatch) -> None:
-        """Raise Integrity where the call was made so late after its look that anybody may have been there meanwhile.
+        """Raise Integrity if the call ended so long after its check that a partition may have been changed in between.
 
-        Nothing stops a process between the two for good. What an owner has done to a partition then is undone, and
-        nothing in the table tells.
+        A process may be suspended between the check and the call for any time. A change that an owner makes to a
+        partition meanwhile is undone by the call, and nothing in the table shows it.
         """
         if checked.elapsed_seconds > _COMMIT_TIMEOUT.total_seconds():
             raise Integrity(
-                f"the call that changed {self._ref.name} in the metastore ended {checked.elapsed_seconds:.0f} s after the last "
-                "look at its partitions, since its process had stood still: where somebody gave one of them another "
-                "place or other properties meanwhile, that is undone; do it again, then lakefold resume "
+                f"the call that changed {self._ref.name} in the metastore ended {checked.elapsed_seconds:.0f} s after "
+                "the last check of its partitions, because its process was suspended: a change of a partition's "
+                "location or properties in between is undone; make it again, then lakefold resume "
                 f"{self._ref.name}"
             )
 
@@ -351,7 +357,7 @@ class HiveWriter:
                     partition=name,
                     token=prepared.instant,
                     previous_location=relative_path(self._ref.location, seen.partition.location),
-                    location=commits.location_in_version(prepared.instant, name),
+                    location=version_names.location_in_version(prepared.instant, name),
                     partition_created_at=seen.partition.created_at,
                     files=tuple(
                         to_located_file(self._ref.location, file.path, file.bytes, file.modified_ns)
@@ -370,15 +376,18 @@ class HiveWriter:
     def _relocated_partition(
         self, snapshot: PartitionSnapshot, prepared: PreparedPlan, files: Sequence[ListedFile]
     ) -> MetastorePartition | MetastoreTable:
-        """The partition at its new place, with the commit's name and true counts; others are not told what they had."""
+        """Return the partition at its new location, with the commit's name and true counts.
+
+        Statistics that may no longer be right are dropped.
+        """
         place = snapshot.partition
         location = hadoop_uri(
-            resolve_path(self._ref.location, commits.location_in_version(prepared.instant, place.name))
+            resolve_path(self._ref.location, version_names.location_in_version(prepared.instant, place.name))
         )
         return place.with_location(location).updated_object(
-            commits.relocated_parameters(place.parameters, prepared.instant, files)
+            version_names.relocated_parameters(place.parameters, prepared.instant, files)
         )
 
 
 def _final_path(output: OutputFile, version: str) -> str:
-    return f"{commits.location_in_version(version, output.partition)}/{basename(output.path)}"
+    return f"{version_names.location_in_version(version, output.partition)}/{basename(output.path)}"

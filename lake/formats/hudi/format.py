@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Hudi adapter: everything that looks at tables without changing them."""
+"""The reading half of the Hudi adapter: every operation that does not change tables."""
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,12 +19,11 @@ from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
 from lake.formats.hudi.read.commits import (
     find_commit,
-    find_deletion_blockers,
-    find_obsolete_deletions,
     find_overlaps,
     find_recent_commits,
     pending_plan_ids,
 )
+from lake.formats.hudi.read.deletion_blockers import find_deletion_blockers, find_obsolete_deletions
 from lake.formats.hudi.read.describe import describe_table
 from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table
@@ -41,7 +40,7 @@ from lake.storage.locations import canonical_location
 log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-#: what ext file systems have at their root for fsck, readable by root alone
+#: fsck's directory at the root of ext file systems, readable only by root
 _LOST_FILES = "lost+found"
 
 SEARCH_DEPTH = 4
@@ -55,15 +54,15 @@ class HudiFormat:
     """
 
     name = "hudi"
-    # A clean plan of ours names each file, and only a lock keeps writers apart.
+    # A clean plan of ours names each file, and only a lock separates writers.
     capabilities = frozenset(Capability) - {Capability.OWN_EXPIRY, Capability.OPTIMISTIC_COMMITS}
     services = ("clean", "archive", "rollback")
     session_requirements = SESSION
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
-        """See ``TableFormat``. Searches four levels, never inside a table.
+        """See ``TableFormat``. Searches ``SEARCH_DEPTH`` directory levels, never inside a table.
 
-        ``SearchFailure`` are directories that can't be read, or that have lost their ``hoodie.properties``.
+        Yields a ``SearchFailure`` for each directory that can't be read or has lost its ``hoodie.properties``.
         """
         top = TableStorage(location)
         if top.info("").type != pafs.FileType.Directory:
@@ -142,7 +141,7 @@ class HudiFormat:
         return _retry_once(table, find_obsolete)
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
-        """See ``TableFormat``. Rejected when ``rows`` is asked of a table with slices of logs only."""
+        """See ``TableFormat``. Raises Rejected if ``rows`` is true and the table has log-only slices."""
         return _retry_once(table, lambda: verify_table(TableStorage(table.location), superseded, rows=rows))
 
     def find_resurrected(self, table: TableRef) -> Sequence[Resurrected]:
@@ -192,7 +191,7 @@ class HudiFormat:
 
 
 def _discover_below(location: str) -> tuple[TableRef | SearchFailure | None, list[str]]:
-    """``_look_at``, with an error as what was found there."""
+    """Call ``_discover_at``; returns its error as a ``SearchFailure``."""
     try:
         return _discover_at(location)
     except (Rejected, Transient) as error:
@@ -202,7 +201,7 @@ def _discover_below(location: str) -> tuple[TableRef | SearchFailure | None, lis
 
 
 def _discover_at(location: str) -> tuple[TableRef | SearchFailure | None, list[str]]:
-    """The table at ``location``, or without one the directories there that may hold some."""
+    """Return the table at ``location``, or if there is none, its subdirectories that may contain tables."""
     storage = TableStorage(location)
     if storage.is_file(PROPERTIES):
         return _table_ref_at(storage, location), []
@@ -211,8 +210,8 @@ def _discover_at(location: str) -> tuple[TableRef | SearchFailure | None, list[s
         return _table_ref_at(storage, location), []
     if ".hoodie" in names:
         raise Rejected(
-            f"{location} has a directory .hoodie and no {PROPERTIES}, so that nobody can read it as a Hudi table; put "
-            "that file back from a backup, or remove what is left of the table"
+            f"{location} has a directory .hoodie and no {PROPERTIES}, so it can't be read as a Hudi table; restore "
+            "that file from a backup, or remove the rest of the table"
         )
     return None, [f"{location}/{name}" for name in names if not name.startswith((".", "_")) and name != _LOST_FILES]
 
@@ -242,7 +241,7 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
 
 
 def _retry_once(table: TableRef, read: Callable[[], _Result]) -> _Result:
-    """``look``, once more when a file vanished under it: writers, cleaners and archivers go on meanwhile."""
+    """Call ``read``, and once more if a file vanished: writers, cleaners and archivers run concurrently."""
     try:
         return read()
     except (FileNotFoundError, Transient) as error:

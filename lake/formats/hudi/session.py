@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Spark session must have for Hudi tables."""
+"""Packages and settings that a Spark session needs for Hudi tables."""
 
 from types import MappingProxyType
 
@@ -15,7 +15,7 @@ SESSION = SessionRequirements(
             "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
             "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-            # Hudi's client refuses to start with it.
+            # Hudi's client refuses to start with speculation on.
             "spark.speculation": "false",
         }
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The changing half of the Hudi adapter: one table opened for writing, step by step."""
+"""The writing half of the Hudi adapter: one table opened for changes, step by step."""
 
 import logging
 import threading
@@ -38,18 +38,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: every file says its own name in each row
+#: each row contains the name of its own file
 _VOLATILE = frozenset({"_hoodie_file_name"})
 
 
 class HudiWriter:
-    """Changes one Hudi table through Hudi's own write client; is a ``TableWriter``, ``ReadsMerged`` and ``RepairsResurrected``.
+    """Changes one Hudi table through Hudi's own write client.
 
-    Opened at the first step that needs it. One thread uses it from the first call to the last, since Hudi's locks
-    belong to threads; only ``cancel`` may come from another.
+    Implements ``TableWriter``, ``ReadsMerged`` and ``RepairsResurrected``. The table is opened at the first step that
+    needs it. One thread uses the writer from the first call to the last, since Hudi's locks belong to threads; only
+    ``cancel`` may come from another thread.
     """
 
-    #: the table's lock is held until the commit has ended, or nobody can tell
+    #: the table's lock is held until the commit has ended, or its end is unknown
     max_commit_duration = timedelta()
 
     def __init__(self, table: TableRef, spark: SparkProvider) -> None:
@@ -57,7 +58,7 @@ class HudiWriter:
         self._spark_provider = spark
         self._client: HudiClient | None = None
         self._written: execute.WrittenRewrite | None = None
-        #: Hudi's write of an adopted plan, which ``prepare`` began
+        #: Hudi's write of an adopted plan, begun by ``prepare``
         self._adopted_write: Any = None
         self._running_job: tuple[SparkSession, str] | None = None
         self._cancelled = threading.Event()
@@ -84,14 +85,14 @@ class HudiWriter:
         self._client = self._written = self._adopted_write = None
 
     def _open(self, plan: Plan | None = None) -> HudiClient:
-        """The open client; opened anew where ``plan`` is another one than the client has the settings of."""
+        """Return the open client; it is reopened if it has the settings of another plan than ``plan``."""
         if self._client is None or (plan is not None and self._client.plan != plan):
             self._close()
             self._client = HudiClient(self.table, self._spark_provider(), plan)
         return self._client
 
     def _open_for_withdrawal(self) -> HudiClient:
-        """The open client; opened anew where the table has lost its metadata table, which would be in the way."""
+        """Return the open client; it is reopened if the table has lost its metadata table, else Hudi fails."""
         if (
             self._client is not None
             and self._client.has_metadata_table
@@ -101,7 +102,7 @@ class HudiWriter:
         return self._open()
 
     def _refuse_unsafe_state(self) -> None:
-        """Raise Rejected where the table has come into a state in which it is not changed."""
+        """Raise Rejected if the table is in a state in which lakefold does not change it."""
         storage = TableStorage(self.table.location)
         for refusal in unsafe_state_refusals(storage, Timeline(storage)):
             raise Rejected(f"{self.table.name}: {refusal}")
@@ -112,7 +113,7 @@ class HudiWriter:
             self._spark_provider()
 
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
-        """See ``TableWriter``. Rejected where engine, layout or sort columns can't be had."""
+        """See ``TableWriter``. Raises Rejected if engine, layout or sort columns are not possible."""
         self._end_attempt()
         with translated_errors(self.table, "publishing a plan"):
             self._refuse_unsafe_state()
@@ -140,7 +141,7 @@ class HudiWriter:
         return prepared
 
     def _open_attempt(self, client: HudiClient, timeline: Timeline, instant: str, plan: Plan, epoch: int) -> None:
-        """Tell every lakefold that this process works on ``instant``; under the lock."""
+        """Record for every lakefold that this process works on ``instant``; call it under the lock."""
         java = Process.of(client.jvm.java.lang.ProcessHandle.current().pid())
         self._attempt = RunningAttempt(client.storage, timeline, instant, plan.plan_id, epoch, java)
 
@@ -154,10 +155,10 @@ class HudiWriter:
             self._client.run_when_idle(attempt.end)
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
-        """See ``TableWriter``; CancelRequested after ``cancel``."""
+        """See ``TableWriter``. Raises CancelRequested after ``cancel``."""
         with translated_errors(self.table, "rewriting"):
             client = self._open(prepared.plan)
-        # With the instant, since the jobs of an earlier attempt are not this one's progress.
+        # The tag has the instant, since jobs of an earlier attempt must not count as progress.
         tag = f"lakefold-{prepared.plan.plan_id}-{prepared.instant}"
         self._running_job = (client.spark, tag)
         try:
@@ -168,7 +169,7 @@ class HudiWriter:
         return self._written.rewrite
 
     def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
-        """See ``ReadsMerged``: hudi-rs reads what it can merge, Hudi itself the rest and all ``evolved`` files."""
+        """See ``ReadsMerged``: hudi-rs reads the slices it can merge, Hudi all others and all ``evolved`` files."""
         reader = HudiRsReader(TableStorage(self.table.location))
         by_hudi = []
         for slice_ in slices_in_partition(prepared, partition):
@@ -178,13 +179,13 @@ class HudiWriter:
             try:
                 yield from reader.read_rows(slice_.path, [relative_path(partition, name) for name in slice_.log_files])
             except MergeUnsupported as complaint:
-                log.info("%s: %s is read by Hudi for its receipt: %s", self.table.name, slice_.path, complaint)
+                log.info("%s: Hudi reads %s for its verification: %s", self.table.name, slice_.path, complaint)
                 by_hudi.append(slice_)
         if by_hudi:
             yield from read_merged_rows(self._open(prepared.plan), prepared.instant, by_hudi)
 
     def commit(self, rewrite: Rewrite) -> Commit:
-        """See ``TableWriter``. Only what this writer itself has written can be committed.
+        """See ``TableWriter``. Only files that this writer itself has written can be committed.
 
         After Transient (the table's lock was not free) the same commit may be tried again.
         """
@@ -204,7 +205,7 @@ class HudiWriter:
         staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
-        """See ``TableWriter``: what is pending, and whose plan it is, the timeline tells."""
+        """See ``TableWriter``: the timeline shows the pending instants and their plans."""
         with translated_errors(self.table, "withdrawing a plan"):
             return withdrawal.withdraw_plan(self._open_for_withdrawal(), plan_id, instants, self._attempt, epoch)
 

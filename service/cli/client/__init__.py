@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command's clients: database and tables of this machine, or with ``--url`` a running lakefold over HTTP.
+"""The clients of a command: the local database and tables, or with ``--url`` a running lakefold over HTTP.
 
-Both give the same documents, and everything a command prints is made of them: so it prints the same either way.
+Both clients return the same documents. Commands print only these documents, so their output does not depend on the
+client.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,7 +20,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableList:
-    """The tables in the order of a listing, and what of the sources could not be resolved, a line each."""
+    """The tables in the order of a listing, and one line for each source that could not be resolved."""
 
     tables: list[Document]
     problems: tuple[str, ...]
@@ -27,7 +28,7 @@ class TableList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingList:
-    """Settings in force: of the service, or of the table ``table`` at ``location``."""
+    """The settings in force of the service, or of the table ``table`` at ``location``."""
 
     settings: list[Document]
     table: str | None = None
@@ -35,44 +36,47 @@ class SettingList:
 
 
 class Client(Protocol):
-    """Everything that can be asked both here and from another machine; documents as JSON holds them.
+    """The operations that work both locally and over HTTP. Documents hold JSON values.
 
-    A table is a person's word for one: its name, the unique end of it, or its path; a plan an id or a unique
-    part of it. Every method raises what commands turn into an exit code, see ``service.problems.classify``.
+    A ``table`` argument is a table's name, a unique ending of the name, or the table's path. A ``plan`` argument is an
+    id or a unique part of an id. ``service.problems.classify`` maps the errors of every method to exit codes.
     """
 
     def status(self) -> Document:
-        """How the lake is, who works on it and what needs a person."""
+        """Return the state of the lake, the processes, and the tables that need attention."""
 
     def tables(self, table_filter: "TableFilter", sort: str, limit: int | None) -> TableList:
-        """The tables that ``terms`` mean in the order of ``sort``, as ``service.server.api.filters`` says it."""
+        """Return the tables that match ``table_filter``; ``sort`` is an order of ``service.server.api.filters``."""
 
     def databases(self, table_filter: "TableFilter") -> list[Document]:
-        """What the tables of each database add up to, those with most to rewrite first."""
+        """Return the totals of each database's tables, the database with most bytes to rewrite first."""
 
     def table(self, table: str) -> Document:
-        """One table."""
+        """Return one table."""
 
     def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
-        """Lists the table's files now and accounts for them, one by one with ``files``; its items are iterable once."""
+        """List the table's files now and explain the planner's decisions, file by file with ``files``.
+
+        The ``items`` of the document can be iterated once.
+        """
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
-        """The table's own history under each combination of settings (``KEY=VALUE,VALUE``)."""
+        """Replay the table's own history under each combination of settings (``KEY=VALUE,VALUE``)."""
 
     def advice(self, table: str, days: float) -> Document:
-        """Which writes made the table's small files, and what to change at the writer."""
+        """Return which writes made the table's small files, and which setting to change at the writer."""
 
     def settings(self, table: str | None) -> SettingList:
-        """The settings in force and where each came from."""
+        """Return the settings in force and the origin of each."""
 
     def plans(self, plan_filter: "PlanFilter", *, limit: int, after: str | None) -> list[Document]:
-        """The plans that ``terms`` mean, newest first, at most ``limit``; those behind the plan ``after``."""
+        """Return at most ``limit`` plans that match ``plan_filter``, newest first; with ``after`` only older plans."""
 
     def plan(self, plan: str) -> Document:
-        """One plan."""
+        """Return one plan."""
 
     def watch(self, plan: str) -> Iterator[Document]:
-        """The progress of a plan as often as there is news, and now and then without; ends with the plan."""
+        """Yield a plan's progress at each change, and occasionally without a change, until the plan ends."""
 
     def request(
         self,
@@ -81,47 +85,50 @@ class Client(Protocol):
         *,
         timeout_seconds: float,
     ) -> Document:
-        """Asks for plans and waits for the scheduler's answer."""
+        """Request plans and wait for the scheduler's answer."""
 
     def cancel(self, plan: str, reason: str) -> Document:
-        """Cancels a plan, or asks its executor to stop before the commit."""
+        """Cancel a requested plan, or request that the executor of an inflight plan stops before its commit."""
 
     def decide(self, plan: str, decision: "ProposalDecision", reason: str) -> Document:
-        """Approves or declines a plan that waits for it."""
+        """Approve or decline a plan that waits for approval."""
 
     def retry(self, plan: str) -> Document:
-        """Requests a failed plan again."""
+        """Request a failed plan again."""
 
     def bulk(
         self, action: "BulkActionName", plan_filter: "PlanFilter", *, reason: str, dry_run: bool, after: str | None
     ) -> Document:
-        """Does it to some of the plans that ``terms`` mean, or says which; ``next`` is where to go on."""
+        """Apply ``action`` to one page of the plans that match ``plan_filter``, or list them with ``dry_run``.
+
+        The document's ``next`` is the ``after`` of the next page; None on the last page.
+        """
 
     def pause(self, table: str | None, reason: str) -> Document:
-        """Starts no more plans, of a table or of any."""
+        """Pause a table, or with None all tables: no further plan starts."""
 
     def halts(self, table: str) -> Document:
-        """Why a table is halted, ``halted_reason``, which is None when it is not, and its ``halted_partitions``."""
+        """Return a table's ``halted_reason``, None if the table is not halted, and its ``halted_partitions``."""
 
     def resume(self, table: str | None) -> Document:
-        """Ends a pause; of a table also its halts and its quarantine."""
+        """End a pause; for a table end also its halts and its quarantine."""
 
     def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
-        """Messages to the webhook, newest first, at most ``limit``; those behind the one with the number ``after``."""
+        """Return at most ``limit`` messages to the webhook, newest first; with ``after`` only lower numbers."""
 
     def retry_notifications(self, numbers: Collection[int] | None) -> Document:
         """Lets dead messages begin anew; all that are dead with None."""
 
     def drop_notifications(self, numbers: Collection[int] | None) -> Document:
-        """Forgets dead messages; all that are dead with None."""
+        """Delete dead messages; None means all dead messages."""
 
     def audit(
         self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None
     ) -> list[Document]:
-        """Who asked for what, newest first, at most ``limit``; those behind the one with the number ``after``."""
+        """Return at most ``limit`` entries of the audit trail, newest first; with ``after`` only lower numbers."""
 
     def simulate(self, scenario: Mapping[str, Any]) -> Document:
-        """The files that a writer makes, as ``service.control.serializers.simulation`` has them."""
+        """Simulate a writer; returns the document of ``service.control.serializers.simulation``."""
 
     def close(self) -> None:
-        """Closes what was opened."""
+        """Close the connections that were opened."""

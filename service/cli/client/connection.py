@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One lakefold reached over HTTP: its token, timeouts and retries, and its problems as the errors of a command."""
+"""The HTTP connection to one lakefold: token, timeouts, retries, and the service's problems as ``ProblemError``."""
 
 import os
 import ssl
@@ -15,9 +15,9 @@ from service import problems
 from service.problems import ExitCode, Problem, ProblemError
 
 TOKEN_VARIABLE = "LAKEFOLD_TOKEN"
-#: how long a command waits before each further attempt of a call that may be repeated
+#: the pause before each further attempt of a call that may be repeated
 _RETRY_PAUSES_SECONDS = (0.3, 1.0)
-#: a server that asks for more patience than this is reported instead
+#: a longer ``Retry-After`` is reported as an error instead of waited for
 _MAX_RETRY_AFTER_SECONDS = 10.0
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 #: members of a problem document that are not facts about the error
@@ -27,11 +27,11 @@ _UNAVAILABLE = (502, 503, 504)
 
 
 class ApiConnection:
-    """Calls to the HTTP API at ``url`` as the bearer of ``token``; close it at the end.
+    """The connection that calls the HTTP API at ``url`` with the bearer token ``token``. The caller closes it.
 
-    Every method raises CommandError: what the service answered as a problem, or one line that says why there was no
-    answer. A call is repeated where nothing can have happened twice: it never reached the service, the service
-    turned it away for the moment, or it is ``repeatable``.
+    Every method raises ProblemError: the problem that the service answered, or one line that says why there was no
+    answer. A call is repeated only if a repetition is harmless: the call never reached the service, the service
+    rejected it temporarily (429), or the call is ``repeatable``.
     """
 
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
@@ -43,7 +43,7 @@ class ApiConnection:
         if token:
             headers["Authorization"] = f"Bearer {_check_token(token)}"
         try:
-            # Without TLS nobody has to be trusted: to read who is takes longer than most answers.
+            # Plain HTTP needs no trust store, and loading one takes longer than most answers.
             trusted = True if parsed.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             self._client = httpx.Client(
                 base_url=self.url, headers=headers, timeout=_TIMEOUT, transport=transport, verify=trusted
@@ -56,7 +56,7 @@ class ApiConnection:
         self._client.close()
 
     def get(self, path: str, **parameters: Any) -> Any:
-        """The document at ``path``; parameters that are None are left out."""
+        """Return the document at ``path``; parameters that are None are omitted."""
         return self.call("GET", path, parameters=parameters, repeatable=True)
 
     def call(
@@ -70,7 +70,7 @@ class ApiConnection:
         repeatable: bool = False,
         timeout_seconds: float | None = None,
     ) -> Any:
-        """The document that answers this call."""
+        """Make one call and return the document that answers it."""
         options: dict[str, Any] = {"params": _without_none(parameters), "headers": dict(headers or {})}
         if body is not None:
             options["json"] = dict(body)
@@ -92,9 +92,10 @@ class ApiConnection:
 
     @contextmanager
     def stream_lines(self, path: str, *, read_seconds: float) -> Iterator[Iterator[str]]:
-        """The lines of the event stream at ``path``, for as long as one comes within ``read_seconds``.
+        """Open the event stream at ``path`` and yield its lines.
 
-        Raises CommandError where the stream can't be had; httpx.TransportError where it breaks off.
+        Raises ProblemError if the stream can't be opened. Raises httpx.TransportError if the stream breaks off or
+        sends nothing for ``read_seconds``.
         """
         timeout = httpx.Timeout(read_seconds, connect=10.0)
         request = self._client.build_request("GET", path, headers={"Accept": "text/event-stream"}, timeout=timeout)
@@ -145,12 +146,12 @@ class ApiConnection:
 
 
 def token_from_environment() -> str | None:
-    """The token of ``LAKEFOLD_TOKEN``; None where it is unset or empty."""
+    """Return the token of ``LAKEFOLD_TOKEN``, or None if the variable is unset or empty."""
     return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
 def describe_transport_error(error: httpx.TransportError) -> str:
-    """Why there was no answer, in a few words."""
+    """Return in a few words why there was no answer."""
     tls = _tls_error(error)
     if isinstance(tls, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {tls.verify_message}; SSL_CERT_FILE names another authority"
@@ -165,7 +166,10 @@ def describe_transport_error(error: httpx.TransportError) -> str:
 
 
 def _is_retryable(error: httpx.TransportError, *, repeatable: bool) -> bool:
-    """A call that never reached the service may be repeated, another one only where twice is the same as once."""
+    """Return True if the call never reached the service, or if it is ``repeatable`` and did not time out.
+
+    A TLS error is never retryable.
+    """
     if isinstance(error, httpx.ConnectError):
         return _tls_error(error) is None
     return repeatable and not isinstance(error, httpx.TimeoutException)
@@ -178,7 +182,7 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 
 def _retry_delay(response: httpx.Response, pause: float | None, *, repeatable: bool) -> float | None:
-    """Seconds until the call is repeated; None where this response is the answer."""
+    """Return the seconds until the call is repeated, or None if this response is final."""
     turned_away = response.status_code == httpx.codes.TOO_MANY_REQUESTS
     if pause is None or not (turned_away or (repeatable and response.status_code in _UNAVAILABLE)):
         return None
@@ -188,7 +192,10 @@ def _retry_delay(response: httpx.Response, pause: float | None, *, repeatable: b
 
 
 def _parse_problem(kind: str, status: int, document: Mapping[str, Any]) -> Problem:
-    """The kind of problem a document is of; one of a newer lakefold as its own exit code says."""
+    """Return the problem that a problem document names.
+
+    A kind that only a newer lakefold knows keeps the exit code of the document.
+    """
     slug = kind.rpartition("#")[2]
     known = next((problem for problem in problems.PROBLEMS if problem.slug == slug), None)
     if known is not None:
@@ -205,7 +212,10 @@ def _without_none(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _parse_url(url: str) -> httpx.URL:
-    """``url`` as the address of a service. A login in it is refused, and not repeated, since a shell remembers it."""
+    """Parse the address of a service. Raises ProblemError for an address that is not valid.
+
+    An address with a login is refused, and the message does not repeat it, because it is a secret.
+    """
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database and the tables of this machine, asked directly."""
+"""The client that reads the local database and tables directly."""
 
 import sys
 import time
@@ -29,9 +29,9 @@ _POLL_SECONDS = 0.5
 
 
 class LocalClient:
-    """Implements ``service.cli.client.Client``; configuration and database are opened at their first use.
+    """The local implementation of ``service.cli.client.Client``.
 
-    ``actor`` is who acts, for the audit trail.
+    Configuration and database are opened at their first use. ``actor`` is the name that the audit trail records.
     """
 
     def __init__(self, config_file: Path | None, actor: str) -> None:
@@ -39,17 +39,17 @@ class LocalClient:
 
     @cached_property
     def config(self) -> Config:
-        """The configuration. Raises ConfigError."""
+        """Load the configuration. Raises ConfigError."""
         return open_config(self._config_file)
 
     @cached_property
     def store(self) -> "Store":
-        """The database, checked. Raises SchemaBehind or DatabaseUnreachable."""
+        """Open the database and check its schema. Raises SchemaMismatch or DatabaseUnreachable."""
         return open_store(self.config)
 
     @cached_property
     def catalog(self) -> Catalog:
-        """The tables of the configuration, and those the database remembers."""
+        """Return the tables of the configuration, and the tables that the database has registered."""
         return Catalog(self.config, registered=self.store.table_states)
 
     def status(self) -> Document:
@@ -65,7 +65,7 @@ class LocalClient:
         states, scans = {state.name: state for state in self.store.table_states()}, self.store.last_scans()
         for name in names:  # seen before, but no source covers them now
             tables.setdefault(name, configure_table(self.config, states[name].ref))
-        # Of what no scheduler has seen yet there is nothing to put it in order by.
+        # Tables that no scheduler has scanned have no figures to sort by: they follow in the order of their names.
         new = sorted(
             name for name, table in tables.items() if name not in states and _matches_filter(table, table_filter)
         )
@@ -92,7 +92,7 @@ class LocalClient:
         decided = scan.explain_table(self.store, found, None if partition is None else partition.strip("/"))
         writers = scan.likely_writers_of(decided)
         document = explanation_document(found, decided, files=files, is_partial=partition is not None, writers=writers)
-        # A table may have millions of files: they are made as they are printed.
+        # A table may have millions of files: each item is serialized when it is printed.
         return _to_document(document | {"items": ()}) | {"items": map(_to_document, document["items"])}
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
@@ -220,11 +220,11 @@ class LocalClient:
         return plan_filter if table is None else {**plan_filter, "table": self._table_name(table)}
 
     def _table_name(self, word: str) -> str:
-        """The name of a table a person means, one that only the database knows included."""
+        """Return the full name of a table, which the configuration or only the database may know."""
         return word if word in self._registered_names() else self.catalog.find(word).name
 
     def _registered_name(self, word: str) -> str:
-        """The name of a table, registered where the database has not seen it yet."""
+        """Return the full name of a table; registers the table in the database if it is not there yet."""
         if word in self._registered_names():
             return word
         found = self.catalog.find(word)
@@ -244,7 +244,7 @@ def _to_documents(found: Any) -> list[Document]:
 
 
 def _matches_filter(table: "ConfiguredTable", table_filter: "TableFilter") -> bool:
-    """Whether ``terms`` mean a table that the database does not know."""
+    """Return True if ``table_filter`` matches a table that is not in the database."""
     from service.control.store.table_list import database_of
 
     known = {

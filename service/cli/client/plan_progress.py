@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan followed from afar: by server-sent events, taken up again where they break off, or else by polling."""
+"""Follow a plan over HTTP: by server-sent events, reopened after a break, or by polling if no events arrive."""
 
 import json
 import time
@@ -13,19 +13,22 @@ from service.cli.client.connection import ApiConnection
 from service.control.serializers import PROGRESS_FIELDS, TERMINAL_STATES
 from service.problems import ProblemError
 
-#: the service sends at least a comment this often; longer silence is a broken connection
+#: the service sends at least a comment within this time; a longer silence means a broken connection
 _STREAM_SILENCE_SECONDS = 45.0
 _RECONNECT_SECONDS = 1.0
 _POLL_SECONDS = 2.0
-#: streams in a row without a word before polling takes over: something on the way holds them back
+#: after this many streams in a row without an event polling starts: a proxy probably buffers the streams
 _MAX_SILENT_STREAMS = 2
-#: nothing heard for this long ends in the error; a service restarts faster
+#: polling that fails for longer raises the error; a restart of the service takes less time
 _MAX_POLL_FAILURE_SECONDS = 300.0
 _TRANSIENT_PROBLEMS = (problems.UNREACHABLE, problems.TRANSIENT, problems.DATABASE)
 
 
 def follow_progress(http: ApiConnection, plan_id: str) -> Iterator[Document]:
-    """The plan's progress at each change and now and then without, until its end. Raises CommandError."""
+    """Yield the plan's progress at each change, and occasionally without a change, until it ends.
+
+    Raises ProblemError.
+    """
     mute, last = 0, None
     while mute < _MAX_SILENT_STREAMS:
         mute += 1
@@ -37,7 +40,7 @@ def follow_progress(http: ApiConnection, plan_id: str) -> Iterator[Document]:
                     if news["state"] in TERMINAL_STATES:
                         return
         except (httpx.TransportError, ProblemError):
-            pass  # whatever it is: polling meets it too, and says it where it does not pass
+            pass  # polling meets a lasting error too and raises it
         time.sleep(_RECONNECT_SECONDS)
     yield from _poll_progress(http, plan_id)
 
@@ -59,7 +62,7 @@ def _poll_progress(http: ApiConnection, plan_id: str) -> Iterator[Document]:
 
 
 def _read_events(lines: Iterable[str], last: Document | None) -> Iterator[Document]:
-    """The data of each event; ``last`` again for each comment, the sign of life between events."""
+    """Yield the data of each event, and the last event again for each keep-alive comment."""
     data: list[str] = []
     for line in lines:
         if line.startswith("data:"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A lakefold on another machine, asked over its HTTP API."""
+"""The client that calls a running lakefold over its HTTP API."""
 
 import time
 import uuid
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from service.control.store import PlanFilter, TableFilter
 
 _PAGE_SIZE = 1000
-#: how long the service holds a call back for an answer; then polling goes on
+#: how long the service may delay its response to wait for the scheduler's answer; afterwards the client polls
 _WAIT_SECONDS = 25.0
 _ANSWER_POLL_SECONDS = 0.5
-#: a fresh account lists the whole table first
+#: an explanation that is not cached lists the whole table first
 _EXPLAIN_SECONDS = 300.0
 #: reading a long history takes longer than replaying it
 _REPLAY_SECONDS = 300.0
-#: a thousand plans, one after the other
+#: one call handles up to a thousand plans, one after the other
 _BULK_SECONDS = 300.0
 
 
 class RemoteClient:
-    """Implements ``service.cli.client.Client`` on a running lakefold's HTTP API."""
+    """The implementation of ``service.cli.client.Client`` over a running lakefold's HTTP API."""
 
     def __init__(self, http: ApiConnection) -> None:
         self._http = http
@@ -110,7 +110,7 @@ class RemoteClient:
             "/v1/requests",
             parameters={"dry_run": "true" if wanted.dry_run else None, "wait": min(_WAIT_SECONDS, timeout_seconds)},
             body=body,
-            # The service knows the request again when this call is repeated.
+            # The key makes repetitions of this call one request.
             headers={"Idempotency-Key": wanted.idempotency_key or str(uuid.uuid4())},
             repeatable=True,
         )
@@ -143,7 +143,7 @@ class RemoteClient:
             "POST",
             f"/v1/plans/{action}",
             body={**self._query_parameters(plan_filter), "reason": reason, "dry_run": dry_run, "after": after},
-            # The service knows the action again when this call is repeated.
+            # The key makes repetitions of this call one action.
             headers={"Idempotency-Key": str(uuid.uuid4())},
             repeatable=True,
             timeout_seconds=_BULK_SECONDS,
@@ -186,7 +186,7 @@ class RemoteClient:
         return dict(found)
 
     def _query_parameters(self, plan_filter: "PlanFilter") -> Document:
-        """Terms as the service's query has them."""
+        """Return ``plan_filter`` as the query parameters of the API."""
         said = {"error" if key == "error_class" else key: value for key, value in to_jsonable(plan_filter).items()}
         return said | ({"table": self.table(said["table"])["table"]} if "table" in said else {})
 
@@ -200,7 +200,7 @@ class RemoteClient:
         return dict(self._http.call("POST", path, body=body))
 
     def _items(self, path: str, limit: int, **parameters: Any) -> list[Document]:
-        """The first ``limit`` items of a list."""
+        """Return the first ``limit`` items of a list."""
         found: list[Document] = []
         for page in self._pages(path, limit=min(limit, _PAGE_SIZE), **parameters):
             found += page["items"]
@@ -217,7 +217,10 @@ class RemoteClient:
                 return
 
     def _find_table_name(self, word: str) -> str:
-        """The name of the table whose end or location ``word`` is, looked up in the service's list."""
+        """Find the table with this location or unique name ending in the service's list, and return its name.
+
+        Raises ProblemError if there is no such table.
+        """
         from service.control.config.catalog import unique_suffix_match
         from service.text import did_you_mean
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the ``lakefold`` command line, one module a noun."""
+"""The commands of the ``lakefold`` command line, one module for each noun."""

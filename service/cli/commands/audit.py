@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold audit``: who asked for what."""
+"""The command ``lakefold audit``: who asked for what."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

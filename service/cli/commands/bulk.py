@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cancel, retry, approve and decline of many plans: which ones first, then a question, then what came of each."""
+"""Cancel, retry, approve or decline many plans: list them, ask for confirmation, and report the result of each."""
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -29,7 +29,10 @@ _MAX_LISTED = 20
 def run_bulk_action(
     run: CommandRun, action: "BulkActionName", plan_filter: "PlanFilter", reason: str, *, dry_run: bool, yes: bool
 ) -> int:
-    """Do it to all plans that ``terms`` mean; the exit code. Raises CommandError where nobody can be asked."""
+    """Apply ``action`` to all plans that match ``plan_filter`` and return the exit code.
+
+    Raises ProblemError if a confirmation is needed and the command has no terminal.
+    """
     pages = list(_bulk_pages(run, action, plan_filter, reason, dry_run=True))
     plans = [plan for page in pages for plan in page["plans"]]
     if dry_run:
@@ -43,7 +46,7 @@ def run_bulk_action(
         _print_plans(run, plans[:_MAX_LISTED])
         more = f" ({len(plans) - _MAX_LISTED:,} more than these)" if len(plans) > _MAX_LISTED else ""
         typer.confirm(f"{action.capitalize()} {plural(len(plans), 'plan')}{more}?", abort=True, err=True)
-    # What is made after the look is not meant: nobody has seen it.
+    # Plans that were created after the listing are excluded: the user has not confirmed them.
     meant: PlanFilter = {**plan_filter, "until": datetime.fromisoformat(pages[0]["until"])}
     done, left = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     for page in _bulk_pages(run, action, meant, reason, dry_run=False) if plans else ():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold clean`` and ``lakefold verify``: old versions deleted, and proof that the table is what it says."""
+"""The commands ``lakefold clean``, which deletes superseded files, and ``lakefold verify``."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +80,7 @@ def _cleaner_busy_error(run: CommandRun) -> ProblemError:
 
 
 def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]]:
-    """Every superseded version of a table: when its retention ends, and what keeps it besides."""
+    """Return every superseded file of a table, with the end of its retention and any other reason to retain it."""
     from lake.formats import load_format
 
     now = run.store.figures().taken_at
@@ -121,7 +121,7 @@ def _print_superseded(run: CommandRun, waiting: list[dict[str, Any]]) -> None:
     now = [entry for entry in waiting if entry["due"]]
     run.out.note(
         f"{plural(len(waiting), 'superseded file')}, {format_size(sum(e['bytes'] for e in waiting))}; "
-        f"would go now: {len(now):,}, {format_size(sum(e['bytes'] for e in now))}"
+        f"due now: {len(now):,}, {format_size(sum(e['bytes'] for e in now))}"
     )
 
 
@@ -162,8 +162,9 @@ def verify(
 ) -> int:
     """Compare storage with the table's last commits; exit 3 on a difference.
 
-    Live files are there with their sizes, nothing superseded is live again; files nobody owns are listed. With --rows
-    the rows that are read are those that the commits promise, and each commit follows from those before it.
+    Checks that live files exist with their sizes and that no superseded file is live again, and lists files without
+    an owner. With --rows also checks that the row count equals that of the commits, and that each commit follows from
+    its predecessors.
     """
     from lake.formats import load_format
 

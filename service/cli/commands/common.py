@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts shared by all commands: their options, and a run that opens configuration and database when first needed."""
+"""The common parts of all commands: options, and a run that opens configuration and database at their first use."""
 
 import getpass
 import os
@@ -39,6 +39,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 __all__ = [
     "LIVE_PLAN",
+    "MAX_PARTITIONS_NAMED",
     "NOT_FOUND",
     "CommandRun",
     "ConfigFile",
@@ -52,13 +53,14 @@ __all__ = [
     "plural",
 ]
 
-
-#: the address behind ``--url`` or ``LAKEFOLD_URL`` for the command under way; None for this machine
+#: halted partitions of a table that a command names one by one
+MAX_PARTITIONS_NAMED = 5
+#: the address from ``--url`` or ``LAKEFOLD_URL`` for the current command; None means the local machine
 remote_url: ContextVar[str | None] = ContextVar("remote_url", default=None)
 
 
 class CommandRun:
-    """One command's output, and whom it asks: this machine, or with ``--url`` another one."""
+    """The output and the client of one command: the local client, or with ``--url`` the HTTP client."""
 
     def __init__(self, out: CommandOutput, config_file: Path | None) -> None:
         self.out = out
@@ -66,31 +68,34 @@ class CommandRun:
 
     @cached_property
     def client(self) -> "Client":
-        """For what can be asked here and from another machine. Raises CommandError for a wrong ``--url``."""
+        """Return the client for operations that also work over HTTP. Raises ProblemError for a wrong ``--url``."""
         url = remote_url.get()
         return self._local if url is None else self._remote(url)
 
     @property
     def config(self) -> "Config":
-        """The configuration. Raises ConfigError, CommandError with ``--url``."""
+        """Return the configuration. Raises ConfigError, and ProblemError with ``--url``."""
         return self._require_local().config
 
     @property
     def store(self) -> "Store":
-        """The database, checked. Raises SchemaBehind or DatabaseUnreachable, CommandError with ``--url``."""
+        """Return the checked database. Raises SchemaMismatch, DatabaseUnreachable, and ProblemError with ``--url``."""
         return self._require_local().store
 
     @property
     def catalog(self) -> "Catalog":
-        """The tables of the configuration, and those the database remembers. Raises CommandError with ``--url``."""
+        """Return the tables of the configuration and the database. Raises ProblemError with ``--url``."""
         return self._require_local().catalog
 
     def table(self, word: str) -> "ConfiguredTable":
-        """The table a person means. Raises CommandError with the nearest names, or with ``--url``."""
+        """Find a table by name, name ending or path.
+
+        Raises ProblemError with the nearest names if there is no such table, and with ``--url``.
+        """
         return self.catalog.find(word)
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close the clients that were opened."""
         for opened in ("client", "_local"):
             if opened in self.__dict__:
                 self.__dict__[opened].close()
@@ -118,7 +123,7 @@ class CommandRun:
 
 
 def require_local() -> None:
-    """Raise CommandError where ``--url`` is given: this command works with files and database of its own machine."""
+    """Raise ProblemError if ``--url`` is given: the command works on local files and the local database only."""
     if remote_url.get() is not None:
         raise ProblemError(
             USAGE, "this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
@@ -127,7 +132,7 @@ def require_local() -> None:
 
 @contextmanager
 def command_run(json: bool, config: Path | None) -> Iterator[CommandRun]:
-    """The frame of every command's body."""
+    """Yield the run of one command, and close it afterwards. Every command's body is inside this context."""
     run = CommandRun(CommandOutput(json=json), config)
     try:
         yield run
@@ -136,7 +141,7 @@ def command_run(json: bool, config: Path | None) -> Iterator[CommandRun]:
 
 
 def current_actor() -> str:
-    """Who acts, for the audit trail: ``user@host``."""
+    """Return the actor for the audit trail: ``user@host``."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -145,7 +150,7 @@ def current_actor() -> str:
 
 
 def parse_key_values(settings: Sequence[str], example: str = "small_file_limit=64MiB") -> dict[str, str]:
-    """What ``--set`` was given. Raises CommandError."""
+    """Parse the values of ``--set``. Raises ProblemError if one is not KEY=VALUE."""
     found = {}
     for setting in settings:
         key, separator, value = setting.partition("=")
@@ -156,6 +161,6 @@ def parse_key_values(settings: Sequence[str], example: str = "small_file_limit=6
 
 
 def join_names(words: Sequence[str], most: int = 5) -> str:
-    """The first few, and how many more."""
+    """Join the first ``most`` words, and add the number of the others."""
     more = f" and {len(words) - most} more" if len(words) > most else ""
     return ", ".join(words[:most]) + more

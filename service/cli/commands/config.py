@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold config`` and ``lakefold db``: is what I wrote right, what is in force and why, is the schema there."""
+"""The commands ``lakefold config``, which checks and shows settings, and ``lakefold db``, which manages the schema."""
 
 from typing import TYPE_CHECKING, Annotated
 

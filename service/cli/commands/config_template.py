@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first ``lakefold.toml`` of a lake, as ``lakefold init`` writes it after a look at the tables."""
+"""The first ``lakefold.toml`` of a lake, which ``lakefold init`` writes after it has read the tables."""
 
 import glob
 import json
@@ -13,7 +13,7 @@ from service.text import format_size
 if TYPE_CHECKING:
     from service.control.planning.table_assessment import TableAssessment
 
-#: rules written for whoever wants to begin; more would be a list to scroll through
+#: example rules in the file; more would make the file hard to read
 _MAX_RULES = 5
 _WIDTH = 118
 _S3 = """\
@@ -25,7 +25,7 @@ _S3 = """\
 _MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
 # and say how the table's writers work meanwhile, which no table records:
-#   concurrency = "single_writer"  nobody writes while lakefold works on the table
+#   concurrency = "single_writer"  no writer runs while lakefold works on the table
 #   concurrency = "occ"            writers go on, and take the same lock as lakefold; copy its settings from them to
 #                                  [tables.write_options] below the rule: hoodie.write.lock.provider = "…"
 # What is asked of writers: docs/writers.md. After a change: lakefold config check.
@@ -34,7 +34,7 @@ _MODES = """\
 _METASTORE_MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
 # and say who asks the metastore where a partition lies, which no table records:
-#   access = "catalog"  all of its readers and writers do; nobody goes by a partition's path
+#   access = "catalog"  all readers and writers do; none goes by a partition's path
 # An INSERT OVERWRITE … SELECT from the same partition may lose what another job appended to it seconds earlier: leave
 # access unset where such statements run beside appends.
 # What that means, and what else to know before: docs/formats.md. After a change: lakefold config check.
@@ -45,9 +45,10 @@ _METASTORE_MODES = """\
 def render_config(
     source: Mapping[str, str], assessments: "Sequence[TableAssessment]", unread_count: int
 ) -> Iterator[str]:
-    """The lines of the file: the source, the settings that matter with their defaults, a rule for each of a few tables.
+    """Yield the lines of the file: the source, the main settings with their defaults, and rules for a few tables.
 
-    The rules are comments, and none is valid before somebody has said how the table is written, or read.
+    The rules are comments. An uncommented rule is valid only after the user has declared how the table is written or
+    read.
     """
     from lake.storage.locations import is_s3
 
@@ -130,7 +131,7 @@ def _rule(assessment: "TableAssessment") -> Iterator[str]:
 
 
 def _comment(text: str) -> Iterator[str]:
-    """Whatever a table is called, or storage says, as lines of comment."""
+    """Wrap a text into comment lines; unprintable characters, which a name or a message may have, become spaces."""
     line = "#"
     for word in "".join(char if char.isprintable() else " " for char in text).split():
         if len(line) + 1 + len(word) > _WIDTH and line != "#":
@@ -141,12 +142,12 @@ def _comment(text: str) -> Iterator[str]:
 
 
 def _toml_string(text: str) -> str:
-    # A basic string of TOML takes JSON's escapes, all but the surrogates of what is beyond 16 bits.
+    # TOML's basic strings accept JSON's escapes except surrogate pairs.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def describe_planned_work(assessment: "TableAssessment") -> str:
-    """What a rule that says compact would bring about now."""
+    """Describe the work that mode compact would plan now."""
     layout = assessment.layout
     if layout is None:
         return "can't be served, see below"
@@ -157,4 +158,5 @@ def describe_planned_work(assessment: "TableAssessment") -> str:
 
 
 def sort_by_reducible(assessments: "Sequence[TableAssessment]") -> "list[TableAssessment]":
+    """Sort tables by their reducible bytes, largest first."""
     return sorted(assessments, key=lambda sight: -((sight.layout.reducible_bytes if sight.layout else None) or 0))

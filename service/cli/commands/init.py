@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold init``: looks at a directory or bucket and writes the first ``lakefold.toml`` for its tables."""
+"""The command ``lakefold init``, which finds the tables of a lake and writes the first ``lakefold.toml`` for them."""
 
 import os
 import shlex
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from service.control.config.loader import Config
     from service.control.planning.table_assessment import TableAssessment
 
-#: each of these is listed, which takes seconds for a large one; the daemon's first scans tell of the others
+#: listing a large table takes seconds; the daemon's first scans read the other tables
 MAX_TABLES_READ = 50
 
 
@@ -92,7 +92,7 @@ def init(
 
 
 def _target_file(chosen: Path | None) -> Path:
-    """The file to write, which is the one that commands read here. Raises CommandError where it exists."""
+    """Return the file to write, which is the file that commands read by default. Raises ProblemError if it exists."""
     from service.control.config.loader import ENV_PREFIX, FILE_NAME
 
     file = (chosen or Path(os.environ.get(f"{ENV_PREFIX}CONFIG") or FILE_NAME)).expanduser()
@@ -109,7 +109,10 @@ def _file_exists_error(file: Path) -> ProblemError:
 
 
 def _source_settings(path: str, file: Path, database: str | None, table: str | None) -> dict[str, str]:
-    """The settings of the file's ``[[sources]]``, where its tables are first. Raises CommandError."""
+    """Return the settings of the file's ``[[sources]]`` entry, the location first.
+
+    Raises ProblemError if a path is combined with ``--database`` or ``--table``.
+    """
     patterns = {"database": database, "table": table}
     given = {setting: pattern for setting, pattern in patterns.items() if pattern is not None}
     if path.startswith("thrift://"):
@@ -121,7 +124,7 @@ def _source_settings(path: str, file: Path, database: str | None, table: str | N
 
 
 def _path_for_file(path: str, file: Path) -> str:
-    """``path`` as the file names it: its own paths are relative to where it is."""
+    """Return ``path`` for use in ``file``: relative paths in the file are relative to the file's directory."""
     from lake.storage.locations import canonical_location, is_local
 
     beside = file.absolute().parent == Path.cwd()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold notifications``: what the webhook was told, what it could not be told, and whether it listens."""
+"""The commands ``lakefold notifications``: list, retry or drop the webhook's messages, and send a test message."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime

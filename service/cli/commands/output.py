@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output of commands: data on stdout, everything else on stderr; text for people, JSON for scripts.
+"""The output of commands: data on stdout, everything else on stderr; text for people, JSON for scripts.
 
 With ``--json`` one object is one line, a list is JSON Lines, an error is a problem object on stderr. Rich tables,
 colours and progress appear only on a terminal; a pipe gets plain aligned columns, never cut.
@@ -18,15 +18,16 @@ Row = Sequence[Any]
 Advance = Callable[[int, int], None]
 #: between two columns
 _GAP = "  "
-#: what a column that is cut keeps at least
+#: the least width of a truncated column
 _MIN_TRUNCATED_WIDTH = 8
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column of a table for people; ``right`` for numbers.
+    """A column of a text table; ``right`` aligns numbers.
 
-    Of one that may be ``cut`` a terminal shows as much as fits into the line: the beginning, or both ends.
+    ``truncation`` says how a terminal shortens a cell that does not fit: "after" shows its beginning, "amid" both
+    ends, "" never shortens it.
     """
 
     title: str
@@ -35,35 +36,35 @@ class TableColumn:
 
 
 class CommandOutput:
-    """One command's way to the terminal, a pipe or a script."""
+    """The output of one command to a terminal, a pipe or a script."""
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
 
     @property
     def is_terminal(self) -> bool:
-        """Stdout is a terminal and a person is meant to read it."""
+        """True if stdout is a terminal and the output is text."""
         return not self.json and sys.stdout.isatty()
 
     @property
     def can_prompt(self) -> bool:
-        """A question can be asked and answered."""
+        """True if the command can ask for a confirmation."""
         return not self.json and sys.stdin.isatty() and sys.stderr.isatty()
 
     @property
     def shows_progress_bar(self) -> bool:
-        """``progress`` shows a bar."""
+        """True if ``progress`` shows a bar."""
         return not self.json and sys.stderr.isatty()
 
     def result(self, data: Any, text: Callable[[], None]) -> None:
-        """One result: ``data`` for scripts, or whatever ``text`` prints for people."""
+        """Print one result: ``data`` as JSON, or the text that ``text`` prints."""
         if self.json:
             self.line(to_json(data))
         else:
             text()
 
     def results(self, rows: Iterable[Any], text: Callable[[], None]) -> None:
-        """A list of results: JSON Lines for scripts, or whatever ``text`` prints for people."""
+        """Print a list of results: ``rows`` as JSON Lines, or the text that ``text`` prints."""
         if not self.json:
             text()
             return
@@ -71,18 +72,18 @@ class CommandOutput:
             self.line(to_json(row))
 
     def line(self, text: str = "") -> None:
-        """A line of data on stdout."""
+        """Print a line of data on stdout."""
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """A remark on stderr; scripts that read JSON get none."""
+        """Print a remark on stderr; nothing with ``--json``."""
         if not self.json:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
     def error(self, error: BaseException, hint: str = "") -> None:
-        """The error on stderr: one line and an optional hint, or a problem object."""
+        """Print an error on stderr: one line and an optional hint, or a problem object."""
         if self.json:
             sys.stderr.write(f"{to_json(problem_document(error))}\n")
         else:
@@ -90,7 +91,7 @@ class CommandOutput:
         sys.stderr.flush()
 
     def table(self, columns: Sequence[TableColumn], rows: Iterable[Row], *, indent: str = "") -> None:
-        """Rows under titles: a rich table on a terminal, aligned columns otherwise."""
+        """Print rows under titles: a rich table on a terminal, aligned columns otherwise."""
         cells = [["" if cell is None else str(cell) for cell in row] for row in rows]
         if self.is_terminal:
             self._rich_table(columns, cells)
@@ -119,7 +120,10 @@ class CommandOutput:
 
     @contextmanager
     def progress(self, label: str) -> Iterator[Advance]:
-        """A bar of bytes with its rate, on a terminal; ``advance(done, total)`` moves it. Elsewhere nothing."""
+        """Show a progress bar of bytes with the rate; the yielded ``advance(done, total)`` moves it.
+
+        Shows nothing without a terminal.
+        """
         if not self.shows_progress_bar:
             yield lambda done, total: None
             return
@@ -141,7 +145,7 @@ class CommandOutput:
             TimeElapsedColumn(),
             console=Console(stderr=True),
             transient=True,
-            # Lines of data may pass above the bar on the same terminal, but never be taken from a pipe.
+            # On one terminal rich prints data lines above the bar; data for a pipe must bypass rich.
             redirect_stdout=sys.stdout.isatty(),
         )
         with bar:
@@ -150,7 +154,7 @@ class CommandOutput:
 
 
 def fit_columns(columns: Sequence[TableColumn], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """``cells`` with those columns that may be cut no wider than ``width`` has room for, the widest ones first."""
+    """Shorten the cells of truncatable columns, the widest column first, until a line fits into ``width``."""
     widths = [
         max(len(text) for text in (column.title, *(line[i] for line in cells))) for i, column in enumerate(columns)
     ]
@@ -175,7 +179,7 @@ def _truncate(text: str, column: TableColumn, width: int) -> str:
 
 
 def bar_chart(rows: Sequence[tuple[str, int]], *, width: int = 40, marks: Mapping[int, str] | None = None) -> list[str]:
-    """Lines ``label │████ count``; ``marks`` puts a remark behind the row with that index."""
+    """Return lines ``label │████ count``; ``marks`` maps a row's index to a remark behind its bar."""
     if not rows:
         return []
     label_width = max(len(label) for label, _ in rows)
@@ -183,7 +187,7 @@ def bar_chart(rows: Sequence[tuple[str, int]], *, width: int = 40, marks: Mappin
     lines = []
     for index, (label, count) in enumerate(rows):
         eighths = round(count / most * width * 8)
-        # A count that is not zero is never drawn as if it were.
+        # A count above zero always gets a visible bar.
         bar = "█" * (eighths // 8) + ("", *"▏▎▍▌▋▊▉")[eighths % 8] if eighths or not count else "▏"
         mark = f"  ← {marks[index]}" if marks and index in marks else ""
         lines.append(

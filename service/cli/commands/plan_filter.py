@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that say which plans a command means."""
+"""The options that select the plans of a command."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ def build_plan_filter(
     since: str | None,
     until: str | None,
 ) -> "PlanFilter":
-    """The plans that options mean. Raises CommandError for a word or a time that is none."""
+    """Build the filter from the options. Raises ProblemError for an unknown word or a time that can't be parsed."""
     from lake.plan import PlanState
     from service.control.store import ErrorClass
 

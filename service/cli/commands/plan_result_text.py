@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a request as text: the exact plans, what was left alone and why."""
+"""The answer to a plan request as text: the exact plans, and the files that are left alone with the reasons."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

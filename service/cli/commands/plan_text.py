@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How plans are printed: a list, and one with its partitions and what happened."""
+"""The text output of plans: a list, and one plan with its partitions and events."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -14,7 +14,7 @@ from service.text import format_age, format_size, parse_timestamp, short_id
 def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
     """Print a list of plans, a line each."""
     now = datetime.now(UTC)
-    # Of one kind there is nothing to tell apart, and nearly all lists are of one.
+    # Most lists have plans of one kind only; then the column has no information.
     kinds = len({plan["kind"] for plan in plans}) > 1
     columns = (
         TableColumn("PLAN"),
@@ -72,8 +72,9 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         ("adopted", plan["adopted"] and f"instant {plan['adopted']}, scheduled by another process"),
         (
             "input",
-            f"{plural(plan['input_files'], 'file')}, {format_size(plan['input_bytes'])} in {plural(plan['groups'], 'group')} "
-            f"of {plural(plan['partitions'], 'partition')}; {plural(plan['output_files'], 'file')} expected",
+            f"{plural(plan['input_files'], 'file')}, {format_size(plan['input_bytes'])} in "
+            f"{plural(plan['groups'], 'group')} of {plural(plan['partitions'], 'partition')}; "
+            f"{plural(plan['output_files'], 'file')} expected",
         ),
         ("approval", _approval_text(plan)),
         ("executor", plan["executor"] and f"{plan['executor']}, epoch {plan['epoch']}, attempt {plan['attempts']}"),
@@ -84,7 +85,10 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         if value:
             out.line(f"  {label:<10} {value}")
     if plan["state"] == "inflight" and plan["progress_bytes_total"]:
-        done = f"{format_size(plan['progress_bytes_done'])} of {format_size(plan['progress_bytes_total'])}, {_progress_percent(plan)}"
+        done = (
+            f"{format_size(plan['progress_bytes_done'])} of {format_size(plan['progress_bytes_total'])}, "
+            f"{_progress_percent(plan)}"
+        )
         speed = plan["bytes_per_second"]
         left = f"; {format_size(speed)}/s, about {format_elapsed(plan['seconds_left'])} left" if speed else ""
         out.line(f"  {'progress':<10} {done}{left}")
@@ -100,7 +104,7 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         out.line(f"  {'Spark UI':<10} {plan['spark_ui']}")
     spent = plan["milliseconds"]
     if spent:
-        # in the order in which they run, whatever the database made of the order
+        # in the order of execution: the database does not preserve the order of JSON keys
         steps = dict.fromkeys(step for step in (*Step, *spent) if step in spent)
         took = "  ".join(f"{step} {format_elapsed(spent[step] / 1000)}" for step in steps)
         out.line(f"  {'steps':<10} {took}")
@@ -137,19 +141,20 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
 
 
 def _approval_text(plan: Mapping[str, Any]) -> str:
-    """What was said to a proposal, or how to say it; '' of a plan that never was one."""
+    """Return the decision on a proposal, or the commands that decide it; '' if the plan was never proposed."""
     if plan["waits_for_approval"]:
         waits = format_age(parse_timestamp(plan["proposed_at"]), datetime.now(UTC)).removesuffix(" ago")
         return f"waits for it since {waits}; lakefold plans approve or decline {short_id(plan['plan_id'])}"
     if plan["decision"] is None:
         return ""
-    return f"{plan['decision']} by {plan['decided_by']} at {parse_timestamp(plan['decided_at']).isoformat(timespec='seconds')}"
+    decided_at = parse_timestamp(plan["decided_at"]).isoformat(timespec="seconds")
+    return f"{plan['decision']} by {plan['decided_by']} at {decided_at}"
 
 
 def _with_intervals(
     events: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[Mapping[str, Any], timedelta | None]]:
-    """Each event with the time since the one before."""
+    """Yield each event with the time since the previous event; None for the first."""
     before: datetime | None = None
     for event in events:
         at = parse_timestamp(event["at"])
@@ -187,5 +192,5 @@ def _print_partitions(run: CommandRun, plan: Mapping[str, Any]) -> None:
 
 
 def _average_sizes(bytes_: int, before: int, after: int) -> str:
-    """How large files are on average, and will be."""
+    """Return the average file size before and after the plan."""
     return f"{format_size(bytes_ // max(before, 1))} → {format_size(bytes_ // max(after, 1))}"

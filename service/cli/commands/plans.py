@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold plans``: what is planned, running and done, and asking for more."""
+"""The commands ``lakefold plans``: list, show, request, cancel, approve, decline, retry and watch plans."""
 
 import math
 import time
@@ -153,8 +153,8 @@ def request(
             raise ProblemError(INTERRUPTED, text) from None
         answer.raise_problem()
         run.out.result(answer.document(), lambda: print_answer(run, answer, all_files=files))
-        if answer.plan_ids and not run.out.json and (nobody := run.client.status()["nobody_runs_plans"]):
-            run.out.note(f"Not started: {nobody}")
+        if answer.plan_ids and not run.out.json and (no_executor := run.client.status()["nobody_runs_plans"]):
+            run.out.note(f"Not started: {no_executor}")
         codes = _follow_all(run, answer.plan_ids) if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
 
@@ -220,10 +220,10 @@ def approve(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Let plans run that wait for it: those that scans of tables in mode propose have made.
+    """Approve plans that scans of tables in mode propose have made, so that they run.
 
-    Asks before it approves those that options select; without a terminal it needs --yes. Exits 3 when somebody else
-    has decided on some meanwhile.
+    Asks before it approves plans that options select; without a terminal it needs --yes. Exits 3 when others have
+    decided on some meanwhile.
     """
     from lake.plan import ProposalDecision
 
@@ -252,8 +252,8 @@ def decline(
 ) -> int:
     """End plans that wait for approval; their files are not proposed again until they change.
 
-    To rewrite them after all: lakefold plans request. Asks before it declines those that options select; without a
-    terminal it needs --yes. Exits 3 when somebody else has decided on some meanwhile.
+    To rewrite them after all: lakefold plans request. Asks before it declines plans that options select; without a
+    terminal it needs --yes. Exits 3 when others have decided on some meanwhile.
     """
     from lake.plan import ProposalDecision
 
@@ -267,7 +267,7 @@ def decline(
 
 
 def _decide(run: CommandRun, plans: Sequence[str], decision: "ProposalDecision", reason: str) -> int:
-    """Say the same to one plan after the other; the first that waits for no decision ends it."""
+    """Apply one decision to each plan in turn; stops with an error at the first plan that waits for no decision."""
     done = []
     for plan in plans:
         done.append(run.client.decide(plan, decision, reason))
@@ -306,12 +306,12 @@ def retry(
 
 
 def _plan_selected_by_options(plan: str | None, plan_filter: "PlanFilter", dry_run: bool) -> bool:
-    """Whether options select the plans that are meant, and not an id."""
+    """Return True if options select the plans, False if an id does. Raises ProblemError for both."""
     return _plans_selected_by_options(None if plan is None else [plan], plan_filter, dry_run)
 
 
 def _plans_selected_by_options(plans: Sequence[str] | None, plan_filter: "PlanFilter", dry_run: bool) -> bool:
-    """Whether options select the plans that are meant, and not ids."""
+    """Return True if options select the plans, False if ids do. Raises ProblemError for both."""
     if plans and (plan_filter or dry_run):
         raise ProblemError(USAGE, "give a PLAN, or options that select plans; --dry-run is for what options select")
     return not plans
@@ -325,7 +325,7 @@ def watch(plan: PlanId, json: Json = False, config: ConfigFile = None) -> int:
 
 
 def _follow_all(run: CommandRun, plans: Sequence[str]) -> list[int]:
-    """Follow one plan after the other; the exit code that each end means. Raises CommandError when interrupted."""
+    """Follow one plan after the other and return the exit code of each. Raises ProblemError if interrupted."""
     codes: list[int] = []
     for number, plan in enumerate(plans):
         try:
@@ -340,9 +340,9 @@ def _follow_all(run: CommandRun, plans: Sequence[str]) -> list[int]:
 
 
 def follow(run: CommandRun, plan: str) -> int:
-    """Follow one plan to its end; the exit code its end means.
+    """Follow one plan to its end and return the exit code of its final state.
 
-    Progress is a bar on a terminal, a line for each change with ``--json``, and a line now and then elsewhere.
+    Progress is a bar on a terminal, a line for each change with ``--json``, and a line at intervals elsewhere.
     """
     seen: tuple[Any, ...] = ()
     began = told = time.monotonic()
@@ -393,7 +393,8 @@ def _print_change(run: CommandRun, plan: Mapping[str, Any]) -> None:
             text += f" · {format_size(plan['progress_bytes_done'])} of {format_size(plan['progress_bytes_total'])}"
     if state == "completed":
         files = f"{plan['files_before']:,} → {plural(plan['files_after'], 'file')}"
-        text += f": {files}, {format_size(plan['bytes_before'])} → {format_size(plan['bytes_after'])}, instant {plan['instant']}"
+        sizes = f"{format_size(plan['bytes_before'])} → {format_size(plan['bytes_after'])}"
+        text += f": {files}, {sizes}, instant {plan['instant']}"
     elif plan["error"] or plan["cancel_reason"]:
         text += f": {plan['error'] or plan['cancel_reason']}"
     run.out.result(plan, lambda: run.out.line(text))

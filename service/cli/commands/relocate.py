@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold tables resolve`` and ``tables home``: what is done about places that moved partitions have left."""
+"""The commands ``lakefold tables resolve`` and ``tables home``, which settle relocated partitions."""
 
 import time
 from collections.abc import Collection
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from executors.relocation.partition_sweep import SweepReport
     from lake.model import TableRef
 
-#: how long to wait before the sweep, the cleaner or a plan is taken to hold a partition for long
+#: pauses between attempts while the sweep, the cleaner or a plan holds a partition; then the command gives up
 _RETRY_SECONDS = (1.0, 2.0, 4.0, 0.0)
 _EPILOG = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
 
@@ -83,7 +83,7 @@ def resolve(
 
 
 def _check_partitions(run: CommandRun, table: "TableRef", partitions: Collection[str]) -> None:
-    """Raise CommandError for a partition that is neither halted nor was ever moved."""
+    """Raise ProblemError for a partition that is not halted and that lakefold has never relocated."""
     known = {one.partition for one in run.store.relocated_partitions(table, partitions)} | run.store.halted_partitions(
         table
     ).keys()

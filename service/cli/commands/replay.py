@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold tables replay`` and ``advise``: a table's own history under other policies, and of another writer."""
+"""The commands ``lakefold tables replay`` and ``advise``: a table's own history under other policies or settings."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -14,7 +14,7 @@ from service.text import format_percent, format_size, parse_timestamp
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the command."""
+    """Register the commands."""
     app.command("replay", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))(replay)
     app.command("advise", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))(advise)
 
@@ -105,12 +105,14 @@ def _print_advice(run: CommandRun, found: Mapping[str, Any]) -> None:
         TableColumn("NEW FILES", True),
         TableColumn("SMALL", True),
         TableColumn("AVERAGE", True),
-        TableColumn("MOST AT (UTC)"),
+        TableColumn("BUSIEST HOURS (UTC)"),
     )
     run.out.table(columns, (_source_row(source) for source in found["sources"]))
     run.out.line()
-    work = f"{format_size(round(found['rewritten_bytes_a_month']))} and {found['cpu_hours_a_month']:,.1f} CPU hours a month"
-    run.out.line(f"compacting it as configured rewrites {work}")
+    rewritten = format_size(round(found["rewritten_bytes_a_month"]))
+    run.out.line(
+        f"compacting it as configured rewrites {rewritten} and {found['cpu_hours_a_month']:,.1f} CPU hours a month"
+    )
     run.out.line(found["text"])
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold simulate``: which files a writer will make."""
+"""The command ``lakefold simulate``: which files a writer will make."""
 
 import sys
 from collections.abc import Mapping
@@ -57,7 +57,7 @@ def simulate(
 def _scenario_document(
     scenario: Path | None, writer: str | None, words: list[str], row_bytes: float | None, settings: list[str]
 ) -> dict[str, Any]:
-    """The scenario's document with what the options say over it. Raises CommandError."""
+    """Read the scenario and apply the options to it. Raises ProblemError."""
     from planner.writers.model import SimulationError
     from planner.writers.scenario import parse_batch_words, parse_csv, parse_toml
 
@@ -117,7 +117,7 @@ def _print_simulation(run: CommandRun, found: Mapping[str, Any], *, files: bool)
 
 
 def describe_writes(writes: list[Mapping[str, Any]]) -> str:
-    """``insert 91.6 MiB``; of several partitions how many there are."""
+    """Describe writes, such as ``insert 91.6 MiB``, with the number of partitions if there are several."""
     sums: dict[str, tuple[int, int]] = {}
     for write in writes:
         partitions, total = sums.get(write["operation"], (0, 0))

@@ -1,35 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold serve``, ``worker``, ``status``, ``pause`` and ``resume``: running it, and one look at it."""
+"""The command ``lakefold status``: the state of the lake, its processes and what needs attention."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from service.cli.commands.common import CommandRun, ConfigFile, Json, OptionalTable, Yes, command_run, plural
+from service.cli.commands.common import MAX_PARTITIONS_NAMED, CommandRun, ConfigFile, Json, command_run, plural
 from service.cli.commands.output import TableColumn
 from service.control import serializers
-from service.modes import Role
 from service.problems import ExitCode, exit_codes_help
 from service.text import format_age, format_size, parse_timestamp, process_label
 
-#: halted partitions of a table that are named one by one
-_MAX_PARTITIONS_NAMED = 5
-
 
 def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    for name, function, codes, short in (
-        ("serve", serve, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run the service."),
-        ("worker", worker, (ExitCode.PARTIAL, ExitCode.DATABASE), "Run plans only."),
-        ("status", status, (ExitCode.PENDING, ExitCode.DATABASE), "Show the state of the lake in one line."),
-        ("pause", pause, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "Start no more plans."),
-        ("resume", resume, (ExitCode.NOT_FOUND, ExitCode.DATABASE), "End a pause or a halt."),
-    ):
-        root.command(name, epilog=exit_codes_help(*codes), short_help=short)(function)
+    """Register the command."""
+    epilog = exit_codes_help(ExitCode.PENDING, ExitCode.DATABASE)
+    root.command("status", epilog=epilog, short_help="Show the state of the lake in one line.")(status)
 
 
 def status(
@@ -37,7 +25,7 @@ def status(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Say in one line how the lake is, then who works on it and what needs a person."""
+    """Summarize the lake in one line, then list the processes and everything that needs attention."""
     with command_run(json, config) as run:
         data = run.client.status()
         run.out.result(data, lambda: _print_status(run, data))
@@ -49,9 +37,8 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
     out.line(serializers.summary_line(data))
     out.line()
     if data["paused"]:
-        out.line(
-            f"lakefold was paused {format_age(parse_timestamp(data['paused_at']), now)} {_paused_by(data)}; to go on: lakefold resume"
-        )
+        since = format_age(parse_timestamp(data["paused_at"]), now)
+        out.line(f"lakefold was paused {since} {_paused_by(data)}; to go on: lakefold resume")
     _print_processes(run, data, now)
     if data["oldest_proposed_at"]:
         since, plans = format_age(parse_timestamp(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
@@ -108,19 +95,19 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
 
 
 def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: datetime) -> None:
-    """Which partitions of a table are halted, and what to do about them."""
+    """Print a table's halted partitions, with the commands that resolve or resume each."""
     out, name, halted = run.out, table["table"], table["halted_partitions"]
-    for one in halted[:_MAX_PARTITIONS_NAMED]:
+    for one in halted[:MAX_PARTITIONS_NAMED]:
         since = format_age(parse_timestamp(one["halted_at"]), now)
         out.line(f"{name}, partition {one['partition']}, was halted {since}: {one['halted_reason']}")
         look, settle, resume_it = serializers.commands_before_partition_resume(name, one["partition"])
         out.line(f"  look first: {look}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
-    if (more := len(halted) - _MAX_PARTITIONS_NAMED) > 0:
+    if (more := len(halted) - MAX_PARTITIONS_NAMED) > 0:
         out.line(f"{name}: {plural(more, 'more partition')} halted; lakefold tables show {name}")
 
 
 def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) -> None:
-    """Who works on it, and what that leaves undone."""
+    """Print the processes, and the work that no running process does."""
     out, known = run.out, {process["name"] for process in data["processes"]}
     columns = (
         TableColumn("PROCESS"),
@@ -145,7 +132,7 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
         )
         for process in data["processes"]
     ]
-    # A command may lead for as long as it runs.
+    # A command such as clean may hold a leadership while it runs.
     rows += [
         (
             process_label(leader["holder"]),
@@ -173,7 +160,7 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
 
 
 def _running_plans(process: Mapping[str, Any]) -> str:
-    """The plans of a process among its slots."""
+    """Return the plans that a process runs, out of its slots."""
     if not process["slots"]:
         return ""
     tables = ", ".join(dict.fromkeys(plan["table"] for plan in process["runs"]))
@@ -181,74 +168,5 @@ def _running_plans(process: Mapping[str, Any]) -> str:
 
 
 def _paused_by(paused: Mapping[str, Any]) -> str:
-    """Who paused it, and why where they said."""
+    """Return the actor of the pause, and the reason if there is one."""
     return f"by {paused['paused_by']}" + (f": {paused['paused_reason']}" if paused["paused_reason"] else "")
-
-
-def pause(
-    table: OptionalTable = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; shown to others.")] = "",
-    json: Json = False,
-    config: ConfigFile = None,
-) -> None:
-    """Start no more plans of one table, or of any; what runs goes on to its end."""
-    with command_run(json, config) as run:
-        done = run.client.pause(table, reason)
-        run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans finish"))
-
-
-def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
-    """End a pause; of a named table also its halts and its quarantine, and plan again what failed."""
-    with command_run(json, config) as run:
-        if table is not None and run.out.can_prompt and not yes:
-            halts = run.client.halts(table)
-            reason, partitions = halts["halted_reason"], halts["halted_partitions"]
-            if reason is not None:
-                *look, _ = serializers.commands_before_resume(table, reason)
-                run.out.note(f"{table} was halted: {reason}")
-                run.out.note(f"To look into it first: {'; '.join(look)} (docs/runbook.md#tablehalted)")
-            for one in partitions[:_MAX_PARTITIONS_NAMED]:
-                run.out.note(f"{table}, partition {one['partition']}, was halted: {one['halted_reason']}")
-                *look, _ = serializers.commands_before_partition_resume(table, one["partition"])
-                run.out.note(
-                    f"To look into it and settle it first: {'; '.join(look)} (docs/runbook.md#partitionhalted)"
-                )
-            if (more := len(partitions) - _MAX_PARTITIONS_NAMED) > 0:
-                run.out.note(f"{plural(more, 'more partition')} halted; lakefold tables show {table}")
-            if reason is not None or partitions:
-                typer.confirm(f"Resume {table}?", abort=True, err=True)
-        done = run.client.resume(table)
-        run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} resumed"))
-
-
-def serve(
-    role: Annotated[
-        Role, typer.Option("--role", help="CommandRun only this role; other processes run the rest.")
-    ] = Role.ALL,
-    once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
-    json: Json = False,
-    config: ConfigFile = None,
-) -> int:
-    """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
-
-    The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 when
-    a plan failed or is left.
-    """
-    return _serve(role, once=once, json=json, config=config)
-
-
-def worker(
-    once: Annotated[bool, typer.Option("--once", help="Exit when no plan is waiting.")] = False,
-    json: Json = False,
-    config: ConfigFile = None,
-) -> int:
-    """Run plans only: serve --role executor. With --once exit 3 when a plan failed or is left."""
-    return _serve(Role.EXECUTOR, once=once, json=json, config=config)
-
-
-def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
-    from service.server.daemon.process import serve as run_daemon
-
-    with command_run(json, config) as run:
-        daemon = run.config.daemon.model_copy(update={"log_format": "json"}) if json else run.config.daemon
-        return int(run_daemon(replace(run.config, daemon=daemon), role.value, once))

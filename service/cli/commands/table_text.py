@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tables are printed: a list, one with the sizes of its files, and why each file is left alone."""
+"""The text output of tables: a list, one table with its file sizes, and the reason for each file."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from service.text import format_age, format_percent, format_size, parse_timestam
 
 
 def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
-    """Print a list of tables; ``chosen`` says that options left some out."""
+    """Print a list of tables; ``filtered`` says that options selected them."""
     now = datetime.now(UTC)
     columns = (
         TableColumn("TABLE", truncation="amid"),
@@ -46,7 +46,7 @@ def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filter
 
 
 def format_share(part: int | None, whole: int) -> str:
-    """A share as people read it; a dash where nothing is known."""
+    """Format a share as a percentage; a dash if ``part`` is None."""
     return format_percent(None if part is None else share_of(part, whole))
 
 
@@ -75,9 +75,10 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
         out.line(f"Not scanned yet; lakefold tables explain {table['table']} scans it now.")
         return
     logs = f", {plural(good['log_files'], 'log file')} of {format_size(good['log_bytes'])}" if good["log_files"] else ""
+    scanned = f"Scanned {format_age(parse_timestamp(good['taken_at']), now)} at instant {good['instant'] or '–'}"
     out.line(
-        f"Scanned {format_age(parse_timestamp(good['taken_at']), now)} at instant {good['instant'] or '–'}: "
-        f"{plural(good['files'], 'file')}, {format_size(good['bytes'])} in {plural(good['partitions'], 'partition')}{logs}"
+        f"{scanned}: {plural(good['files'], 'file')}, {format_size(good['bytes'])} in "
+        f"{plural(good['partitions'], 'partition')}{logs}"
     )
     out.line(
         f"Small files: {good['small_files']:,} ({format_share(good['small_files'], good['files'])}), "
@@ -99,16 +100,16 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
 
 
 def _small_files_text(scan: Mapping[str, Any]) -> str:
-    """Which of the small files are worth a plan, and what plans would read."""
+    """Describe how many small files are reducible, and the bytes that plans would read."""
     reducible = scan["reducible_files"]
     if reducible is None:
-        return "; the next scan tells the reducible ones from the rest"
+        return "; the next scan shows how many are reducible"
     words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (no plan is worth them)"
     return words + (f"; {format_size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
 
 
 def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
-    """A size histogram as bars, with the buckets that hold the limits marked; empty ends are cut off."""
+    """Return a size histogram as bars. Buckets that contain a limit are marked; empty buckets at the ends are cut."""
     from lake.model import HISTOGRAM_EDGES_BYTES
     from lake.units import format_bytes
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold tables``: what there is, how large its files are, and why each file is planned or left alone."""
+"""The commands ``lakefold tables``: list and show tables, explain each file's decision, roll back and repair."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from service.cli.commands import relocate, replay
 from service.cli.commands.common import (
     LIVE_PLAN,
     NOT_FOUND,
@@ -20,7 +21,6 @@ from service.cli.commands.common import (
 )
 from service.cli.commands.output import TableColumn
 from service.cli.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
-from service.cli.commands import relocate, replay
 from service.modes import MODES, PLANNED_MODES
 from service.problems import USAGE, ExitCode, exit_codes_help
 from service.text import did_you_mean, format_size
@@ -135,7 +135,7 @@ def databases(
 
 
 def _build_table_filter(**said: str | None) -> "TableFilter":
-    """The tables that options mean. Raises CommandError for a state or a mode that is none."""
+    """Build the filter from the options. Raises ProblemError for an unknown state or mode."""
     from service.control.store.views import EXTRA_STATE_FILTERS, TABLE_STATES
 
     known = {"state": (*TABLE_STATES, *EXTRA_STATE_FILTERS), "mode": MODES}
@@ -172,9 +172,9 @@ def rollback(
 ) -> None:
     """Roll back what another process began on a table and abandoned: a write, clustering or compaction.
 
-    A write is removed; a clustering or compaction stays scheduled, and the files written for it are deleted. That of a
-    lakefold plan which this database does not know is withdrawn. Refused for completed instants, for owners that are
-    still alive (exit 1), and for plans that this database knows (exit 11).
+    A write is removed; a clustering or compaction stays scheduled, and the files written for it are deleted. Instants
+    of lakefold plans unknown to this database are withdrawn. Refused for completed instants, for owners that are still
+    alive (exit 1), and for plans that this database knows (exit 11).
     """
     from lake import capabilities
     from lake.capabilities import RollsBack
@@ -196,7 +196,7 @@ def rollback(
 
 
 def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingAction]", instant: str) -> None:
-    """Refuse without a session what can be refused: what is not pending, and what is lakefold's."""
+    """Check without a Spark session: raise ProblemError if ``instant`` is not pending or belongs to a known plan."""
     from lake.plan import LIVE_STATES
 
     entry = next((entry for entry in pending if entry.instant == instant), None)
@@ -207,7 +207,7 @@ def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingActio
     plan_id = entry.plan_id or adopted
     state = plan_id and run.store.plan_state(plan_id)
     if plan_id is None or state is None:
-        return  # another lakefold's, which the table knows to be alive or not
+        return  # it belongs to another program or lakefold; the table's heartbeats say whether the owner is alive
     held = f"{entry.action} {instant} belongs to plan {plan_id}"
     if state in LIVE_STATES:
         raise ProblemError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold tokens``: who may call the HTTP API."""
+"""The commands ``lakefold tokens``, which manage access to the HTTP API."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -35,7 +35,7 @@ def add(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Make a token and print it, this once: only its hash is kept.
+    """Make a token and print it once: the database stores only its hash.
 
     It works within seconds. To replace a token, add a new one under another name, hand it out, and revoke the old.
     """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold demo``: a real Hudi writer with its own ledger, the real daemon, and what a person sees of both."""
+"""The command ``lakefold demo``: a real writer with its own ledger, the real daemon, and a report about both."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold demo`` as a command; what it runs is imported when it is run."""
+"""The command line of ``lakefold demo``; the demo itself is imported when it runs."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold demo``: a real writer and the real daemon in processes of their own, on one table.
+"""The run of ``lakefold demo``: a real writer and the real daemon in separate processes, on one table.
 
-Nothing is staged. The demo writes a lakefold.toml, starts ``lakefold serve``, reads the database and the table as
-anybody can, edits the retention in the file, and compares the table with what the writer says it wrote.
+Nothing is staged. The demo writes a lakefold.toml and starts ``lakefold serve``. It reads the database and the table
+through the public interfaces, edits the retention in the file, and compares the table with the writer's ledger.
 ``LAKEFOLD_DEMO_SCALE`` (default 1) makes the table smaller or larger.
 """
 
@@ -26,12 +26,12 @@ from lake.storage.locations import resolve_path
 from lake.units import format_bytes, format_duration
 from service.cli.commands.common import plural
 from service.cli.commands.output import CommandOutput
+from service.cli.demo import measure, settings
 from service.cli.demo.ledger import LedgerComparison, WriterLedger, compare
 from service.cli.demo.processes import Child
 from service.cli.demo.report import DemoReport, ObservedState
 from service.cli.demo.table_formats import DemoLake, create_lake
 from service.cli.demo.writer_events import WriterEvents
-from service.cli.demo import measure, settings
 from service.problems import USAGE, ExitCode, ProblemError
 
 if TYPE_CHECKING:
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 _LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}
 _FILL_ROWS, _FILL_FILES = 96_000, 12
-#: how long the picture of moving plans lasts at most once something is completed
+#: the longest duration of the live view of plans once a plan has completed
 _WATCH_SECONDS = 75.0
-#: a slow machine is waited for; only what makes no progress at all this long is an error
+#: a step without any progress for this long is an error; a slow machine is no error
 _TIMEOUT_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 
 
 def run(format: settings.Format, workdir: Path | None = None, keep: bool = False, json: bool = False) -> ExitCode:
-    """Run the demo; PARTIAL when the table differs from the writer's ledger.
+    """Run the demo; returns PARTIAL if the table differs from the writer's ledger.
 
-    Raises CommandError for a directory that can't be used, ChildFailed when writer or daemon ended by itself.
+    Raises ProblemError for a directory that can't be used, ChildFailed if writer or daemon ended unexpectedly.
     """
     directory = _directory(workdir)
     _clear_environment()
@@ -61,7 +61,7 @@ def run(format: settings.Format, workdir: Path | None = None, keep: bool = False
 
 
 def _directory(chosen: Path | None) -> Path:
-    """An empty directory for everything the demo writes."""
+    """Return the empty directory for everything the demo writes. Raises ProblemError if ``chosen`` is not empty."""
     if chosen is None:
         return Path(tempfile.mkdtemp(prefix="lakefold-demo-")).resolve()
     directory = chosen.expanduser().resolve()
@@ -76,7 +76,7 @@ def _directory(chosen: Path | None) -> Path:
 
 
 def _clear_environment() -> None:
-    """The demo's own lakefold.toml is the only configuration, here and in the processes started from here."""
+    """Remove LAKEFOLD_ variables, so that the demo's lakefold.toml is the only configuration, also of its children."""
     for name in list(os.environ):
         if name.startswith("LAKEFOLD_") and name not in ("LAKEFOLD_CACHE", "LAKEFOLD_DEMO_SCALE", "LAKEFOLD_DEBUG"):
             del os.environ[name]
@@ -84,7 +84,7 @@ def _clear_environment() -> None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the demo as Ctrl-C does: through ``finally``, which stops what was started."""
+    """Let SIGTERM and SIGHUP end the demo as Ctrl-C does: through ``finally``, which stops the children."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -98,7 +98,10 @@ def _interruptible() -> Iterator[None]:
 
 
 def _is_healthy(scan: "ScanRecord", files_before: int) -> bool:
-    """A quarter of the files is left, or nothing more to do at half of them (the writer adds new ones all the time)."""
+    """Return True if at most a quarter of the files remain, or at most half of them and nothing is reducible.
+
+    The writer adds new files all the time.
+    """
     return scan.files <= files_before / 4 or (scan.files <= files_before / 2 and not scan.reducible_bytes)
 
 
@@ -173,7 +176,7 @@ class _Demo:
         )
         show.event(
             f"{plural(self._writer_events.commits, 'commit')} of the writer{tried}; "
-            f"{plural(len(plans), 'plan')}, of which {lost:,} gave way and were planned again",
+            f"{plural(len(plans), 'plan')}, of which {lost:,} were cancelled by a conflict and planned again",
             "conflicts",
             commits=self._writer_events.commits,
             writer=self._writer_events.conflicts,
@@ -218,16 +221,16 @@ class _Demo:
         return writer
 
     def _wait_until_idle(self, store: "Store", writer: Child, daemon: Child) -> None:
-        """No write and no plan under way from here on: the writer holds, and what is planned has ended."""
+        """Wait until no write and no plan is under way: the writer holds, and all plans have ended."""
         self._hold_file.touch()
         self._wait_for(lambda: self._writer_events.is_holding, "the writer to pause", writer, daemon, show_writer=True)
         self._wait_for(lambda: not _has_live_plans(store), "running plans to end", writer, daemon)
         self._wait_for(
-            lambda: not self._has_late_files(store), "what the writer wrote beside a plan to come in", writer, daemon
+            lambda: not self._has_late_files(store), "the sweep to copy the writer's late files", writer, daemon
         )
 
     def _has_late_files(self, store: "Store") -> bool:
-        """Whether the writer has ended where a partition was before a plan moved it, and the sweep has not been."""
+        """Return True if a relocated partition has late files in its previous location that await the sweep."""
         moved = [one.partition for one in store.relocated_partitions(self._table)]
         return bool(
             partitions_awaiting_sweep(
@@ -273,7 +276,7 @@ class _Demo:
             store.close()
 
     def _watch(self, store: "Store", writer: Child, daemon: Child, files_before: int) -> None:
-        """Show plans moving until the table is healthy; a busy machine gets longer as long as nothing is completed."""
+        """Show the plans until the table is healthy; a busy machine gets more time until the first plan completes."""
         begun = time.monotonic()
         with self._report.live_view():
             while True:
@@ -294,7 +297,7 @@ class _Demo:
                 time.sleep(_POLL_SECONDS)
 
     def _clean(self, store: "Store", writer: Child, daemon: Child) -> Child:
-        """Shorten the retention as an operator would, and wait until what was superseded before is deleted."""
+        """Shorten the retention as an operator would, and wait until the superseded files are deleted."""
         show = self._report
         waiting = store.awaiting_deletion(self._table)
         rows, bytes_ = {due.row_id for due in waiting}, sum(due.version.bytes for due in waiting)
@@ -372,7 +375,7 @@ class _Demo:
         return child
 
     def _stop(self, *children: Child) -> None:
-        """End children that are expected to end well."""
+        """Stop children; raises ChildFailed if one exits with an error."""
         for child in children:
             child.request_stop()
         for child in children:
@@ -387,7 +390,7 @@ class _Demo:
             child.check_alive()
 
     def _wait_for(self, is_done: Callable[[], bool], what: str, *children: Child, show_writer: bool = False) -> None:
-        """Wait for ``true()``; raises ChildFailed when a child ends or nothing happens for ten minutes."""
+        """Wait until ``is_done()``; raises ChildFailed if a child ends, or if nothing happens for ten minutes."""
         deadline = time.monotonic() + _TIMEOUT_SECONDS
         while True:
             for event in self._writer_events.read_new():
@@ -398,5 +401,7 @@ class _Demo:
                 return
             self._check_alive(*children)
             if time.monotonic() > deadline:
-                raise children[-1].failure(f"let the demo wait {format_duration(_TIMEOUT_SECONDS)} for {what}")
+                raise children[-1].failure(
+                    f"made no progress for {format_duration(_TIMEOUT_SECONDS)}: waited for {what}"
+                )
             time.sleep(_POLL_SECONDS / 2)

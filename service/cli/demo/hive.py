@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's table as a Hive table: what its writer and its reader do, and what lakefold is told of it."""
+"""The demo's table as a Hive table: its writer, its reader and its part of lakefold.toml."""
 
 import json
 import sys
@@ -35,22 +35,22 @@ _CREATE_STATEMENTS = (
     f"route STRUCT<start: {_POINT}, finish: {_POINT}, toll: DECIMAL(6,2)>, note STRING) "
     "PARTITIONED BY (city STRING, day STRING) STORED AS PARQUET",
 )
-#: a writer that spanned a commit is brought in within ten seconds
+#: the sweep copies a writer's late files within ten seconds
 _LATE_ROWS_SECONDS = 30.0
 
 
 class HiveTrips:
-    """The Hive table of a metastore, to its writer. Implements ``service.cli.demo.writer.WriteTarget``.
+    """The writer's view of the Hive table. Implements ``service.cli.demo.writer.WriteTarget``.
 
-    A Hive table knows neither updates nor deletes: the partitions that they touch are overwritten with all they hold
-    afterwards, and Spark makes as many files of what it inserts as it has tasks.
+    A Hive table supports neither updates nor deletes: the writer overwrites the affected partitions with their new
+    content. Spark writes one file per task for an insert.
     """
 
     conflicts: Collection[str] = ()
     operations = ("insert", "insert", "insert", "insert", "upsert", "insert", "delete", "insert")
 
     def __init__(self, session: Any, uri: str, directory: Path, ledger: WriterLedger) -> None:
-        """Make the table where there is none, below ``directory``; what it holds is in ``ledger``."""
+        """Create the table below ``directory`` if it does not exist. ``ledger`` records the rows of the table."""
         self._session, self._uri, self._ledger = session, uri, ledger
         for statement in _CREATE_STATEMENTS:
             session.sql(statement.format(directory=directory))
@@ -68,9 +68,9 @@ class HiveTrips:
             source.unlink()
 
     def has_batch(self, batch: LedgerBatch) -> bool:
-        """See ``WriteTarget``. No commit of a Hive table names its writer: only the rows tell.
+        """See ``WriteTarget``. Reads the rows, because a Hive table has no commits that name a batch.
 
-        Raises LakefoldError where some of them are there and others are not.
+        Raises LakefoldError if the table has some of the batch's rows but not all.
         """
         sent = _versions(batch.rows)
         until = time.monotonic() + _LATE_ROWS_SECONDS
@@ -90,7 +90,7 @@ def _versions(rows: pa.Table) -> set[tuple[str, int]]:
 
 
 def _rows_in_partitions(rows: pa.Table, chosen: pa.Table) -> pa.Table:
-    """Those of ``rows`` in the partitions that ``chosen`` has rows of."""
+    """Return the ``rows`` in the partitions of the rows ``chosen``."""
 
     def names(table: pa.Table) -> pa.ChunkedArray:
         return pc.binary_join_element_wise(*(table[name] for name in _PARTITIONED_BY), "/")
@@ -99,19 +99,22 @@ def _rows_in_partitions(rows: pa.Table, chosen: pa.Table) -> pa.Table:
 
 
 def _session_settings(uri: str, directory: Path) -> dict[str, str]:
-    """What a Spark session needs to write the table."""
+    """Return the settings of a Spark session that writes the table."""
     return {
         "spark.sql.catalogImplementation": "hive",
         "spark.hadoop.hive.metastore.uris": uri,
         "spark.sql.warehouse.dir": str(directory),
-        # Partitions are made, and overwritten, by what the rows say.
+        # The partition columns of the rows decide which partitions are created or overwritten.
         "spark.hadoop.hive.exec.dynamic.partition.mode": "nonstrict",
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
     }
 
 
 class HiveLake:
-    """A metastore of the demo's own, with the table below a directory. Implements ``service.cli.demo.table_formats.Lake``."""
+    """The demo's own metastore, with the table below a directory.
+
+    Implements ``service.cli.demo.table_formats.DemoLake``.
+    """
 
     writer, reader = "Spark writer", "pyarrow"
     has_write_conflicts = False
@@ -126,7 +129,7 @@ class HiveLake:
             str(directory),
         )
         again = f"{sys.executable} -m service.cli.demo.metastore metastore {port} {directory.name} &"
-        self.commands_after = ((again, "the metastore, which all below ask"),)
+        self.commands_after = ((again, "the metastore, which all commands below need"),)
         session = _session_settings(self._uri, directory)
         settings = (part for key, value in session.items() for part in ("--spark", f"{key}={value}"))
         self.writer_arguments = ("--metastore", self._uri, "--table", str(directory), *settings)
@@ -137,27 +140,27 @@ metastore = {json.dumps(self._uri)}
 [[tables]]
 match = "demo.*"
 mode = "compact"                   # without this line tables are only observed
-access = "catalog"                 # whoever reads or writes them asks the metastore where partitions are
+access = "catalog"                 # readers and writers get the partitions' locations from the metastore
 """
 
     def is_ready(self) -> bool:
-        """See ``Lake``."""
+        """See ``DemoLake``."""
         return is_metastore_ready(self._uri)
 
     def table(self) -> TableRef:
-        """See ``Lake``."""
+        """See ``DemoLake``."""
         found = load_format("hive")
         assert isinstance(found, ListedInMetastore)
         tables = found.discover_in_metastore(self._uri, _DATABASE, _TABLE)
         return next(one for one in tables if isinstance(one, TableRef))
 
     def read(self, columns: Sequence[str] = TRIPS.names, *, passengers: int | None = None) -> pa.Table:
-        """See ``Lake``."""
+        """See ``DemoLake``."""
         return read_table(self._uri, columns, passengers)
 
 
 def is_metastore_ready(uri: str) -> bool:
-    """Whether the metastore can be asked."""
+    """Return True if the metastore answers."""
     try:
         with MetastoreClient(uri) as metastore:
             metastore.databases()
@@ -167,9 +170,9 @@ def is_metastore_ready(uri: str) -> bool:
 
 
 def read_table(uri: str, columns: Sequence[str] = TRIPS.names, passengers: int | None = None) -> pa.Table:
-    """The rows of the table as pyarrow reads the files where the metastore says that its partitions are.
+    """Read the table with pyarrow from the partition locations in the metastore.
 
-    These columns, of all trips or of those with so many ``passengers``.
+    Returns the ``columns`` of all trips, or of the trips with at least ``passengers`` passengers.
     """
     paths, partitions = [], []
     with MetastoreClient(uri) as metastore:

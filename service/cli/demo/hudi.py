@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's table as a Hudi table: what its writer and its reader do, and what lakefold is told of it."""
+"""The demo's table as a Hudi table: its writer, its reader and its part of lakefold.toml."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,26 +24,26 @@ LOCK_OPTIONS: Mapping[str, str] = {
     "hoodie.write.lock.num_retries": "600",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
     "hoodie.write.lock.client.num_retries": "600",
-    # A write that lost stays on the timeline until its heartbeat is silent this long; the default is two minutes.
+    # A failed write stays on the timeline until its heartbeat has expired; the default is two minutes.
     "hoodie.client.heartbeat.interval_in_ms": "3000",
     "hoodie.client.heartbeat.tolerable.misses": "3",
 }
-"""Every writer of a table, lakefold included, must state the same of these; the demo's lakefold.toml repeats them."""
+"""The lock options, which must be equal in every writer of a table and in lakefold.toml."""
 
 SHARED_OPTIONS: Mapping[str, str] = {
-    # A bloom filter for 60,000 keys, the default, is 430 KiB: fourteen times the rows of one of the demo's files.
+    # The default, a bloom filter for 60,000 keys, takes 430 KiB: fourteen times the rows of one of the demo's files.
     "hoodie.index.bloom.num_entries": "1000",
 }
-"""Settings that shape files and therefore belong to whoever writes the table."""
+"""The options that shape files, which every writer of the table, lakefold included, must use."""
 
 _NO_CLEANER = {"hoodie.clean.automatic": "false"}
-#: lakefold has to know that no writer cleans: superseded files wait for a cleaner that may keep older states otherwise
+#: lakefold needs the cleaner option too: if writers clean, lakefold leaves superseded files to the writers' cleaner
 _LAKEFOLD_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS, **_NO_CLEANER}
 _BATCH_KEY = "lakefold.demo.batch"
 
 
 def table_options(*, merge_on_read: bool) -> dict[str, str]:
-    """Options of every write to the demo's table."""
+    """Return the options of every write to the demo's table."""
     return {
         "hoodie.database.name": "demo",
         "hoodie.table.name": "trips",
@@ -54,15 +54,15 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
         "hoodie.datasource.write.hive_style_partitioning": "true",
         "hoodie.datasource.write.commitmeta.key.prefix": "lakefold.demo.",
         "hoodie.parquet.small.file.limit": "0",
-        # Not the writer's own cleaner: it would also start clean plans that lakefold is just executing. What the
-        # cleaner does for lost writes under optimistic concurrency is done before each write instead.
+        # The writer's own cleaner is off: it would also execute clean plans that lakefold is executing. Failed writes,
+        # which the cleaner rolls back under optimistic concurrency, are rolled back before each write instead.
         **_NO_CLEANER,
         "hoodie.prewrite.cleaner.policy": "ROLLBACK_FAILED_WRITES",
         "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.metadata.enable": "true",
-        # On, a write begins its part of the metadata table outside the table's lock, and lakefold's commits and cleans
-        # would wait for the end of nearly every write.
+        # If on, a write begins its part of the metadata table outside the table's lock, and lakefold's commits and
+        # cleans would wait for the end of nearly every write.
         "hoodie.metadata.streaming.write.enabled": "false",
         "hoodie.metadata.index.column.stats.enable": "false",
         "hoodie.index.type": "SIMPLE",
@@ -77,7 +77,7 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
 
 
 class HudiTrips:
-    """The Hudi table at a path, to its writer. Implements ``service.cli.demo.writer.WriteTarget``."""
+    """The writer's view of the Hudi table at a path. Implements ``service.cli.demo.writer.WriteTarget``."""
 
     conflicts = (
         "HoodieClusteringUpdateException",
@@ -88,13 +88,13 @@ class HudiTrips:
     operations = ("upsert", "insert", "upsert", "delete")
 
     def __init__(self, session: Any, table: Path, options: Mapping[str, str]) -> None:
-        """``options`` are Hudi write options."""
+        """Write to ``table`` with the Hudi write options ``options``."""
         self._session, self._table, self._options = session, table, options
 
     def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
         """See ``WriteTarget``."""
-        # Not Hudi's delete operation: one that lost a race would keep its heartbeat, and with it every plan of the
-        # table waiting, for as long as this JVM lives (1.2.0).
+        # Hudi's delete operation is not used: after a lost race it keeps its heartbeat as long as this JVM lives
+        # (1.2.0), and every plan of the table would wait for it.
         deleted = str(batch.operation == "delete").lower()
         frame = self._session.read.parquet(str(batch_file)).selectExpr("*", f"{deleted} AS _hoodie_is_deleted")
         frame = frame.repartition(files)
@@ -103,7 +103,7 @@ class HudiTrips:
         frame.write.format("hudi").options(**options).mode("append").save(str(self._table))
 
     def has_batch(self, batch: LedgerBatch) -> bool:
-        """See ``WriteTarget``: a completed commit on the table's timeline names the batch."""
+        """See ``WriteTarget``. True if a completed commit on the table's timeline names the batch."""
         timeline = self._table / ".hoodie" / "timeline"
         for path in sorted(timeline.glob("*commit"), reverse=True):
             with path.open("rb") as file:
@@ -114,7 +114,7 @@ class HudiTrips:
 
 
 class HudiLake:
-    """A directory with the table at ``demo/trips``. Implements ``service.cli.demo.table_formats.Lake``."""
+    """A directory with the table at ``demo/trips``. Implements ``service.cli.demo.table_formats.DemoLake``."""
 
     writer, reader = "Hudi writer", "hudi-rs"
     has_write_conflicts = True
@@ -140,33 +140,33 @@ concurrency = "occ"                # the writer and lakefold take the same lock
 
     @property
     def has_jars(self) -> bool:
-        """See ``Lake``."""
+        """See ``DemoLake``."""
         return any((cache_dir() / "ivy" / "jars").glob("org.apache.hudi*"))
 
     def is_ready(self) -> bool:
-        """See ``Lake``."""
+        """See ``DemoLake``."""
         return True
 
     def table(self) -> TableRef:
-        """See ``Lake``."""
+        """See ``DemoLake``."""
         return TableRef(name="demo.trips", format="hudi", location=str(self._location))
 
     def read(self, columns: Sequence[str] = TRIPS.names, *, passengers: int | None = None) -> pa.Table:
-        """See ``Lake``."""
+        """See ``DemoLake``."""
         if passengers is None:
             return read_table(str(self._location)).select(columns)
         return read_table(str(self._location), columns, passengers)
 
 
 def read_table(location: str, columns: Sequence[str] = (), passengers: int | None = None) -> pa.Table:
-    """The rows of the Hudi table at ``location`` as hudi-rs reads its newest snapshot: no JVM, not our code.
+    """Read the newest snapshot of the Hudi table at ``location`` with hudi-rs: no JVM, and none of lakefold's code.
 
-    All columns or these, and all trips or those with so many ``passengers``.
+    Returns ``columns``, or all columns if empty, of all trips or of the trips with at least ``passengers`` passengers.
     """
     from hudi import HudiReadOptions, HudiTableBuilder
 
     filters = [] if passengers is None else [("passengers", ">=", str(passengers))]
-    # hudi-rs loads the timeline once a table object, so each reading opens the table anew.
+    # hudi-rs loads the timeline once per table object, so each call opens the table again.
     table = HudiTableBuilder.from_base_uri(location).build()
     batches = table.read(HudiReadOptions(filters=filters, projection=list(columns)) if columns else None)
     rows = pa.Table.from_batches(batches) if batches else TRIPS.empty_table()

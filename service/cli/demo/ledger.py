@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writer's own record of what its table must contain, and the comparison of a table with it.
+"""The writer's own record of its table's expected rows, and the comparison of a table with this record.
 
-A ledger is a directory with one Parquet file a batch: ``000012-upsert.pending.parquet`` before the batch is sent,
-``000012-upsert.parquet`` once the table is known to hold it. Replaying the files in order gives the rows that the
-table must contain: all columns, not only keys.
+A ledger is a directory with one Parquet file per batch: ``000012-upsert.pending.parquet`` before the batch is sent,
+``000012-upsert.parquet`` once the batch is known to be in the table. Replaying the files in order gives the rows that
+the table must contain, with all columns.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _PENDING = ".pending.parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerBatch:
-    """One batch: its number, what it does (``fill``, ``insert``, ``upsert``, ``delete``), and its rows."""
+    """One batch: its number, its operation (``fill``, ``insert``, ``upsert`` or ``delete``) and its rows."""
 
     number: int
     operation: str
@@ -37,7 +37,7 @@ class LedgerBatch:
 
 
 class WriterLedger:
-    """Reads and writes one ledger directory. One writer at a time; any number of readers."""
+    """One ledger directory. One writer at a time; any number of readers."""
 
     def __init__(self, directory: Path) -> None:
         """Open or create the ledger in ``directory``."""
@@ -45,31 +45,31 @@ class WriterLedger:
         directory.mkdir(parents=True, exist_ok=True)
 
     def propose(self, batch: LedgerBatch) -> Path:
-        """Write a batch down before it is sent; the path of its file."""
+        """Record a batch before it is sent, and return the path of its file."""
         path = self.directory / f"{batch.label}{_PENDING}"
         half_written = path.with_suffix(".tmp")
         pq.write_table(batch.rows, half_written)
         return half_written.replace(path)
 
     def confirm(self, batch: LedgerBatch) -> None:
-        """The table holds the batch."""
+        """Record that the table contains the batch."""
         (self.directory / f"{batch.label}{_PENDING}").replace(self.directory / f"{batch.label}.parquet")
 
     def withdraw(self, batch: LedgerBatch) -> None:
-        """The table does not hold the batch and it will not be sent again."""
+        """Remove a batch that the table does not contain and that will not be sent again."""
         (self.directory / f"{batch.label}{_PENDING}").unlink(missing_ok=True)
 
     def pending(self) -> list[LedgerBatch]:
-        """Batches that were proposed and neither confirmed nor withdrawn (their writer died), oldest first."""
+        """Return the batches that were neither confirmed nor withdrawn because the writer died, oldest first."""
         return [_read(path, path.name.removesuffix(_PENDING)) for path in sorted(self.directory.glob(f"*{_PENDING}"))]
 
     def confirmed(self) -> list[LedgerBatch]:
-        """Every batch that the table holds, in order."""
+        """Return every batch that the table contains, in order."""
         paths = sorted(path for path in self.directory.glob("*.parquet") if not path.name.endswith(_PENDING))
         return [_read(path, path.name.removesuffix(".parquet")) for path in paths]
 
     def rows(self) -> pa.Table:
-        """What the table must contain now, one row a key, in no particular order."""
+        """Return the rows that the table must contain now, one per key, in no particular order."""
         return replay(TRIPS.empty_table(), self.confirmed())
 
 
@@ -79,7 +79,7 @@ def _read(path: Path, label: str) -> LedgerBatch:
 
 
 def replay(rows: pa.Table, batches: Sequence[LedgerBatch]) -> pa.Table:
-    """``rows`` after ``batches``: within the batches of a key the last one wins; a delete removes the key."""
+    """Apply ``batches`` to ``rows``: for each key the last batch wins, and a delete removes the key."""
     if not batches:
         return rows
     tables = [rows, *(batch.rows for batch in batches)]
@@ -95,10 +95,10 @@ def replay(rows: pa.Table, batches: Sequence[LedgerBatch]) -> pa.Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerComparison:
-    """How a table's rows differ from the ledger's. Each tuple holds keys, sorted.
+    """The differences between a table's rows and the ledger's. Each tuple holds sorted keys.
 
-    ``missing`` are in the ledger only, ``extra`` in the table only, ``doubled`` more than once in the table,
-    ``stale`` once in both with a different value in some column.
+    ``missing`` keys are in the ledger only, ``extra`` keys in the table only, ``doubled`` keys more than once in the
+    table. ``stale`` keys are once in both, with a different value in some column.
     """
 
     rows: int
@@ -110,11 +110,11 @@ class LedgerComparison:
 
     @property
     def equal(self) -> bool:
-        """True when the two are the same multiset of rows."""
+        """True if both are the same multiset of rows."""
         return not (self.missing or self.extra or self.doubled or self.stale) and self.rows == self.expected_rows
 
     def __str__(self) -> str:
-        """One line for a person, with up to three keys of each kind of difference."""
+        """Return one line of text, with up to three keys of each kind of difference."""
         if self.equal:
             return f"{self.rows:,} rows, every value of every column as the writer's ledger has it"
         kinds = {"missing": self.missing, "extra": self.extra, "doubled": self.doubled, "stale": self.stale}
@@ -152,7 +152,10 @@ def _keys(found: np.ndarray) -> tuple[str, ...]:
 
 
 def _as_trips(table: pa.Table) -> pa.Table:
-    """The ledger's columns of ``table`` in the ledger's types; ValueError where that would lose something."""
+    """Return the ledger's columns of ``table`` in the ledger's types.
+
+    Raises ValueError if a column is missing or a conversion would lose data.
+    """
     absent = [name for name in TRIPS.names if name not in table.column_names]
     if absent:
         raise ValueError(f"the table has no column {', '.join(absent)}")
@@ -163,7 +166,7 @@ def _as_trips(table: pa.Table) -> pa.Table:
 
 
 def _rows_differ(left: pa.Array, right: pa.Array) -> np.ndarray:
-    """Where two arrays of one type differ, null being equal to null only; structs field by field."""
+    """Return for each row whether two arrays of one type differ. Null equals only null; structs compare by field."""
     nulls = pc.xor(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
     if pa.types.is_struct(left.type):
         # A field below a null parent has no value: flatten() applies the parent's nulls to the fields.

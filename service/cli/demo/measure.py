@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looking at the demo's table from outside: sizes of its live files, and a query with a stopwatch."""
+"""The measurements of the demo's table: the sizes of its live files, and the duration of a query."""
 
 import statistics
 import time
@@ -17,7 +17,7 @@ _RUNS = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileLayout:
-    """Sizes of the live base files at one moment; ``median_bytes`` 0 for a table without files."""
+    """The sizes of the live base files at one moment; ``median_bytes`` is 0 for a table without files."""
 
     histogram: SizeHistogram
     median_bytes: int
@@ -25,7 +25,7 @@ class FileLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTiming:
-    """How long the query took: the best of ``runs``, each with a fresh look at the table."""
+    """The duration of the query: the best of ``runs``, each of which opens the table again."""
 
     seconds: float
     runs: int
@@ -33,7 +33,7 @@ class QueryTiming:
 
 
 def measure_layout(table: TableRef, small_file_limit_bytes: int) -> FileLayout:
-    """The live files now, as the table's format observes them (no JVM)."""
+    """List the live files through the table's format, without a JVM, and measure their sizes."""
     snapshot: Snapshot = load_format(table.format).snapshot(table)
     sizes = base_file_sizes(snapshot.slices)
     middle = int(statistics.median(sizes.to_pylist())) if len(sizes) else 0
@@ -41,14 +41,14 @@ def measure_layout(table: TableRef, small_file_limit_bytes: int) -> FileLayout:
 
 
 def time_query(lake: DemoLake) -> QueryTiming:
-    """Run the query once to warm the file cache, then ``runs`` times with a stopwatch."""
+    """Run the query once to warm the file cache, then measure further runs."""
     seconds = []
     answer = _query(lake)
     for _ in range(_RUNS):
         begun = time.perf_counter()
         answer = _query(lake)
         seconds.append(time.perf_counter() - begun)
-    # The best, as timeit has it: whatever else the machine is doing only adds to it.
+    # The best time, as in timeit: other load on the machine only adds to a run.
     return QueryTiming(seconds=min(seconds), runs=_RUNS, answer=answer)
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Hive metastore from the PySpark wheel alone, on Derby: ``python -m service.cli.demo.metastore HOME PORT WAREHOUSE``.
+"""A Hive metastore on Derby that needs only the PySpark wheel, for trials and not for production.
 
-PySpark carries Hive's metastore server with the rest of Hive's libraries. For trying things, not for production.
+``python -m service.cli.demo.metastore HOME PORT WAREHOUSE`` runs it. The wheel contains Hive's metastore server among
+Hive's other libraries.
 """
 
 import os
@@ -16,18 +17,18 @@ _SETTINGS = {
     "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName={home}/derby;create=true",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
-    # Else it wants a class that the wheel does not have.
+    # If on, the server needs a class that the wheel does not have.
     "hive.async.log.enabled": "false",
     "hive.metastore.warehouse.dir": "file://{warehouse}",
-    # Else it runs five programs for each directory that it makes.
+    # If on, the server runs five programs for each directory that it creates.
     "hive.warehouse.subdir.inherit.perms": "false",
 }
 
 
 def server_command(home: Path, port: int, warehouse: Path) -> list[str]:
-    """The command of a metastore that listens at ``port`` and keeps all it has in ``home``, which is made ready for it.
+    """Prepare ``home`` and return the command of a metastore that listens at ``port`` and stores its data in ``home``.
 
-    Databases without a location of their own get one below ``warehouse``.
+    Databases without an explicit location are placed below ``warehouse``.
     """
     home.mkdir(parents=True, exist_ok=True)
     properties = "".join(
@@ -45,7 +46,7 @@ def server_command(home: Path, port: int, warehouse: Path) -> list[str]:
 
 
 def main(home: str, port: str, warehouse: str) -> None:
-    """Become the server."""
+    """Replace this process with the server."""
     command = server_command(Path(home).absolute(), int(port), Path(warehouse).absolute())
     os.execv(command[0], command)
 

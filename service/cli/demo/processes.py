@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's processes: started with a log of their own, watched, and gone when the demo is."""
+"""The demo's child processes: each has a log, is monitored, and ends with the demo."""
 
 import contextlib
 import ctypes
@@ -14,19 +14,19 @@ from pathlib import Path
 from lake.errors import LakefoldError
 
 _TAIL_LINES = 12
-#: a JVM that lives for two minutes earns nothing back of what the optimising compiler costs: half of its CPU time
+#: a JVM that lives for two minutes spends half of its CPU time on the optimising compiler and gains nothing
 _JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _PR_SET_PDEATHSIG = 1
 
 
 class ChildFailed(LakefoldError):
-    """A process of the demo ended by itself; the text has its exit code and where its log is."""
+    """A process of the demo ended unexpectedly; the text names its exit code and its log."""
 
 
 class Child:
-    """One process and everything it starts, in a session of its own so that Ctrl-C reaches only the demo.
+    """One process with its descendants, in a session of its own so that Ctrl-C reaches only the demo.
 
-    With ``keep`` it outlives the demo; otherwise the kernel ends it should the demo be killed.
+    With ``keep`` the process outlives the demo; otherwise the kernel ends it if the demo is killed.
     """
 
     def __init__(self, name: str, arguments: Sequence[str], directory: Path, *, keep: bool) -> None:
@@ -49,17 +49,17 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id, also that of its process group."""
+        """The process id, which is also the id of its process group."""
         return self._process.pid
 
     def check_alive(self) -> None:
-        """Raise ChildFailed when the process has ended."""
+        """Raise ChildFailed if the process has ended."""
         code = self._process.poll()
         if code is not None:
             raise self.failure(f"ended with exit code {code}")
 
     def failure(self, what: str) -> ChildFailed:
-        """The error for ``what`` this process did, with the end of its log on the lines above."""
+        """Print the end of the log on stderr, and return the error that says what this process did."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         tail = "\n".join(f"    {line}" for line in text.splitlines()[-_TAIL_LINES:])
         sys.stderr.write(f"The last lines of {self.log}:\n{tail}\n")
@@ -67,13 +67,16 @@ class Child:
         return ChildFailed(f"the demo's {self.name} {what}; its log is {self.log}")
 
     def request_stop(self) -> None:
-        """Send SIGTERM once; ``stop`` then does not send the first one again."""
+        """Send SIGTERM once; ``stop`` then does not repeat this first signal."""
         if not self._was_signalled and self._process.poll() is None:
             self._was_signalled = True
             self._process.send_signal(signal.SIGTERM)
 
     def stop(self, timeout_seconds: float = 60.0) -> int:
-        """Ask it to end, insist once half the patience is over, kill what is left; its exit code."""
+        """Stop the process and return its exit code.
+
+        Sends SIGTERM, a second SIGTERM after half of ``timeout_seconds``, and finally kills the process group.
+        """
         try:
             self.request_stop()
             try:
@@ -82,7 +85,7 @@ class Child:
                 self._process.send_signal(signal.SIGTERM)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(timeout_seconds / 2)
-            # The JVM below ends by itself once its Python parent has.
+            # The JVM ends by itself after its Python parent.
             deadline = time.monotonic() + 10
             while self._group_lives() and time.monotonic() < deadline:
                 time.sleep(0.05)

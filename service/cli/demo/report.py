@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo as a person sees it: moving pictures on a terminal, plain lines in a pipe, JSON lines for a script."""
+"""The demo's output: a live view on a terminal, plain lines in a pipe, JSON lines for a script."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ _TITLES = ("PLAN", "STATE", "FILES", "BYTES", "PROGRESS", "STEP")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedState:
-    """One look at the running service: plans oldest first, the newest good scan, what is new of the writer."""
+    """One observation of the service: plans oldest first, the newest successful scan, the writer's new events."""
 
     plans: "Sequence[PlanView]"
     scan: "ScanRecord | None"
@@ -36,7 +36,7 @@ class ObservedState:
 
 
 class DemoReport:
-    """Tells the story. Every method prints; none decides anything."""
+    """The printer of the demo. Every method only prints."""
 
     def __init__(self, out: CommandOutput) -> None:
         self._out = out
@@ -46,11 +46,11 @@ class DemoReport:
 
     @property
     def seconds(self) -> float:
-        """Since the demo began."""
+        """The seconds since the demo began."""
         return time.monotonic() - self._started_at
 
     def line(self, text: str = "") -> None:
-        """A line for people; scripts get none."""
+        """Print a line of text; nothing with ``--json``."""
         if self._out.json:
             return
         if self._live is not None:
@@ -59,7 +59,7 @@ class DemoReport:
             self._out.line(text)
 
     def chapter(self, number: int, title: str) -> None:
-        """A new part begins."""
+        """Print the title of a new part."""
         self._emit("chapter", number=number, title=title)
         self.line()
         if self._out.is_terminal:
@@ -71,12 +71,12 @@ class DemoReport:
             self.line(f"{number} · {title}")
 
     def event(self, text: str, event: str, **facts: Any) -> None:
-        """Something happened now."""
+        """Print an event with the current time."""
         self._emit(event, **facts)
         self.line(f"  {self.seconds:6.1f} s  {text}")
 
     def layout(self, layout: "FileLayout", limits: dict[str, int], when: str) -> None:
-        """The size histogram of the table's live files."""
+        """Print the size histogram of the table's live files."""
         figures = layout.histogram
         self._emit(
             "layout",
@@ -96,7 +96,7 @@ class DemoReport:
             self.line(f"  {bar}")
 
     def query(self, timing: "QueryTiming", what: str, before: "QueryTiming | None" = None) -> None:
-        """How long the query took, against ``before`` if that is known."""
+        """Print the duration of the query, compared with ``before`` if given."""
         self._emit("query", query=what, seconds=timing.seconds, runs=timing.runs)
         against = ""
         if before is not None:
@@ -105,7 +105,7 @@ class DemoReport:
 
     @contextmanager
     def live_view(self) -> "Iterator[None]":
-        """Inside, ``seen`` moves a picture on a terminal."""
+        """Inside this context ``show_state`` updates a live view if the output is a terminal."""
         if not self._out.is_terminal:
             yield
             return
@@ -119,14 +119,14 @@ class DemoReport:
                 self._live = None
 
     def show_state(self, observed: ObservedState) -> None:
-        """Show one look: the picture on a terminal, what changed since the last look elsewhere."""
+        """Show one observation: the live view on a terminal, otherwise the changes since the previous observation."""
         if self._live is not None:
             self._live.update(render_state(observed, self.seconds), refresh=True)
             return
         for event in observed.writer_events:
             self.show_writer_event(event)
         for plan in observed.plans:
-            # Once for each state, and once for waiting: each wait names another instant.
+            # Once for each state, and once for waiting: the error text of each wait names another instant.
             waits = bool(plan.error) and plan.state.value == "requested"
             key = (plan.plan_id, plan.state.value, waits)
             if key not in self._reported_states:
@@ -135,7 +135,7 @@ class DemoReport:
                 self.event(f"plan {plan.plan_id[-8:]}  {_plan_line(plan)}", "plan", **facts)
 
     def show_writer_event(self, event: Mapping[str, Any]) -> None:
-        """One event of the writer."""
+        """Print one event of the writer."""
         kind, batch = event["event"], event.get("batch", "")
         if kind == "commit":
             text = f"committed {batch}, {event['rows']:,} rows in {event['seconds']:.1f} s"
@@ -149,7 +149,7 @@ class DemoReport:
         self.line(f"  {self.seconds:6.1f} s  writer         {text}")
 
     def finished(self, **facts: Any) -> None:
-        """The last line for scripts."""
+        """Print the last line for scripts."""
         self._emit("finished", **facts)
 
     def _emit(self, event: str, **facts: Any) -> None:
@@ -175,12 +175,12 @@ def _plan_line(plan: "PlanView") -> str:
 
 
 def _short_reason(reason: str) -> str:
-    """The first clause of a reason, without the table's name before it."""
+    """Return the first clause of a reason, without the leading table name."""
     return reason.removeprefix("demo.trips: ").split("; ")[0].split(" (")[0]
 
 
 def render_state(observed: ObservedState, seconds: float) -> "Table":
-    """Plans, table and writer as a rich table."""
+    """Render plans, table and writer as a rich table."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text

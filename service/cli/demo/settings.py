@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's lakefold.toml: what anybody would write for their own table, with limits for a table of a few MiB."""
+"""The demo's lakefold.toml: an ordinary configuration, with limits for a table of a few MiB."""
 
 import json
 import socket
@@ -22,7 +22,7 @@ SHORT_RETENTION = "10s"
 
 
 def config_text(source: str, database: Path, port: int, retention: str) -> str:
-    """The whole file. ``source`` are the lines about tables, ``retention`` is as a person writes it."""
+    """Return the whole file. ``source`` has the lines about tables, ``retention`` is a text such as "1h"."""
     return f"""\
 [database]
 url = {json.dumps(f"sqlite:///{database}")}
@@ -32,12 +32,12 @@ url = {json.dumps(f"sqlite:///{database}")}
 small_file_limit = "{SMALL_FILE_LIMIT_BYTES // 1024}KiB"         # 300MiB if you do not say
 target_file_max = "{TARGET_FILE_MAX_BYTES // 1024 // 1024}MiB"             # 1GiB
 max_bytes_per_group = "8MiB"       # 2GiB
-max_num_groups = 4                 # 30; here several plans are to be seen
+max_num_groups = 4                 # 30; the demo shall show several plans
 min_input_files = 4                # 2
 quiet_period = "3s"                # 15min
 scan_interval = "2s"               # 5min
 retention = "{retention}"{" " * (20 - len(retention))}# 7d
-receipt = "hash"                   # every value is proved equal before a commit
+receipt = "hash"                   # every value is verified before a commit
 backoff = "1s"                     # 30s
 max_attempts = 20                  # 5; two busy processes share two cores and one lock
 
@@ -55,7 +55,7 @@ master = "local[2]"
 
 
 def free_port(wanted: int = 9464) -> int:
-    """``wanted`` where it is free on this machine, else a port that is."""
+    """Return ``wanted`` if this port is free on this machine, else another free port."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

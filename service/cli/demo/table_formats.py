@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo has to know of the format that its table has."""
+"""The table formats of the demo, behind one protocol."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,48 +15,48 @@ from service.cli.demo.trips import TRIPS
 
 
 class DemoLake(Protocol):
-    """Where the table is, who writes it, and who reads it at the end."""
+    """The demo's table in one format, with its writer and its reader."""
 
     @property
     def writer(self) -> str:
-        """What a person calls the writer."""
+        """The writer's name for people."""
 
     @property
     def reader(self) -> str:
-        """The library that reads the table, which is none of lakefold's own."""
+        """The library that reads the table at the end, which is not lakefold's own code."""
 
     @property
     def has_write_conflicts(self) -> bool:
-        """Whether a commit of the writer can lose to a plan, and is tried again."""
+        """True if a commit of the writer can conflict with a plan and is then repeated."""
 
     @property
     def has_jars(self) -> bool:
-        """Whether all that Spark needs is on this machine."""
+        """True if all jars that Spark needs are on this machine."""
 
     @property
     def server_arguments(self) -> Sequence[str]:
-        """A module and its arguments: a process that has to be there before the writer; empty where none has to."""
+        """The module and arguments of a server that must run before the writer; empty if there is none."""
 
     @property
     def writer_arguments(self) -> Sequence[str]:
-        """Which table the writer is to write."""
+        """The writer's arguments that name the table."""
 
     @property
     def source_config(self) -> str:
-        """The lines of lakefold.toml that say where tables are and which of them are compacted."""
+        """The lines of lakefold.toml that locate the tables and select the compacted ones."""
 
     @property
     def commands_after(self) -> Sequence[tuple[str, str]]:
-        """Commands that have to come before all others once the demo has ended, and what each is for."""
+        """The commands that a user must run first after the demo, each with its purpose."""
 
     def is_ready(self) -> bool:
-        """Whether the ``server`` is ready."""
+        """Return True if the server of ``server_arguments`` is ready."""
 
     def table(self) -> TableRef:
-        """The table, once the writer has made it."""
+        """Return the table, after the writer has created it."""
 
     def read(self, columns: Sequence[str] = TRIPS.names, *, passengers: int | None = None) -> pa.Table:
-        """The table's rows as they are now: these columns, of all trips or of those with so many passengers."""
+        """Return the table's current rows: ``columns`` of all trips, or of trips with at least ``passengers``."""
 
 
 _LAKES: Mapping[Format, Callable[[Path], DemoLake]] = {
@@ -66,5 +66,5 @@ _LAKES: Mapping[Format, Callable[[Path], DemoLake]] = {
 
 
 def create_lake(kind: Format, directory: Path) -> DemoLake:
-    """A lake of this format below ``directory``."""
+    """Return a lake of this format below ``directory``."""
     return _LAKES[kind](directory)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Believable taxi trips, made from a seed: the rows that the demo's writer sends and its ledger records.
+"""The rows of the demo: realistic taxi trips from a seed, which the writer sends and the ledger records.
 
-No Spark in here: rows are made with numpy and pyarrow, so that the ledger does not depend on what it checks.
+The rows are made with numpy and pyarrow and without Spark, so that the ledger is independent of the code it checks.
 """
 
 from datetime import date, timedelta
@@ -32,16 +32,17 @@ TRIPS = pa.schema(
         pa.field("note", pa.string()),
     ]
 )
-"""One trip a row; ``trip_id`` is the record key, ``city`` and ``day`` the partition, ``version`` decides who wins.
+"""The schema of one trip per row: ``trip_id`` is the record key, ``city`` and ``day`` are the partition.
 
-A trip still under way has no ``dropped_off_at`` and its ``route`` no ``finish``; ``tip`` and ``note`` are often null.
+Of two rows with one key the higher ``version`` wins. A trip under way has no ``dropped_off_at`` and its ``route`` has
+no ``finish``. ``tip`` and ``note`` are often null.
 """
 
 _NOTES = pa.array(["airport", "card declined, paid cash", "left an umbrella", "rated ★★★★★", "", None, None, None])
 
 
 def new_trips(random: np.random.Generator, first: int, count: int, days: int, *, newest_day_only: bool) -> pa.Table:
-    """``count`` new trips numbered from ``first``, over ``days`` days or only on the newest of them."""
+    """Return ``count`` new trips, numbered from ``first``, over ``days`` days or only on the newest day."""
     numbers = np.arange(first, first + count)
     city = random.integers(0, len(CITIES), count)
     day = np.full(count, days - 1) if newest_day_only else random.integers(0, days, count)
@@ -61,7 +62,7 @@ def new_trips(random: np.random.Generator, first: int, count: int, days: int, *,
 
 
 def next_versions(trips: pa.Table, random: np.random.Generator) -> pa.Table:
-    """The same trips one version later: under way or arrived, with new fares, tips, routes and notes."""
+    """Return the next version of the trips: under way or arrived, with new fares, tips, routes and notes."""
     kept = trips.select(["trip_id", "version", "city", "day", "picked_up_at"])
     kept = kept.set_column(1, "version", pc.add(kept["version"], 1))
     return _drive(kept, random)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real writer in its own process: ``python -m service.cli.demo.writer --table DIR --ledger DIR``.
 
-It fills the table with many small files, then upserts, inserts and deletes beside whoever compacts them until it
-was given its number of commits or a SIGTERM. Each batch is written to its ledger first and confirmed only when
-the table holds it. One JSON object a line goes to stdout:
+The writer fills the table with many small files. Then it upserts, inserts and deletes, beside any compactor, until
+its number of commits is reached or a SIGTERM arrives. Each batch is recorded in the ledger first and confirmed only
+when the table contains it. The writer prints one JSON object per line on stdout:
 
 - ``{"event": "commit", "batch": "000012-upsert", "rows": 300, "attempts": 2, "seconds": 1.4}``
-- ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: lost to a plan, tried again
-- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure, and what the table said
-- ``{"event": "holding"}`` and ``{"event": "resumed"}``: no write is under way while the ``--hold`` file exists
+- ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: lost to a plan, will be repeated
+- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure; whether the table has the batch
+- ``{"event": "holding"}`` and ``{"event": "resumed"}``: no write runs in between, while the ``--hold`` file exists
 - ``{"event": "stopped", "commits": 31, "conflicts": 2}``: the last line
 """
 
@@ -26,36 +26,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.errors import LakefoldError
-from service.cli.demo.ledger import LedgerBatch, WriterLedger, replay
 from service.cli.demo import trips
+from service.cli.demo.ledger import LedgerBatch, WriterLedger, replay
 
 _MAX_ATTEMPTS = 60
 
 
 class WriterError(LakefoldError):
-    """The writer gives up; its text says after what."""
+    """The writer gave up; the text says why."""
 
 
 class WriteTarget(Protocol):
-    """A table as its writer knows it."""
+    """The writer's view of a table."""
 
     @property
     def conflicts(self) -> Collection[str]:
-        """Java's simple names of what is raised where a write lost to another one and is to be tried again."""
+        """The simple names of Java exceptions that mean a lost race; the writer repeats such a write."""
 
     @property
     def operations(self) -> Sequence[str]:
-        """What the writer does after the fill, one batch each, and then again."""
+        """The cycle of operations after the fill, one batch each."""
 
     def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
-        """Write the batch, whose rows are in ``proposed``, from so many Spark partitions."""
+        """Write the batch, whose rows are in ``batch_file``, from ``files`` Spark partitions."""
 
     def has_batch(self, batch: LedgerBatch) -> bool:
-        """Whether the table holds the batch, after a call that may have failed at any point."""
+        """Return True if the table contains the batch; the preceding write may have failed at any point."""
 
 
 class TripsWriter:
-    """Sends batches to the table and keeps the ledger; one object, one thread, one Spark session."""
+    """The writer that sends batches to the table and records them in the ledger; for one thread and Spark session."""
 
     def __init__(
         self,
@@ -65,9 +65,9 @@ class TripsWriter:
         emit: Callable[..., None],
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``say(event, **facts)`` is told what happens.
+        """Report events through ``emit(event, **facts)``.
 
-        Once ``stopping()`` is true a batch that failed is not tried again.
+        Once ``should_stop()`` is true, a failed batch is not repeated.
         """
         self._target = target
         self._ledger = ledger
@@ -77,7 +77,7 @@ class TripsWriter:
         self.conflicts = 0
 
     def resolve_pending(self) -> None:
-        """Decide batches that an earlier process left open: in the table they are confirmed, else withdrawn."""
+        """Confirm the pending batches of an earlier process that are in the table, and withdraw the others."""
         for batch in self._ledger.pending():
             landed = self._target.has_batch(batch)
             self._emit("unknown", batch=batch.label, committed=landed, error="the writer had stopped")
@@ -87,19 +87,20 @@ class TripsWriter:
                 self._ledger.withdraw(batch)
 
     def send(self, batch: LedgerBatch, *, files: int = 2) -> bool:
-        """Write one batch until the table holds it, then confirm it in the ledger; False when stopped before that.
+        """Write one batch until the table contains it, and confirm it in the ledger.
 
-        ``files`` is the number of Spark partitions. Raises WriterError after 60 failures.
+        ``files`` is the number of Spark partitions. Returns False if the writer was stopped first. Raises WriterError
+        after 60 failures.
         """
         proposed = self._ledger.propose(batch)
         started = time.monotonic()
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 self._target.write(batch, proposed, files)
-            except Exception as error:  # py4j's types may not be imported here: judged by the Java cause below
+            except Exception as error:  # py4j's types may not be imported here: the Java cause decides below
                 names, message = _causes(error)
                 conflict = next((name for name in names if name in self._target.conflicts), None)
-                # The commit may have landed although the call failed: only the table can tell.
+                # The commit may have succeeded although the call failed: only the table shows it.
                 landed = self._target.has_batch(batch)
                 if conflict and not landed:
                     self.conflicts += 1
@@ -123,7 +124,10 @@ class TripsWriter:
 
 
 def _causes(error: Exception) -> tuple[list[str], str]:
-    """Simple class names along the Java cause chain (none without a JVM's answer), and the deepest message."""
+    """Return the simple class names along the Java cause chain, and the deepest message.
+
+    The names are empty if the error has no Java exception.
+    """
     names: list[str] = []
     message = f"{type(error).__name__}: {error}".splitlines()[0]
     cause = getattr(error, "java_exception", None)
@@ -138,10 +142,9 @@ def _causes(error: Exception) -> tuple[list[str], str]:
 def generate_batches(
     random: np.random.Generator, rows: pa.Table, first_number: int, size: int, days: int, operations: Sequence[str]
 ) -> Iterator[LedgerBatch]:
-    """Endless batches over a table that contains ``rows``: each of ``operations``, and again.
+    """Yield endless batches over a table that contains ``rows``; their operations cycle through ``operations``.
 
-    Most of a writer's work is on the newest day of one city; each eighth batch, if it upserts, corrects trips of all
-    days.
+    Most batches change the newest day of one city. Each eighth batch, if it upserts, corrects trips of all days.
     """
     number = first_number
     next_id = 1 + max((int(key.rsplit("-")[-1]) for key in rows["trip_id"].to_pylist()), default=-1)
@@ -196,7 +199,7 @@ def _emit_event(event: str, **facts: Any) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the writer; 0 when it stopped as asked, 1 after an error it can't get over."""
+    """Run the writer; returns 0 after a requested stop, 1 after an error."""
     arguments = _arguments(argv)
     from executors.spark import spark_session
 

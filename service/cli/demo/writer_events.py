@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""News of the demo's writer, read from the JSON lines it prints."""
+"""The events of the demo's writer, read from the JSON lines that it prints."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class WriterEvents:
-    """Follows the writer's output file; ``update`` returns the events that are new."""
+    """The reader of the writer's output file, with totals of the events read so far."""
 
     path: Path
     commits: int = 0
@@ -19,7 +19,7 @@ class WriterEvents:
     _offset: int = 0
 
     def read_new(self) -> list[dict[str, Any]]:
-        """Read what was added since the last call; nothing before the writer has started."""
+        """Read and return the events added since the last call; empty before the writer has started."""
         events: list[dict[str, Any]] = []
         if not self.path.exists():
             return events
@@ -27,7 +27,7 @@ class WriterEvents:
             file.seek(self._offset)
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # half a line; it is read whole the next time
+                    break  # an incomplete line; the next call reads it whole
                 self._offset += len(line)
                 if line.startswith(b"{"):  # the JVM may print lines of its own
                     events.append(json.loads(line))

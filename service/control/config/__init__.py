@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Configuration: the file, the environment over it, and what that means for each table."""
+"""The configuration: the file, the environment over it, and the settings of each table."""

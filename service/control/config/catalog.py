@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables there are: sources resolved to tables, and a person's word for a table resolved to one of them.
+"""The tables of the configuration: sources resolved to tables, and a person's word resolved to one table.
 
-A table found by searching a directory is called by its path below that directory, dots for slashes, so that a copy
-of a table elsewhere never takes its name; a table that is a source itself keeps its own name.
+The name of a table found by searching a directory is its path below that directory, with dots for slashes. So a copy of
+a table in another directory never takes its name. A table that is a source itself keeps its own name.
 """
 
 import glob
@@ -29,7 +29,7 @@ from service.text import did_you_mean
 
 
 class RegisteredTable(Protocol):
-    """A table the store remembers."""
+    """A table that the store has registered."""
 
     @property
     def name(self) -> str: ...
@@ -44,8 +44,8 @@ class RegisteredTable(Protocol):
 class Catalog:
     """The tables of a configuration.
 
-    ``known`` gives the tables the store remembers: a name among them is found without searching any directory,
-    and tables of a catalog database without a JVM. ``spark`` resolves catalog databases where a role has a session.
+    ``registered`` returns the tables in the store. A name among them is found without searching any directory, and a
+    table of a catalog database without a JVM. ``spark`` resolves catalog databases in a process that has a session.
     """
 
     def __init__(
@@ -58,17 +58,20 @@ class Catalog:
         self.config = config
         self._registered = registered
         self._spark = spark
-        #: what could not be resolved at the last ``refs``, one line each; the other tables are served
+        #: what the last ``table_refs`` could not resolve, one line each; the other tables are served
         self.problems: list[str] = []
-        #: the tables that each source gave a name to at the last ``refs``, by its number from 1
+        #: the tables that each source named at the last ``table_refs``, by the source's number from 1
         self.names_by_source: dict[int, list[str]] = {}
 
     def tables(self) -> list[ConfiguredTable]:
-        """Every table of every source with its rules, by name. Raises ConfigError or OverrideError for a bad rule."""
+        """Return every table of every source with its rules, by name.
+
+        Raises ConfigError or OverrideError for a bad rule.
+        """
         return [configure_table(self.config, ref) for ref in self.table_refs()]
 
     def table_refs(self) -> list[TableRef]:
-        """Every table of every source, by name; what can't be resolved is in ``problems`` afterwards."""
+        """Return every table of every source, by name; ``problems`` then has the parts that could not be resolved."""
         self.problems = []
         self.names_by_source = {number: [] for number in range(1, len(self.config.sources) + 1)}
         found: dict[str, TableRef] = {}
@@ -77,8 +80,8 @@ class Catalog:
             place, taken = location_identity(ref.location), found.get(ref.name)
             same = by_place.get(place)
             if same is not None:
-                # Sources may overlap, then the first one names the table. Two paths are more likely a mistake, and so
-                # are two tables of catalogs in one directory.
+                # Sources may overlap: the first one names the table. Two paths to one directory are more likely a
+                # mistake, and so are two catalog tables in one directory.
                 two = None not in (same.catalog, ref.catalog) and same.catalog != ref.catalog
                 if two or same.location != ref.location:
                     self.problems.append(
@@ -97,7 +100,7 @@ class Catalog:
         return [found[name] for name in sorted(found)]
 
     def _find_all(self) -> list[tuple[int, TableRef]]:
-        """Every table with the number of its source, those under a symbolic link last."""
+        """Return every table with the number of its source, tables under a symbolic link last."""
         found = []
         for number, source in enumerate(self.config.sources, 1):
             for one in _search_or_report(source.label, partial(self._resolve, source)):
@@ -108,9 +111,9 @@ class Catalog:
         return sorted(found, key=lambda entry: _is_linked(entry[1].location))
 
     def find(self, name: str) -> ConfiguredTable:
-        """The table called ``word``: its name, the end of its name where only one ends so, or its path.
+        """Return the table called ``name``: its full name, an ending that only one name has, or its path.
 
-        Raises CommandError (not found, with the nearest names; usage, when several names end so).
+        Raises ProblemError: not found (with the nearest names), or usage if several names end so.
         """
         if _is_path(name):
             return configure_table(self.config, self._find_at(canonical_location(name)))
@@ -159,7 +162,7 @@ class Catalog:
         )
 
     def _covers(self, source: SourceSettings, location: str) -> bool:
-        """Whether a table at ``location``, or where its links lead to, may be one of ``source``."""
+        """Return True if a table at ``location``, or at the target of its links, may be one of ``source``."""
         if source.path is None:
             return False
         path = self._absolute_path(source.path)
@@ -167,7 +170,7 @@ class Catalog:
         return linked or is_under(location, path)
 
     def covers(self, table: RegisteredTable) -> bool:
-        """Whether a source of the configuration in force still covers a table the store remembers; looks nowhere."""
+        """Return True if a source of the configuration still covers a registered table; reads no storage."""
         return any(self._source_covers(source, table) for source in self.config.sources)
 
     def _source_covers(self, source: SourceSettings, known: RegisteredTable) -> bool:
@@ -181,12 +184,15 @@ class Catalog:
         return found and known.name == source.prefix + known.catalog.table
 
     def _absolute_path(self, path: str) -> str:
-        """Paths of the file are relative to the file."""
+        """Return ``path`` made absolute; paths in the file are relative to the file."""
         start = self.config.file.parent if self.config.file else Path()
         return canonical_location(path, start)
 
     def _resolve(self, source: SourceSettings) -> Iterator[TableRef | SearchFailure]:
-        """The tables of a source, and the parts of it that can't be searched. Raises what concerns all of it."""
+        """Yield the tables of a source, and the parts of it that can't be searched.
+
+        Raises the error if it concerns the whole source.
+        """
         if source.metastore is not None:
             yield from self._metastore_tables(source, source.metastore)
             return
@@ -257,7 +263,7 @@ class Catalog:
 def _search_or_report(
     location: str, search: Callable[[], Iterable[TableRef | SearchFailure]]
 ) -> Iterator[TableRef | SearchFailure]:
-    """What ``search`` finds before an error, then the error: it hides nothing that was found."""
+    """Yield the results of ``search``, and after an error the error as a result; results before it are kept."""
     try:
         yield from search()
     except (LakefoldError, OSError) as error:
@@ -269,7 +275,7 @@ def _registered_ref(known: RegisteredTable) -> TableRef:
 
 
 def _find_by_location(refs: Sequence[TableRef], location: str) -> TableRef | None:
-    """The one of ``refs`` at ``location``, by its spelling or else by the directory that both lead to."""
+    """Return the table at ``location``, by its spelling or the directory that both lead to; None if there is none."""
     spelled = next((ref for ref in refs if ref.location == location), None)
     if spelled is not None or not is_local(location) or not os.path.isdir(location):
         return spelled
@@ -282,7 +288,10 @@ def _is_linked(location: str) -> bool:
 
 
 def unique_suffix_match(suffix: str, names: Iterable[str]) -> str | None:
-    """The one of ``names`` that ends in ``word`` after a dot, None without one. Raises CommandError for several."""
+    """Return the only one of ``names`` that ends in ``suffix`` after a dot; None if there is none.
+
+    Raises ProblemError if there are several.
+    """
     ending = [name for name in names if name.endswith(f".{suffix}")]
     if len(ending) > 1:
         raise ProblemError(USAGE, f"{suffix!r} is the end of {len(ending)} names: {', '.join(ending)}", tables=ending)
@@ -300,6 +309,6 @@ def _glob_root(pattern: str) -> str:
 
 
 def is_under(location: str, path: str) -> bool:
-    """Whether ``location`` is ``path`` or below it; a pattern covers what is below its fixed part."""
+    """Return True if ``location`` is ``path`` or below it; a pattern covers everything below its fixed part."""
     root = _glob_root(path) if is_local(path) and glob.has_magic(path) else path
     return location == root or location.startswith(root.rstrip("/") + "/")

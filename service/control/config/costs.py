@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``[cost]`` and ``[work]`` of the configuration: what the work of plans costs, and which goes first."""
+"""``[cost]`` and ``[work]`` of the configuration: the prices of plans' work, and the order of plans."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -12,18 +12,18 @@ from lake.units import parse_bytes
 from service.control.config.field_types import Duration, SettingsSection
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
-#: plans ordered by what they save for what they cost
+#: the objective that orders plans by their savings for their cost
 OBJECTIVE_WORTH = "worth"
 
 
 class CostSettings(SettingsSection):
-    """``[cost]``: prices in any one currency, and what a plan keeps busy."""
+    """``[cost]``: prices in any one currency, and the cores that a plan keeps busy."""
 
     cores_per_plan: float = Field(
         default=1.0,
         gt=0,
-        description="cores that a plan keeps busy in steps whose CPU time nobody counts, which is all but rewriting: "
-        "they take this many times as much of it as they last",
+        description="cores that a plan keeps busy in steps without measured CPU time, which are all steps but "
+        "rewriting: such a step counts as this many times its duration",
     )
     cpu_hour: float = Field(default=0.0, ge=0, description="an hour of a core; with it plans show what they cost")
     request_1000: float = Field(default=0.0, ge=0, description="a thousand requests to storage; needs `cpu_hour`")
@@ -38,17 +38,17 @@ class CostSettings(SettingsSection):
 
 
 class WorkSettings(SettingsSection):
-    """``[work]``: which plans go first, and what the plans of all tables together may use."""
+    """``[work]``: the order of plans, and the budget of the plans of all tables together."""
 
     objective: str = Field(
         default=OBJECTIVE_WORTH,
-        description="`worth`: what saves most for its cost goes first; a format that has a planner of its own: the "
-        "oldest goes first, as there",
+        description="`worth`: the plan that saves most for its cost goes first; a format that has a planner of its "
+        "own: the oldest plan goes first, as in that planner",
     )
     ageing: Duration = Field(
         default=timedelta(hours=1),
         gt=timedelta(0),
-        description="waiting so long counts as much as saving twice as much for its cost",
+        description="waiting this long counts as much as twice the savings for the cost",
     )
 
     bytes_per_hour: Bytes = Field(

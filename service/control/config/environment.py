@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables that look like lakefold's and that nothing reads, such as a misspelt setting."""
+"""Environment variables with lakefold's prefix that no setting has, such as a misspelt one."""
 
 import os
 import re
@@ -7,21 +7,21 @@ import re
 from service.control.config.loader import ENV_PREFIX, SECTIONS
 from service.text import did_you_mean
 
-#: what is read beside the settings of the file's sections
+#: variables that are read besides the settings of the file's sections
 OTHER_VARIABLES = frozenset(
     f"{ENV_PREFIX}{name}" for name in ("CACHE", "CONFIG", "DEBUG", "DEMO_SCALE", "FAILPOINTS", "TOKEN", "URL")
 )
 _SECTIONS = frozenset(f"{ENV_PREFIX}{name.upper()}" for name in (*SECTIONS, "spark", "sources", "defaults", "tables"))
-#: Kubernetes tells every pod of a service called lakefold, in these
+#: Kubernetes sets these in every pod beside a service called lakefold
 _KUBERNETES_SERVICE_LINK = re.compile(
     r"LAKEFOLD(_\w+)?_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)"
 )
 
 
 def unknown_variables() -> dict[str, str]:
-    """Variables of this process that begin as lakefold's do and mean nothing, each with what is wrong with it.
+    """Return the variables of this process that have lakefold's prefix and no meaning, each with its fault.
 
-    A misspelt section or key is not among them: it ends every command in a ConfigError.
+    A misspelt section or key is not among them: it ends every command with a ConfigError.
     """
     keys = [
         f"{ENV_PREFIX}{section}__{key}".upper() for section, model in SECTIONS.items() for key in model.model_fields

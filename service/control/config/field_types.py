@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building blocks of the configuration's sections: their base, and the kinds of value in them."""
+"""Building blocks of the configuration's sections: their base class and the types of their values."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -12,13 +12,13 @@ from lake.units import parse_duration
 
 
 class SettingsSection(BaseModel):
-    """A section whose keys are all known. Errors never quote what was written: it may be a secret."""
+    """A section in which every key is known. Errors never quote a value, since it may be a secret."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def flatten(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys that TOML nested (``clustering.x = 1`` without quotes) as the flat keys they are."""
+    """Return the keys that TOML nested (``clustering.x = 1`` without quotes) as flat dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in section.items():
         if isinstance(value, Mapping):
@@ -53,5 +53,5 @@ def _check_secret_address(url: SecretStr) -> SecretStr:
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 StringMap = Annotated[dict[str, str], BeforeValidator(_to_string_map)]
 WebAddress = Annotated[str, AfterValidator(_check_web_address)]
-#: an address that lets in whoever knows it, as those of chats and of monitoring services do
+#: an address that grants access by itself, as the addresses of chats and of monitoring services do
 SecretAddress = Annotated[SecretStr, AfterValidator(_check_secret_address)]

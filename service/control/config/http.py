@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``[http]``: where a process listens, and what it takes from whom."""
+"""``[http]`` of the configuration: the address of a process's HTTP server, and the limits of requests."""
 
 import ipaddress
 from datetime import timedelta
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 from lake.units import parse_bytes
 from service.control.config.field_types import Duration, SettingsSection
 
-#: what Hudi sends where nobody set a key
+#: the key that Hudi sends if none was set
 _HUDI_DEFAULT_KEY = "hudi_write_commit_http_callback"
 _MIN_KEY_LENGTH = 16
 
@@ -32,7 +32,7 @@ def _check_network(text: str) -> str:
 
 
 class HttpSettings(SettingsSection):
-    """``[http]``: where a process listens, and what it takes from whom."""
+    """``[http]``: the address of a process's HTTP server, and the limits of requests."""
 
     address: str = Field(default="127.0.0.1", description="where it listens")
     port: int = Field(default=9464, ge=0, le=65535, description="where it listens; port 0 takes a free one")
@@ -46,13 +46,13 @@ class HttpSettings(SettingsSection):
         default=1024 * 1024, gt=0, description="larger bodies are refused with 413"
     )
     body_timeout: Annotated[Duration, Field(gt=timedelta(0))] = Field(
-        default=timedelta(seconds=30), description="a body that has not come in whole by then is refused with 408"
+        default=timedelta(seconds=30), description="a body that is not complete after this time is refused with 408"
     )
     max_connections: int = Field(
         default=1000,
         ge=8,
-        description="connections open at once, at most half of the files that the process may open; where there are as "
-        "many, the one that waits longest for its client makes room for the next",
+        description="connections open at once, at most half of the files that the process may open; beyond that the "
+        "connection that has waited longest for its client is closed for the next one",
     )
     rate_limit: float = Field(
         default=50.0,
@@ -62,8 +62,8 @@ class HttpSettings(SettingsSection):
     )
     trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
         default=(),
-        description="addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` say who calls, "
-        "and how; from anybody else they change nothing",
+        description="addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` name the client "
+        "and the scheme; from any other address these headers change nothing",
     )
     hudi_callback_key: Annotated[SecretStr, AfterValidator(_check_callback_key)] | None = Field(
         default=None,

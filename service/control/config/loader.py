@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration: one TOML file, environment over it, rules for tables; each value knows where it came from.
+"""The configuration: one TOML file, the environment over it, rules for tables; each value has its origin.
 
 The file is the first of ``--config``, ``$LAKEFOLD_CONFIG``, ``./lakefold.toml`` and
-``~/.config/lakefold/lakefold.toml``; all of it is optional. ``LAKEFOLD_SECTION__KEY`` in the environment wins over
-the file's sections, and a matching ``[[tables]]`` rule wins over ``[defaults]``, from wherever those came.
+``~/.config/lakefold/lakefold.toml``; all of its content is optional. ``LAKEFOLD_SECTION__KEY`` in the environment wins
+over the file's sections. A matching ``[[tables]]`` rule wins over ``[defaults]``, whether these come from the file or
+from the environment.
 """
 
 import os
@@ -41,7 +42,7 @@ class ConfigError(ServiceError):
     problem = CONFIGURATION
 
 
-#: the sections that are one table of known keys
+#: the sections with a fixed set of keys
 SECTIONS: Mapping[str, type[SettingsSection]] = {
     "database": DatabaseSettings,
     "daemon": DaemonSettings,
@@ -93,9 +94,10 @@ class _Settings(BaseSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Policy settings from one place, as written there. Later layers win. ``where`` leads ``find_line`` to the place.
+    """Policy settings from one origin, as written there; later layers win.
 
-    ``for_all_tables`` is False where the settings are those of a rule or of a request.
+    ``key_path`` locates the settings for ``find_line``. ``is_global`` is False for the settings of a rule or of a
+    request.
     """
 
     origin: str
@@ -105,7 +107,7 @@ class Layer:
 
 
 def source_formats(source: SourceSettings) -> tuple[str, ...]:
-    """Formats that tables of a source may have, by how they are found there."""
+    """Return the formats that tables of a source may have, by the way in which tables of each format are found."""
     if source.format is not None:
         return (source.format,)
     if source.path is None and source.metastore is None:
@@ -123,7 +125,7 @@ def _is_searchable(adapter: TableFormat, *, in_metastore: bool) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Everything the service was told, validated. ``file`` is None where there was no file."""
+    """The whole configuration, validated. ``file`` is None if there is no file."""
 
     file: Path | None
     database: DatabaseSettings
@@ -139,27 +141,27 @@ class Config:
     http: HttpSettings
     oidc: OidcSettings
     default_layers: tuple[Layer, ...]
-    #: ``section.key`` → where its value came from, for everything that was set outside ``[defaults]``
+    #: ``section.key`` → the origin of its value, for everything that was set outside ``[defaults]``
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Formats that tables of the sources may have."""
+        """The formats that tables of the sources may have."""
         found = {name for source in self.sources for name in source_formats(source)}
         return tuple(sorted(found)) if found else lake.formats.FORMATS
 
     @property
     def file_name(self) -> str:
-        """How messages call the file."""
+        """The file's name in messages."""
         return self.file.name if self.file else FILE_NAME
 
     def all_settings(self) -> Iterator[tuple[str, Any]]:
-        """Every setting by its name, those of all sections and rules, as typed values."""
+        """Yield every setting of all sections and rules as its name and typed value."""
         sections = (getattr(self, name) for name in SECTIONS)
         yield from chain(*sections, self.spark.items(), *(rule.write_options.items() for rule in self.table_rules))
 
     def rule_layer(self, number: int) -> Layer:
-        """The knobs of the rule with this index."""
+        """Return the policy settings of the rule with this index."""
         return Layer(
             origin=self.rule_origin(number),
             settings=self.table_rules[number].policy_settings,
@@ -168,12 +170,15 @@ class Config:
         )
 
     def rule_origin(self, number: int) -> str:
-        """How messages call the rule with this index, such as ``lakefold.toml [[tables]] #2 match "sales.*"``."""
+        """Return the name of the rule with this index in messages: ``lakefold.toml [[tables]] #2 match "sales.*"``."""
         return f'{self.file_name} [[tables]] #{number + 1} match "{self.table_rules[number].match}"'
 
 
 def find_config_file(explicit_path: Path | None = None) -> Path | None:
-    """The configuration file in force; ConfigError where one was named that does not exist."""
+    """Return the path of the configuration file; None if there is no file.
+
+    Raises ConfigError if ``--config`` or the environment names a file that does not exist.
+    """
     by = "--config" if explicit_path else f"{ENV_PREFIX}CONFIG"
     if named := explicit_path or os.environ.get(f"{ENV_PREFIX}CONFIG"):
         path = Path(named).expanduser()
@@ -185,14 +190,14 @@ def find_config_file(explicit_path: Path | None = None) -> Path | None:
 
 
 def load_config(explicit_path: Path | None = None) -> Config:
-    """The configuration of file and environment. Raises ConfigError with file, line and remedy."""
+    """Return the configuration of file and environment. Raises ConfigError with file, line and remedy."""
     path = find_config_file(explicit_path)
     text, document = _read_toml(path) if path else ("", {})
     return _build_config(path, text, document)
 
 
 def load_config_for_source(source: Mapping[str, str]) -> Config:
-    """The configuration of the environment alone, with this one source. Raises ConfigError."""
+    """Return the configuration of the environment alone, with this one source. Raises ConfigError."""
     return _build_config(None, "", {"sources": [dict(source)]})
 
 
@@ -252,7 +257,7 @@ def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _environment_keys(section: str) -> dict[str, str]:
-    """Key in ``section`` → the variable that sets it."""
+    """Return each key in ``section`` that a variable sets, with the name of the variable."""
     start = f"{ENV_PREFIX}{section}__"
     return {
         name[len(start) :].lower(): name
@@ -262,7 +267,7 @@ def _environment_keys(section: str) -> dict[str, str]:
 
 
 def _check_environment_sections() -> None:
-    """A misspelt section in the environment would otherwise be ignored without a word."""
+    """Raise ConfigError for a misspelt section in the environment, which would otherwise be ignored silently."""
     sections = {name.upper() for name in _Settings.model_fields}
     for variable in os.environ:
         section, nested, _ = variable.upper().removeprefix(ENV_PREFIX).partition("__")
@@ -296,7 +301,7 @@ def _spark_settings(section: Mapping[str, str], name: str) -> dict[str, str]:
 
 
 def _describe_validation_error(error: ValidationError, path: Path | None, text: str) -> str:
-    """The first fault as one line: place, rule, value, nearest name."""
+    """Return the first fault as one line: place, rule, value, and the nearest known name."""
     first = error.errors()[0]
     where = first["loc"]
     variable = _environment_variable(where)
@@ -349,7 +354,7 @@ def _sibling_keys(key_path: tuple[int | str, ...]) -> list[str]:
 
 
 def find_line(text: str, key_path: tuple[int | str, ...]) -> int | None:
-    """The line of ``text`` that sets the key at ``where``, or that opens its section; None when neither is found."""
+    """Return the line of ``text`` that sets the key at ``key_path`` or opens its section; None if there is neither."""
     section = str(key_path[0]) if key_path else ""
     index = next((part for part in key_path if isinstance(part, int)), None)
     key = str(key_path[-1]) if len(key_path) > 1 and isinstance(key_path[-1], str) else None

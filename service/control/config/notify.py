@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``[notify]`` of the configuration: who is told, of what, and how patiently."""
+"""``[notify]`` of the configuration: the webhook, its events and retries, and heartbeat addresses."""
 
 import base64
 import binascii
@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from service.control.config.field_types import Duration, SecretAddress, SettingsSection, WebAddress
 
-#: everything a webhook can be told
+#: all events that a webhook can receive
 EVENTS = (
     "plan.proposed",
     "plan.completed",
@@ -30,10 +30,10 @@ _KEY_HINT = "make one with: openssl rand -base64 32"
 
 
 class NotifySettings(SettingsSection):
-    """``[notify]``: a webhook and addresses that expect signs of life. Nothing is sent where they are not set."""
+    """``[notify]``: a webhook, and addresses that expect heartbeats. Nothing is sent to an address that is not set."""
 
     webhook_url: SecretAddress | None = Field(
-        default=None, description="where messages are posted; without it none is written. Shown by its host only"
+        default=None, description="where messages are posted; without it no message is written. Only its host is shown"
     )
     webhook_secret: SecretStr | None = Field(
         default=None,
@@ -88,14 +88,14 @@ class NotifySettings(SettingsSection):
 
     @property
     def selected_events(self) -> frozenset[str]:
-        """The events to tell the webhook; none without a webhook."""
+        """The events to send to the webhook; empty without a webhook."""
         if self.webhook_url is None:
             return frozenset()
         return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in self.events))
 
 
 def parse_signing_keys(text: str) -> tuple[bytes, ...]:
-    """The keys in a setting's or a file's text. Raises ValueError, which never quotes it."""
+    """Return the keys in the text of a setting or file. Raises ValueError, which never quotes the text."""
     keys = []
     for number, word in enumerate(text.split(), 1):
         try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``[oidc]``: people sign in to the page at a provider of OpenID Connect, and their groups say what they may do."""
+"""``[oidc]`` of the configuration: people sign in to the page at an OpenID Connect provider; groups give rights."""
 
 from datetime import timedelta
 from typing import Annotated
@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from service.control.config.field_types import Duration, SettingsSection, WebAddress
 
-#: where the provider sends people back to
+#: the path to which the provider redirects people
 CALLBACK_PATH = "/login/oidc/callback"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
@@ -32,18 +32,20 @@ HttpsAddress = Annotated[WebAddress, AfterValidator(_check_https)]
 
 
 class OidcSettings(SettingsSection):
-    """``[oidc]``: signing in to the page at a provider of OpenID Connect; without an issuer there is none."""
+    """``[oidc]``: signing in to the page at an OpenID Connect provider; disabled without an issuer."""
 
-    issuer: HttpsAddress | None = Field(default=None, description="the provider, as it calls itself; without it, none")
-    client_id: str | None = Field(default=None, description="how lakefold is registered there")
+    issuer: HttpsAddress | None = Field(
+        default=None, description="the provider's issuer URL; without it sign-in is off"
+    )
+    client_id: str | None = Field(default=None, description="lakefold's client id at the provider")
     client_secret: SecretStr | None = Field(default=None, description="the secret of that registration")
     redirect_url: Annotated[HttpsAddress, AfterValidator(_check_callback_path)] | None = Field(
         default=None, description=f"the page's address with `{CALLBACK_PATH}`, as it is registered there"
     )
     scopes: tuple[str, ...] = Field(
-        default=("openid", "email"), description="what is asked of it; some need `groups` or `profile` besides"
+        default=("openid", "email"), description="scopes to request; some providers also need `groups` or `profile`"
     )
-    name_claim: str = Field(default="email", description="the claim that people are called by; else `sub`")
+    name_claim: str = Field(default="email", description="the claim with a person's name; without it `sub`")
     groups_claim: str = Field(default="groups", description="the claim with the groups of a person")
     write_groups: tuple[str, ...] = Field(default=(), description="groups whose members may write")
     read_groups: tuple[str, ...] = Field(default=(), description='groups whose members may read; `["*"]` for everybody')
@@ -63,5 +65,5 @@ class OidcSettings(SettingsSection):
         if "openid" not in self.scopes:
             raise ValueError('scopes lack "openid"')
         if not self.read_groups and not self.write_groups:
-            raise ValueError('nobody could sign in; set read_groups (["*"] for everybody) or write_groups')
+            raise ValueError('no person could sign in; set read_groups (["*"] for everybody) or write_groups')
         return self

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renews the tables of docs/configuration.md from the settings themselves: ``python -m service.control.config.reference_doc``.
+"""Renews the tables of docs/configuration.md from the settings.
 
-A table stands between ``<!-- generated: SECTION -->`` and ``<!-- end -->``; everything else is written by hand.
+Run it with ``python -m service.control.config.reference_doc``. A table stands between ``<!-- generated: SECTION -->``
+and ``<!-- end -->``; everything else on the page is written by hand.
 """
 
 import json
@@ -34,7 +35,7 @@ class _SettingRow(NamedTuple):
 
 
 def _format_default(value: Any, *, size: bool) -> str:
-    """A default as a person writes it; what is not set, or made for each user, has a dash."""
+    """Return a default as a person writes it; a dash if there is none, or if it is computed for each user."""
     if value is None or value in ("", ()):
         return _NO_DEFAULT
     if isinstance(value, bool):
@@ -64,7 +65,7 @@ def _policy_keys() -> Iterator[_SettingRow]:
 
 
 def _table(keys: Sequence[_SettingRow]) -> str:
-    """A Markdown table; without a column of defaults where no key has one."""
+    """Return a Markdown table, without the column of defaults if no key has a default."""
     if all(key.default == _NO_DEFAULT for key in keys):
         return "| key | meaning |\n|---|---|\n" + "".join(f"| `{key.name}` | {key.meaning} |\n" for key in keys)
     rows = "".join(f"| `{key.name}` | {key.default} | {key.meaning} |\n" for key in keys)
@@ -72,7 +73,9 @@ def _table(keys: Sequence[_SettingRow]) -> str:
 
 
 def section_tables() -> dict[str, str]:
-    """The table of each section, by what the page calls the section. ValueError for a key without a meaning."""
+    """Return the table of each section, by the section's name on the page. Raises ValueError for a key without a
+    meaning.
+    """
     keys = {f"[{name}]": [*_section_keys(model)] for name, model in SECTIONS.items()}
     keys |= {
         "[[sources]]": [*_section_keys(SourceSettings)],
@@ -85,7 +88,7 @@ def section_tables() -> dict[str, str]:
 
 
 def render(page: str) -> str:
-    """``page`` with every table renewed. ValueError unless it has a place for each section, once."""
+    """Return ``page`` with every table renewed. Raises ValueError unless the page has one place for each section."""
     new = section_tables()
     places = [place["section"] for place in _TABLE.finditer(page)]
     if sorted(places) != sorted(new):

@@ -18,13 +18,13 @@ SettingValue = str | int | float | bool | tuple[str, ...]
 
 
 def default_database_url() -> str:
-    """The SQLite file in the user's data directory."""
+    """Return the URL of the SQLite file in the user's data directory."""
     data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
     return f"sqlite:///{data / 'lakefold' / 'lakefold.db'}"
 
 
 class DatabaseSettings(SettingsSection):
-    """``[database]``: where plans live, as a SQLAlchemy URL."""
+    """``[database]``: the database of plans, as a SQLAlchemy URL, and how long it keeps records."""
 
     url: SecretStr = Field(
         default_factory=lambda: SecretStr(default_database_url()),
@@ -38,7 +38,7 @@ class DatabaseSettings(SettingsSection):
     )
     keep_audit: Duration = Field(
         default=timedelta(days=365),
-        description="how long `lakefold audit` remembers who asked for what, 0 for ever; at most 100,000 entries",
+        description="how long entries of `lakefold audit` are kept, 0 for ever; at most 100,000 entries",
     )
 
 
@@ -74,17 +74,17 @@ class SourceSettings(SettingsSection):
 
     @property
     def database_pattern(self) -> str:
-        """The pattern for databases of a metastore; such names are in lower case there."""
+        """The pattern for databases of a metastore, whose names are in lower case."""
         return (self.database or "*").lower()
 
     @property
     def table_pattern(self) -> str:
-        """The pattern for tables of a metastore; such names are in lower case there."""
+        """The pattern for tables of a metastore, whose names are in lower case."""
         return (self.table or "*").lower()
 
     @property
     def label(self) -> str:
-        """How people see it: its path, the metastore with its patterns, or the catalog database."""
+        """The source in messages: its path, the metastore with its patterns, or the catalog database."""
         if self.metastore is not None:
             return f"{self.metastore} {self.database_pattern}.{self.table_pattern}"
         return self.path or f"database {'.'.join(filter(None, (self.catalog, self.database)))}"
@@ -110,7 +110,7 @@ class SourceSettings(SettingsSection):
 
 
 class TableRule(BaseModel):
-    """``[[tables]]``: settings of the tables whose name matches; any other key is a policy knob."""
+    """``[[tables]]``: settings of the tables whose name matches; any other key is a policy setting."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
@@ -119,42 +119,42 @@ class TableRule(BaseModel):
         default=None,
         description="`observe` (default): scanned and explained, never planned · `propose`: planned, and "
         "rewritten once a person has approved the plan · `compact`: planned and rewritten · `off`: left out of "
-        "scans and cleaning, while partitions of a Hive table that were moved before are swept on",
+        "scans and cleaning; partitions of a Hive table that were relocated before are still swept",
     )
     owner: str | None = Field(
-        default=None, max_length=200, description="whom the tables belong to: a word to find them by in lists"
+        default=None, max_length=200, description="the owner of the tables: a word to find them by in lists"
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
         description="how the table's writers work, without a default in modes `propose` and `compact` · "
-        "`single_writer`: nobody else writes while lakefold does · `occ`: every writer uses optimistic concurrency "
-        "with the same lock · not asked of, and ignored with, formats that have `optimistic commits`",
+        "`single_writer`: no other program writes while lakefold does · `occ`: every writer uses optimistic "
+        "concurrency with the same lock · not needed, and ignored, for formats that have `optimistic commits`",
     )
     access: Access | None = Field(
         default=None,
         description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
-        "and writer asks the metastore where files are, and none overwrites a partition from itself while others "
-        "append to it · `path`: some do not, so that the table is only scanned · who goes by path: Flink's streaming "
-        "and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, `hdfs dfs -put`, "
-        "distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; who caches places: Impala without polled events, Trino "
-        "and Presto with `hive.metastore-cache-ttl` "
-        "([each with its consequence](formats.md#hive-tables)); `init` and `tables explain` name those of which they "
-        "find signs",
+        "and writer gets the location of files from the metastore, and none overwrites a partition from itself while "
+        "others append to it · `path`: some do not, so that the table is only scanned · tools that go by path: "
+        "Flink's streaming and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, "
+        "`hdfs dfs -put`, distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; tools that cache locations: Impala "
+        "without polled events, Trino and Presto with `hive.metastore-cache-ttl` "
+        "([each with its consequence](formats.md#hive-tables)); `init` and `tables explain` name the tools of which "
+        "they find signs",
     )
     sessions_refresh: bool | None = Field(
         default=None,
-        description="for Hive tables without partitions that Spark has made (`USING`), which are only scanned without "
-        "it · `true`: every session that lives long says `REFRESH TABLE` before it reads or writes the table",
+        description="for Hive tables without partitions that Spark created (`USING`), which are only scanned without "
+        "it · `true`: every long-lived session runs `REFRESH TABLE` before it reads or writes the table",
     )
     on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(
         default=None,
-        description="who gives way where a writer changes what a plan is rewriting: `plan_wins` (default) or "
+        description="which side wins if a writer changes files that a plan is rewriting: `plan_wins` (default) or "
         "`writer_wins`",
     )
     write_options: StringMap = Field(
         default_factory=dict,
         repr=False,
-        description="handed to the table's own writer: lock provider and the like; rules add to each other key by key",
+        description="options of the table's own writer, such as the lock provider; rules add to each other key by key",
     )
 
     @property
@@ -168,17 +168,17 @@ class DaemonSettings(SettingsSection):
 
     executor_slots: int = Field(default=1, ge=1, le=64, description="plans this process runs at once")
     request_interval: Duration = Field(
-        default=timedelta(seconds=1), description="how often requests and partitions just written are looked for"
+        default=timedelta(seconds=1), description="how often requests and reports of written partitions are polled"
     )
     report_delay: Duration = Field(
         default=timedelta(milliseconds=500),
         description="how long reports of written partitions are collected before the scan of those partitions",
     )
     claim_interval: Duration = Field(
-        default=timedelta(seconds=1), description="how often an idle executor looks for a plan"
+        default=timedelta(seconds=1), description="how often an idle executor polls for a plan"
     )
     rescue_interval: Duration = Field(
-        default=timedelta(seconds=15), description="how often expired leases are looked for"
+        default=timedelta(seconds=15), description="how often expired leases are checked for"
     )
     clean_interval: Duration = Field(default=timedelta(minutes=5), description="how often superseded files are deleted")
     metrics_interval: Duration = Field(
@@ -186,10 +186,10 @@ class DaemonSettings(SettingsSection):
     )
     discover_interval: Duration = Field(
         default=timedelta(minutes=5),
-        description="how often sources are searched for new tables; a table that is missed has them searched at once",
+        description="how often sources are searched for new tables; a missing table starts a search at once",
     )
     leader_ttl: Duration = Field(
-        default=timedelta(seconds=30), description="how long a dead process stays leader of a loop"
+        default=timedelta(seconds=30), description="how long a dead process remains leader of a loop"
     )
     log_format: Literal["text", "json"] = Field(default="text", description="`text` or `json`")
     log_level: Literal["debug", "info", "warning", "error"] = Field(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of one table: defaults, then every matching ``[[tables]]`` rule in file order, then the request.
 
-Each setting is known by its knob, whatever spelling it was written in, so that a rule's ``small_file_limit`` wins
-over a pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and its origin says so.
+Each setting is identified by its policy field, whatever its spelling. So a rule's ``small_file_limit`` wins over a
+pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and its origin shows this.
 """
 
 import re
@@ -28,11 +28,11 @@ from service.problems import BAD_SETTING, ServiceError
 
 REQUEST_ORIGIN = "request"
 DEFAULT_ORIGIN = "default"
-#: keys of a layer that say something about it instead of setting a knob
+#: the key of a layer that describes the layer and sets no policy field
 _DIALECT_KEY = "dialect"
-#: knobs of what a table is held to, whoever asks for plans
+#: policy fields of a table's objectives, which a request can't change
 OBJECTIVE_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob.name.startswith("slo_"))
-#: knobs that hold when an executor takes a plan, whoever asked for it
+#: policy fields that apply when an executor claims a plan, which a request can't change
 CLAIM_TIME_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob.name.startswith(("budget_", "run_")))
 _COMBINED_KEYS = ("spark.hive.automerge.block.percent", "dfs.blocksize")
 _RULE_KEYS = ("owner", "concurrency", "access", "sessions_refresh", "on_conflict", "write_options")
@@ -47,7 +47,7 @@ class OverrideError(ServiceError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Where the value of a knob came from, and the key and value as written there; both empty for a default."""
+    """The origin of a policy field's value, and the key and value as written there; both empty for a default."""
 
     source: str
     key: str = ""
@@ -56,7 +56,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredTable:
-    """A table with everything the configuration says about it. ``origins`` has every policy field and ``mode``."""
+    """A table with all of its configuration. ``origins`` has every policy field and ``mode``."""
 
     ref: TableRef
     policy: SizingPolicy
@@ -64,9 +64,9 @@ class ConfiguredTable:
     owner: str | None
     access: Access | None
     prices: Prices
-    #: how long waiting counts as much as a doubling of what a plan saves for its cost; 0 where the oldest goes first
+    #: the waiting time that counts as much as twice the savings for the cost; 0 if the oldest plan goes first
     ageing: timedelta
-    #: what the plans of all tables together may use
+    #: the budget of the plans of all tables together
     work_budget: Budget
     origins: Mapping[str, Origin]
 
@@ -77,12 +77,12 @@ class ConfiguredTable:
 
 
 def matching_rules(config: Config, name: str) -> Iterator[int]:
-    """Indices of the rules that match a table's name, in file order."""
+    """Yield the indices of the rules that match a table's name, in file order."""
     return (number for number, rule in enumerate(config.table_rules) if fnmatchcase(name, rule.match))
 
 
 def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] | None = None) -> ConfiguredTable:
-    """Apply the rules to ``ref``, ``overrides`` of a request last.
+    """Return ``ref`` with the rules applied, ``overrides`` of a request last.
 
     Raises ConfigError for a bad setting of file or environment, OverrideError for a bad override.
     """
@@ -134,7 +134,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
 
 
 def configured_prices(config: Config) -> Prices:
-    """What plans of every table are priced by."""
+    """Return the prices for the plans of every table."""
     cost = config.cost
     return Prices(
         cpu_hour=cost.cpu_hour, request_1000=cost.request_1000, gib_month=cost.gib_month, currency=cost.currency
@@ -142,7 +142,7 @@ def configured_prices(config: Config) -> Prices:
 
 
 def global_budget(config: Config) -> Budget:
-    """The budget of all tables together."""
+    """Return the budget of all tables together."""
     work = config.work
     return Budget.from_settings(
         work.bytes_per_hour, work.bytes_per_day, work.cpu_hours_per_hour, work.cpu_hours_per_day
@@ -150,7 +150,10 @@ def global_budget(config: Config) -> Budget:
 
 
 def _resolve_mode(config: Config, layers: Sequence[Layer], modes: Sequence[Mode | None]) -> tuple[Mode, Origin]:
-    """The mode that the last layer to say one says: as such, or by Spark's switch, which turns a table off and on."""
+    """Return the mode of the last layer that sets one, with its origin.
+
+    A layer sets it as ``mode`` or by Spark's switch, which turns a table off and on.
+    """
     mode: Mode = "observe"
     said_by, off = Origin(source=DEFAULT_ORIGIN), None
     for layer, said in zip(layers, modes, strict=True):
@@ -170,28 +173,31 @@ def _resolve_mode(config: Config, layers: Sequence[Layer], modes: Sequence[Mode 
 
 
 def default_policy(config: Config) -> SizingPolicy:
-    """The policy of a table that no rule matches. Raises ConfigError."""
+    """Return the policy of a table that no rule matches. Raises ConfigError."""
     return _resolve_policy(config, list(config.default_layers))[0]
 
 
 def global_settings(config: Config) -> GlobalSettings:
-    """What the defaults say for the whole service; what a table may have of its own is not among it. ConfigError."""
+    """Return the settings that have one value for the whole service, from the defaults. Raises ConfigError."""
     return default_policy(config)
 
 
 def check_rules(config: Config) -> None:
-    """Raise ConfigError for the first rule that could not be used, whether or not a table matches it today."""
+    """Raise ConfigError for the first rule that can't be used, whether or not it matches a table."""
     _check_supported(config, config.file_name, default_policy(config))
     for number, rule in enumerate(config.table_rules):
         sample = re.sub(r"\[!?(.)[^]]*]|[*?]", lambda match: match.group(1) or "x", rule.match)
-        # no rule asks for the format
+        # Rules match by name alone, so any format will do.
         table = configure_table(config, TableRef(name=sample, format=FORMATS[0], location=f"/{sample}"))
         _check_supported(config, config.rule_origin(number), table.policy)
 
 
 def _check_supported(config: Config, origin: str, policy: SizingPolicy) -> None:
-    """Raise ConfigError for a setting that no format of the sources offers; tables of one that does not say so."""
-    # The format that can do most says best what there is.
+    """Raise ConfigError for a setting that none of the sources' formats supports.
+
+    A table of a format without the setting gets its error later, from ``unsupported_settings``.
+    """
+    # The refusal of the format with most capabilities is the most helpful one.
     found = sorted(map(load_format, config.formats), key=lambda adapter: -len(adapter.capabilities))
     refused = [next(unsupported_settings(policy, adapter), None) for adapter in found]
     if all(refused):
@@ -199,14 +205,14 @@ def _check_supported(config: Config, origin: str, policy: SizingPolicy) -> None:
 
 
 def policy_field(key: str) -> str | None:
-    """The policy field that ``key`` sets under any spelling; None for a key that sets none by itself."""
+    """Return the policy field that ``key`` sets under any spelling; None if it sets none by itself."""
     if key in ALIASES:
         return ALIASES[key].field_name
     return next((knob for knob in (key, f"{key}_bytes", field_name_of_key(key)) if knob in FIELD_PARSERS), None)
 
 
 def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str, Origin]]:
-    """The policy of the layers together, and the origin of each of its fields."""
+    """Return the policy of all layers together, and the origin of each of its fields."""
     chosen: dict[str, tuple[Origin, Layer]] = {}
     for layer in layers:
         for key, value in layer.settings.items():
@@ -219,7 +225,7 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
             slot = policy_field(key) or key
             if slot in CLAIM_TIME_FIELDS and layer.origin == REQUEST_ORIGIN:
                 raise _setting_error(
-                    config, layer, key, f"{key} holds for whoever takes plans; it is set for tables, not here"
+                    config, layer, key, f"{key} applies when a plan is claimed; it is set for tables, not here"
                 )
             if slot in OBJECTIVE_FIELDS and layer.origin == REQUEST_ORIGIN:
                 raise _setting_error(
@@ -227,7 +233,7 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
                 )
             if slot in GLOBAL_FIELDS and not layer.is_global:
                 raise _setting_error(config, layer, key, f"{key} has one value for all tables; set it in [defaults]")
-            chosen.pop(slot, None)  # the later one also comes later where two spellings meet
+            chosen.pop(slot, None)  # of two spellings the later layer's has to come last
             chosen[slot] = Origin(source=layer.origin, key=key, value=value), layer
     settings = {origin.key: origin.value for slot, (origin, _) in chosen.items() if slot != _DIALECT_KEY}
     dialect = chosen[_DIALECT_KEY][0] if _DIALECT_KEY in chosen else None
@@ -237,7 +243,7 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
         if any(layer.origin == REQUEST_ORIGIN for layer in layers):
             _resolve_policy(
                 config, [layer for layer in layers if layer.origin != REQUEST_ORIGIN]
-            )  # raises where the fault is there
+            )  # raises if the fault is in the configuration
             raise OverrideError(str(error)) from error
         raise _locate_policy_error(config, chosen, error) from error
     origins = {}
@@ -246,7 +252,7 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
             origins[knob] = chosen[knob][0]
         elif getattr(policy, knob) == DEFAULTS[knob]:
             origins[knob] = Origin(source=DEFAULT_ORIGIN)
-        else:  # set by keys that only mean something together, or by the dialect
+        else:  # set by a combination of keys, or by the dialect
             together = [
                 origin for slot, (origin, _) in chosen.items() if slot not in FIELD_PARSERS and slot in _COMBINED_KEYS
             ]
@@ -255,7 +261,7 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
 
 
 def _locate_policy_error(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], error: PolicyError) -> Exception:
-    """The error with the places of the settings its text names."""
+    """Return the error with the origins of the settings that its text names."""
     text = str(error)
     words = set(re.findall(r"[\w.]+", text))
     named = [
@@ -263,7 +269,7 @@ def _locate_policy_error(config: Config, chosen: Mapping[str, tuple[Origin, Laye
         for slot, (origin, layer) in chosen.items()
         if origin.key in words
         or (slot in FIELD_PARSERS and setting_name(slot) in words)
-        or (not re.fullmatch(r"[\w.]+", origin.key) and origin.key in text)  # no word, so no setting
+        or (not re.fullmatch(r"[\w.]+", origin.key) and origin.key in text)  # such a key is no setting name
     ]
     if len(named) == 1:
         origin, layer = named[0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``[openlineage]`` and ``[opentelemetry]`` of the configuration; both need the extra of that name installed."""
+"""``[openlineage]`` and ``[opentelemetry]`` of the configuration; each needs the extra of its name installed."""
 
 from datetime import timedelta
 
@@ -9,17 +9,17 @@ from service.control.config.field_types import Duration, SettingsSection, WebAdd
 
 
 class OpenLineageSettings(SettingsSection):
-    """``[openlineage]``: where run events go; nothing is sent without ``url``."""
+    """``[openlineage]``: the receiver of run events; nothing is sent without ``url``."""
 
     url: WebAddress | None = Field(default=None, description="the server that run events are posted to")
     endpoint: str = Field(default="api/v1/lineage", description="the path on that server")
     api_key: SecretStr | None = Field(default=None, description="sent as a bearer token")
-    namespace: str = Field(default="lakefold", min_length=1, description="of the jobs")
-    timeout: Duration = Field(default=timedelta(seconds=5), description="of one event")
+    namespace: str = Field(default="lakefold", min_length=1, description="the namespace of the jobs")
+    timeout: Duration = Field(default=timedelta(seconds=5), description="time-out of one event")
 
 
 class OpenTelemetrySettings(SettingsSection):
-    """``[opentelemetry]``: where spans go, by OTLP over HTTP; nothing is sent without ``traces_url``."""
+    """``[opentelemetry]``: the receiver of spans, by OTLP over HTTP; nothing is sent without ``traces_url``."""
 
     traces_url: WebAddress | None = Field(
         default=None, description="where spans are posted, such as `http://otel-collector:4318/v1/traces`"
@@ -28,4 +28,4 @@ class OpenTelemetrySettings(SettingsSection):
         default_factory=dict, description="a table of headers to send; their values are secrets"
     )
     service_name: str = Field(default="lakefold", min_length=1, description="the resource's `service.name`")
-    timeout: Duration = Field(default=timedelta(seconds=10), description="of one batch")
+    timeout: Duration = Field(default=timedelta(seconds=10), description="time-out of one batch")

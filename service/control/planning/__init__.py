@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planning in the service: requests, the scan that stores plans, and what is refused, adopted and accounted for."""
+"""Planning in the service: requests, the scan that stores plans, refusals, adopted actions, decision summaries."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that other processes scheduled on a table's timeline: which of them become plans of ours, and the dead ones."""
+"""Adoption: plans for rewrites that other processes scheduled on a table's timeline, and a log of abandoned ones."""
 
 import logging
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from service.control.store import Store
 
 logger = logging.getLogger(__name__)
-#: how long what a plan of ours had to leave is left alone after a plan that adopted it ended without executing it
+#: how long an orphaned action is left alone after a plan that adopted it ended without executing it
 READOPTION_DELAY = timedelta(hours=1)
 
 
 def adopt_pending_actions(
     store: "Store", table: ConfiguredTable, pending: Sequence[PendingAction], *, snapshot_instant: str, actor: str
 ) -> list[Plan]:
-    """Store a plan for every scheduled rewrite that nobody has begun, if it is for us to execute; those plans.
+    """Store a plan for every scheduled rewrite that has not begun and that we may execute; return these plans.
 
-    An instant is adopted once: where that plan was cancelled or failed, it is left to its owner. But what a plan of
-    ours left and could not withdraw has no other owner, and is adopted until it is executed, at most once in
-    ``READOPTION_DELAY``, since what ended the last plan may end the next one too. One whose partitions a
-    live plan holds waits for the next scan. In mode propose these plans wait for approval like any other. ``snapshot``
-    is the newest instant of the table.
+    An instant is adopted once: if its plan was cancelled or failed, the instant is left to its owner. But an action
+    that a plan of ours left and could not withdraw has no other owner. It is adopted until it is executed, at most once
+    in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next one too. An action with a
+    partition that a live plan holds waits for the next scan. In mode propose these plans wait for approval like any
+    other. ``snapshot_instant`` is the newest instant of the table.
     """
     unknown = table.policy.adopt_pending
     waiting = [
@@ -62,7 +62,7 @@ def adopt_pending_actions(
             table=table.ref,
             kind=entry.kind,
             groups=entry.groups,
-            # Whoever scheduled it chose how its rows are sorted; the rest is for the executor to choose.
+            # The process that scheduled it chose the sort columns; the executor chooses the rest.
             options=replace(table.policy.rewrite_options, sort_columns=entry.sort_columns, layout="linear"),
             snapshot_instant=snapshot_instant,
             adopted_instant=entry.instant,
@@ -87,16 +87,16 @@ def adopt_pending_actions(
 
 
 def _is_recently_adopted(store: "Store", plan_id: str) -> bool:
-    """Whether the plan that adopted an instant last is live or has only just ended."""
+    """Return True if the last plan that adopted an instant is live or ended less than ``READOPTION_DELAY`` ago."""
     ended_at = store.plan(plan_id).finalized_at
     return ended_at is None or datetime.now(UTC) - ended_at < READOPTION_DELAY
 
 
 def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -> bool:
-    """Whether a plan of ours ended, nobody works on it any more, and yet it has to be executed.
+    """Return True if a plan of ours has ended, no process works on its action, and the action still has to be executed.
 
-    Of a plan that this database knows to have ended only an executor that sleeps could still be at work, and it has
-    signed. Of another one every trace counts.
+    If this database knows that the plan has ended, only a suspended executor could still work on it, and that executor
+    signed the action. If the plan is unknown, any sign of life counts.
     """
     if not entry.must_execute or entry.plan_id is None:
         return False
@@ -108,10 +108,10 @@ def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -
 
 
 def abandoned_actions(store: "Store", table: str, pending: Sequence[PendingAction]) -> list[PendingAction]:
-    """What other processes began and left, without what a live plan of ours is executing in their place.
+    """Return the actions that other processes began and abandoned, except those that a live plan of ours executes.
 
-    That includes what another lakefold left, or this one before its database was lost: it names a plan that this
-    database does not know, and refuses writers begun or not.
+    The result includes the actions of another lakefold, or of this one before its database was lost. Such an action
+    names a plan that this database does not know, and it blocks writers whether it has begun or not.
     """
     dead = [entry for entry in pending if entry.is_abandoned]
     adopted = store.adopted_plans(table, [entry.instant for entry in dead]) if dead else {}
@@ -123,20 +123,20 @@ def abandoned_actions(store: "Store", table: str, pending: Sequence[PendingActio
 
 
 class AbandonedActionLog:
-    """Tells once, in the log, of each thing on a table's timeline that its owner seems to have died over."""
+    """Logs each action on a table's timeline once if its owner seems to be dead."""
 
     def __init__(self) -> None:
         self._logged: dict[str, frozenset[str]] = {}
 
     def log_new(self, table: str, found: Sequence[PendingAction]) -> None:
-        """One warning for each abandoned entry that the last call for ``table`` did not have."""
+        """Log one warning for each abandoned action that the last call for ``table`` did not have."""
         dead = {entry.instant: entry for entry in found}
         for instant in sorted(dead.keys() - self._logged.get(table, frozenset())):
             entry = dead[instant]
             silent = format_duration(datetime.now(UTC) - entry.last_activity)
             whose = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
             logger.warning(
-                "table %s: %s %s was begun by %s that has given no sign of life for %s; to take it back: "
+                "table %s: %s %s was begun by %s that has given no sign of life for %s; to withdraw it: "
                 "lakefold tables rollback %s %s",
                 *(table, entry.action, instant, whose, silent, table, instant),
             )

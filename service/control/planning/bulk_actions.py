@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cancel, retry, approve and decline of many plans at once: those that somebody's terms mean, newest first."""
+"""Cancel, retry, approve and decline of many plans at once: the plans that match a filter, newest first."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from service.control.store import BulkAction, PlanFilter, PlanView, Store
 
 BulkActionName = Literal["cancel", "retry", "approve", "decline"]
-#: plans of one call; the answer says behind which one the next call goes on
+#: the most plans of one call; the answer has the cursor of the next call
 MAX_PLANS = 1000
-#: states in which it can be done to a plan
+#: the states of a plan in which each action is allowed
 ALLOWED_STATES: Mapping[BulkActionName, tuple[PlanState, ...]] = {
     "cancel": (PlanState.REQUESTED, PlanState.INFLIGHT),
     "retry": (PlanState.FAILED,),
     "approve": (PlanState.REQUESTED,),
     "decline": (PlanState.REQUESTED,),
 }
-#: those that decide on plans which wait for approval, and mean no others
+#: the actions that decide on proposals; they match no other plans
 APPROVAL_ACTIONS: tuple[BulkActionName, ...] = ("approve", "decline")
 _RULES = {
     "cancel": "only requested and inflight plans can be cancelled",
@@ -36,10 +36,10 @@ _RULES = {
 def preview_bulk_action(
     store: "Store", action: BulkActionName, plan_filter: "PlanFilter", after: str | None = None
 ) -> dict[str, Any]:
-    """The document of what ``act`` would do. Raises CommandError.
+    """Return the document of the effect of ``run_bulk_action``. Raises ProblemError.
 
-    Its ``until`` is never later than now, by the clock that says when plans were made: with it the same terms mean none
-    of the plans that come later, which nobody has seen in this document.
+    Its ``until`` is never later than now by the database's clock, which sets the creation time of plans. With this
+    ``until`` the same filter matches no plan that is created after the preview.
     """
     now = store.database_time()
     until = min(plan_filter.get("until") or now, now)
@@ -66,11 +66,11 @@ def run_bulk_action(
     idempotency_key: str | None = None,
     after: str | None = None,
 ) -> dict[str, Any]:
-    """Do it to at most ``MAX_PLANS`` plans behind ``after``, and only once for each idempotency ``key`` of an actor.
+    """Apply the action to at most ``MAX_PLANS`` plans behind ``after``, once for each ``idempotency_key`` of an actor.
 
-    Where a process died at it, the same key does it to the rest of the plans and answers for all of them. A plan to
-    which it can't be done, as one whose partitions are held by another, is left with the reason. Raises CommandError,
-    IdempotencyMismatch.
+    If a process died in the middle, a call with the same key applies the action to the remaining plans and answers for
+    all of them. A plan that does not allow the action, such as one whose partitions are held by another plan, is in
+    ``left`` with the reason. Raises ProblemError, IdempotencyMismatch.
     """
     meant = preview_bulk_action(store, action, plan_filter, after)
     begun = store.begin_bulk_action(
@@ -103,7 +103,7 @@ def _apply_to_plans(store: "Store", bulk_action: "BulkAction", next_cursor: str 
                 do[bulk_action.action](plan_id, bulk_action.actor, bulk_action.reason)
         except (NotFound, PartitionsLocked, WrongState) as error:
             reasons[plan_id] = str(error)
-    if reasons:  # a call with the same key that goes on beside this one may have been first
+    if reasons:  # a concurrent call with the same key may have been first
         meanwhile = store.plans_already_changed(bulk_action)
         reasons = {plan_id: reason for plan_id, reason in reasons.items() if plan_id not in meanwhile}
     about = {
@@ -123,7 +123,10 @@ def _apply_to_plans(store: "Store", bulk_action: "BulkAction", next_cursor: str 
 def _next_cursor(
     store: "Store", action: BulkActionName, plan_filter: "PlanFilter", plan_ids: Sequence[str]
 ) -> str | None:
-    """Behind which of these plans the next call goes on. Those to which it was done already are not meant any more."""
+    """Return the cursor of the next call; None if no further plan matches.
+
+    Plans that were changed already do not match again.
+    """
     more = len(plan_ids) >= MAX_PLANS and _matching_plans(store, action, plan_filter, plan_ids[-1])
     return plan_ids[-1] if more else None
 
@@ -133,7 +136,7 @@ def _matching_plans(
 ) -> "list[PlanView]":
     if not any(value is not None for key, value in plan_filter.items() if key != "until"):
         what = "table, name, state, proposed, error or since"
-        raise ProblemError(problems.USAGE, f"{action} of which plans? Say at least one of {what}")
+        raise ProblemError(problems.USAGE, f"{action} of which plans? Give at least one of {what}")
     if action in APPROVAL_ACTIONS:
         if plan_filter.get("proposed") is False:
             raise ProblemError(problems.USAGE, _RULES[action])

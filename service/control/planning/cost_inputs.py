@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans of a table are appraised by: this installation's own history, prices, and how long files stay stored."""
+"""The inputs of cost estimates for a table's plans: this installation's history, prices, and the retention of files."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def table_cost_inputs(store: "Store", table: ConfiguredTable) -> CostInputs:
-    """The terms of ``table``: the history of its format and engine, the prices, its retention."""
+    """Return the cost inputs of ``table``: the history of its format and engine, the prices, its retention."""
     engine = table.policy.engine
     return CostInputs(
         rates=fit_rates(engine, store.cpu_history(table.ref.format, engine)),

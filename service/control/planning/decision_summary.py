@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An account of what planning decided: each slice of a snapshot in one line, so that the sums are the table's."""
+"""A summary of planning's decisions: each slice of a snapshot is in one line, so the sums are those of the table."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from service.control.store.tables import LINE_FIELDS, PARTITION_SCHEMA
 from service.control.store.views import ScanRecord
 
 _BATCH = 10_000
-#: how long a commit that was not allowed needs a person
+#: how long an overlapping commit is reported
 _OVERLAP_REPORT_AGE = timedelta(days=1)
 _SUMMED = (
     "slices",
@@ -40,10 +40,10 @@ _SETTINGS = {reason.value: reason.setting for reason in Reason}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecisionLine:
-    """Slices that share a reason (and a partition, unless ``partition`` is None): how many, their files and bytes.
+    """Slices that share a reason (and a partition, unless ``partition`` is None): their number, files and bytes.
 
     ``files`` and ``bytes`` are of base files; ``log_files`` and ``log_bytes`` of the logs on them. ``text`` is the
-    reason of the slice with the smallest number, ``varies`` says that others have larger ones.
+    reason of the slice with the smallest number; ``varies`` is True if other slices have larger numbers.
     """
 
     partition: str | None
@@ -59,11 +59,11 @@ class DecisionLine:
 
     @property
     def setting(self) -> str:
-        """The setting that decides, or the command that changes it; '' where nothing does."""
+        """The setting that decides, or the command that changes the decision; '' if there is none."""
         return self.reason.setting
 
     def document(self) -> dict[str, Any]:
-        """For scripts."""
+        """Return the line as JSON."""
         partition = {"partitions": self.partitions} if self.partition is None else {"partition": self.partition}
         return partition | {
             "reason": self.reason.value,
@@ -79,7 +79,7 @@ class DecisionLine:
 
 
 class DecisionSummary:
-    """What one planning decided, added up once for everybody who asks."""
+    """The decisions of one planning, summed once for all callers."""
 
     def __init__(self, planning: PlanningResult) -> None:
         self.planning = planning
@@ -92,7 +92,7 @@ class DecisionSummary:
 
     @cached_property
     def by_reason(self) -> list[DecisionLine]:
-        """One line for each reason, sorted; together they are the whole snapshot."""
+        """One line for each reason, sorted; together they cover the whole snapshot."""
         sums = [(name, "sum") for name in _SUMMED]
         found = (
             self._cells.group_by("reason", use_threads=False)
@@ -105,16 +105,16 @@ class DecisionSummary:
 
     @property
     def by_partition(self) -> list[DecisionLine]:
-        """One line for each partition and reason, sorted; together they are the whole snapshot."""
+        """One line for each partition and reason, sorted; together they cover the whole snapshot."""
         return self._lines(self._cells, self._cells["partition"].to_pylist(), [1] * self._cells.num_rows)
 
     @property
     def partition_table(self) -> pa.Table:
-        """One row a partition, in their order: the files in it, the reducible ones, and its lines of the account.
+        """One row for each partition, sorted: its files, its reducible files, and its lines of the summary.
 
         The columns are those of ``service.control.store.PARTITION_SCHEMA``.
         """
-        cells = self._cells  # sorted by partition, as the list of lines is to be cut
+        cells = self._cells  # sorted by partition, so that the list of lines can be cut
         summed = [field.name for field in PARTITION_SCHEMA if field.type == pa.int64()]
         found = (
             cells.group_by("partition")
@@ -127,7 +127,7 @@ class DecisionSummary:
         return found.append_column("lines", lines).select(PARTITION_SCHEMA.names)
 
     def _line_structs(self) -> pa.StructArray:
-        """A document for each partition and reason."""
+        """Return a document for each partition and reason."""
         cells = self._cells
         columns = {name: cells[name] for name in ("reason", "slices", "files", "bytes", "log_files", "log_bytes")}
         columns |= {
@@ -162,7 +162,8 @@ class DecisionSummary:
 
 
 def _sums_by_partition_and_reason(planning: PlanningResult) -> pa.Table:
-    """A row for each partition and reason in it, sorted by both: sums, and the least and most of the slices' numbers.
+    """Return a row for each partition and reason, sorted by both: sums, and the least and greatest number of the
+    slices.
 
     ``row`` is one of these slices in ``planning.decisions``.
     """
@@ -204,7 +205,7 @@ def _sums_by_partition_and_reason(planning: PlanningResult) -> pa.Table:
 
 
 def sum_lines(lines: Iterable[DecisionLine]) -> dict[str, int]:
-    """The sums over all lines."""
+    """Return the sums over all lines."""
     sums = dict.fromkeys(("slices", "files", "bytes", "log_files", "log_bytes"), 0)
     for line in lines:
         for key in sums:
@@ -213,7 +214,7 @@ def sum_lines(lines: Iterable[DecisionLine]) -> dict[str, int]:
 
 
 def slice_documents(planning: PlanningResult) -> Iterator[dict[str, Any]]:
-    """One entry a slice: partition, path (null for a slice of logs), bytes, logs, reason."""
+    """Yield one entry for each slice: partition, path (null for a slice of logs), bytes, logs, reason."""
     table = planning.decisions.append_column("log_files", planning.snapshot.slices["log_files"])
     for start in range(0, table.num_rows, _BATCH):
         rows = table.slice(start, _BATCH).to_pylist()
@@ -239,10 +240,10 @@ def explanation_document(
     is_partial: bool = False,
     writers: Sequence[LikelyWriter] = (),
 ) -> dict[str, Any]:
-    """The account as a document; its items are a line a partition and reason, or with ``files`` a slice each.
+    """Return the summary as a document; an item is a line for each partition and reason, or with ``files`` a slice.
 
-    Objectives are of a whole table, so there are none where ``part`` of it was planned. ``writers`` are the tools that
-    likely write or read the table.
+    Objectives concern a whole table, so there are none if ``is_partial``. ``writers`` are the tools that likely write
+    or read the table.
     """
     account, snapshot = DecisionSummary(planning), planning.snapshot
     return {
@@ -262,7 +263,7 @@ def explanation_document(
 
 
 def make_scan_record(summary: DecisionSummary, seconds: float) -> ScanRecord:
-    """What the store remembers of a scan that took so long: layout, reasons, and what is reducible."""
+    """Return the record of a scan that took ``seconds``: layout, reasons, and reducible files."""
     planning, lines = summary.planning, summary.by_reason
     snapshot = planning.snapshot
     histogram = SizeHistogram.of(base_file_sizes(snapshot.slices), planning.policy.small_file_limit_bytes)
@@ -293,7 +294,7 @@ def make_scan_record(summary: DecisionSummary, seconds: float) -> ScanRecord:
 
 
 def _forbidden_overlaps(snapshot: Snapshot) -> list[OverlappingCommit]:
-    """Commits of others of the last day that met a plan on a table of which nobody else was to write meanwhile."""
+    """Return the commits of other programs of the last day that overlapped with a plan on a ``single_writer`` table."""
     if snapshot.table.concurrency is not Concurrency.SINGLE_WRITER:
         return []
     return [overlap for overlap in snapshot.overlaps if snapshot.taken_at - overlap.completed_at < _OVERLAP_REPORT_AGE]

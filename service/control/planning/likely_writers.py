@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of the tools that likely write or read a table: its evidence, what a move does, and the setting."""
+"""Texts about the tools that likely write or read a table: evidence, effect of a relocation, and the setting."""
 
 from typing import Any
 
@@ -8,7 +8,10 @@ from service.control.config.tables import ConfiguredTable
 
 
 def writer_document(writer: LikelyWriter, table: ConfiguredTable) -> dict[str, Any]:
-    """A tool for scripts. ``warns`` says that it may not see where a move has put files; ``text`` is all in words."""
+    """Return a tool as JSON.
+
+    ``warns`` is True if the tool may not see files after a relocation; ``text`` has everything in words.
+    """
     return {
         "tool": writer.tool,
         "warns": writer.consequence is not None,
@@ -21,21 +24,21 @@ def writer_document(writer: LikelyWriter, table: ConfiguredTable) -> dict[str, A
 
 
 def writer_warning(writer: LikelyWriter) -> str:
-    """What is to be known of a tool before ``access`` is set; '' of one that asks the catalog."""
+    """Return the warning about a tool before ``access`` is set; '' for a tool that uses the catalog."""
     if writer.consequence is None:
         return ""
     return f"{_evidence_text(writer)}. {writer.consequence} {writer.remedy}"
 
 
 def writer_label(writer: LikelyWriter) -> str:
-    """A tool, and the evidence where no warning has it."""
+    """Return the tool's name, with the evidence unless a warning has it."""
     return f"{writer.tool} ({', '.join(writer.evidence)})" if writer.consequence is None else writer.tool
 
 
 def _writer_text(writer: LikelyWriter, table: ConfiguredTable) -> str:
     if said := writer_warning(writer):
         return f"Warning: {said} {_access_setting_text(table)}"
-    return f"{_evidence_text(writer)}. It asks the catalog where files are, unless a job is given a path."
+    return f"{_evidence_text(writer)}. It gets file locations from the catalog, unless a job is given a path."
 
 
 def _evidence_text(writer: LikelyWriter) -> str:

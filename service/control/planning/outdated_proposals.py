@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposals that nobody is to decide on any more, since the table is not what it was when they were made."""
+"""Outdated proposals: plans that wait for approval although the table has changed since they were made."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _PathAndLogs = tuple[str | None, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutdatedProposal:
-    """A proposal to be replaced or taken back: the partitions that it holds until then, and why."""
+    """A proposal to be replaced or withdrawn: the partitions that it holds until then, and the reason."""
 
     partitions: frozenset[str]
     reason: str
@@ -33,11 +33,11 @@ def find_outdated_proposals(
     settings: str,
     pending: Collection[PendingAction],
 ) -> dict[str, OutdatedProposal]:
-    """The out-of-date ones of ``proposals``, by the plan's id: a scan of ``table`` takes them back or replaces them.
+    """Return the outdated ones of ``proposals`` by plan id; a scan of ``table`` withdraws or replaces them.
 
-    In mode propose these are the ones of which a file, or what they were made by, has changed; in any other mode all.
-    Files that came beside those of a proposal change nothing about it: what is approved is what was looked at. One that
-    was adopted names an instant of the table's, which has to be ``pending`` and to name the same files.
+    In mode propose a proposal is outdated if one of its files or its settings changed; in any other mode every proposal
+    is. New files beside those of a proposal do not make it outdated: the approval covers the files that were reviewed.
+    An adopted proposal names an instant of the table, which has to be ``pending`` and to name the same files.
     """
     if table.mode != "propose":
         return mark_all_outdated(proposals, f"{table.name} is in mode {table.mode} now")
@@ -55,7 +55,7 @@ def find_outdated_proposals(
 
 
 def exclude_stale_actions(pending: Collection[PendingAction], snapshot: Snapshot) -> list[PendingAction]:
-    """``pending`` without what would be taken back as soon as it is proposed, since its files have changed."""
+    """Return ``pending`` without the actions whose files have changed, whose proposals would be withdrawn at once."""
     now = _current_files([item for entry in pending for item in _slices_of_action(entry)], snapshot)
     return [
         entry
@@ -65,7 +65,7 @@ def exclude_stale_actions(pending: Collection[PendingAction], snapshot: Snapshot
 
 
 def mark_all_outdated(proposals: Collection[Proposal], reason: str) -> dict[str, OutdatedProposal]:
-    """All of ``proposals`` as outdated for the same reason."""
+    """Return all of ``proposals`` as outdated for the same reason."""
     return {item.plan_id: OutdatedProposal(partitions=item.partitions, reason=reason) for item in proposals}
 
 
@@ -88,7 +88,7 @@ def _change_of_adopted_proposal(
 
 
 def _needs_unchanged_files(entry: PendingAction) -> bool:
-    """Whether what writers add to the files that it names makes it stale; logs after those of a compaction do not."""
+    """Return True if files that writers add make the action stale; new logs do not make a compaction stale."""
     return entry.kind is PlanKind.CLUSTERING
 
 
@@ -97,7 +97,7 @@ def _slices_of_action(entry: PendingAction) -> list[FileSlice]:
 
 
 def _changed_files_text(slices: Sequence[FileSlice], current_files: Mapping[_FileGroup, _PathAndLogs]) -> str | None:
-    """What is not as it was of ``slices``, in words."""
+    """Return the changes of ``slices`` in words; None if there is no change."""
     changed = [
         item for item in slices if current_files.get((item.partition, item.file_id)) != (item.path, item.log_files)
     ]
@@ -112,7 +112,7 @@ def _by_group(slices: Iterable[FileSlice]) -> dict[_FileGroup, _PathAndLogs]:
 
 
 def _current_files(slices: Iterable[FileSlice], snapshot: Snapshot) -> dict[_FileGroup, _PathAndLogs]:
-    """What the file groups of ``slices`` have now."""
+    """Return the current base file and logs of the file groups of ``slices``."""
     wanted = {item.file_id for item in slices}
     columns = snapshot.slices.select(["partition", "file_id", "path", "log_files"])
     rows = columns.filter(pc.is_in(columns["file_id"], value_set=pa.array(sorted(wanted), type=pa.string())))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for plans, the same from a command, a program over HTTP and the page."""
+"""A request for plans and its response, the same for a command, a program over HTTP and the page."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,10 +15,10 @@ from service.text import to_jsonable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """The plans wanted of one table; with ``dry_run`` only what they would be.
+    """The plans wanted of one table; with ``dry_run`` only a preview of them.
 
-    ``partitions`` and ``kind`` are None for all; ``overrides`` are policy settings for this request alone. A request
-    with the ``idempotency_key`` of an earlier one is that request.
+    ``partitions`` and ``kind`` are None for all; ``overrides`` are policy settings for this request alone. A second
+    request with the same ``idempotency_key`` is the first request.
     """
 
     partitions: Collection[str] | None = None
@@ -33,12 +33,12 @@ _PROBLEMS_BY_SLUG: Mapping[str, Problem] = {problem.slug: problem for problem in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResponse:
-    """What came of scanning and planning a table, the same for ticks, requests and dry runs.
+    """The result of scanning and planning a table, the same for scheduled scans, requests and dry runs.
 
-    ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', then with
-    ``problem`` the kind of error. ``plans`` describe each plan with its groups, ``reasons`` what was left alone and
-    why, ``holders`` which live plan holds which partition asked for. ``refused`` is why the plans of a dry run would
-    not be stored; '' where they would.
+    ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', which has the
+    kind of error in ``problem``. ``plans`` describe each plan with its groups, ``reasons`` the slices left alone and
+    why, ``holders`` the live plan that holds each requested partition. ``refused`` is the reason why the plans of a dry
+    run would not be stored; '' if they would be.
     """
 
     table: str
@@ -57,19 +57,19 @@ class PlanResponse:
     refused: str = ""
 
     def document(self) -> dict[str, Any]:
-        """As JSON can hold it; ``of`` reads it back."""
+        """Return the response as JSON; ``from_document`` reads it back."""
         return dict(to_jsonable(asdict(self)))
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "PlanResponse":
-        """The answer that ``document`` was made from."""
+        """Return the response that ``document`` was made from."""
         values = {**document, **{key: tuple(document[key]) for key in ("plan_ids", "plans", "reasons")}}
         taken = document["taken_at"]
         return cls(**{**values, "taken_at": datetime.fromisoformat(taken) if taken else None})
 
     @classmethod
     def from_error(cls, table: str, error: Exception) -> "PlanResponse":
-        """The answer to a request that could not be served."""
+        """Return the response to a request that could not be served."""
         return cls(
             table=table,
             outcome="problem",
@@ -79,13 +79,13 @@ class PlanResponse:
         )
 
     def raise_problem(self) -> None:
-        """Raise what a command would have raised, where the answer is a problem."""
+        """Raise the error of a response whose outcome is a problem."""
         if self.problem is not None:
             raise ProblemError(_PROBLEMS_BY_SLUG.get(self.problem, problems.ERROR), self.text, **self.facts)
 
 
 def plan_document(plan: Plan, estimate: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan with every group and file, as dry runs print it."""
+    """Return a plan with every group and file, as dry runs print it."""
     return {
         "plan_id": plan.plan_id,
         "kind": plan.kind.value,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals to plan a table: its mode, a halt, a pause, its own format, or live plans that hold what was asked for."""
+"""Refusals to plan a table: its mode, a halt, a pause, its format, or live plans that hold the requested partitions."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +31,7 @@ _CHECK_THREADS = 16
 
 
 def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> ProblemError | None:
-    """Why this table may not be planned now; None when it may."""
+    """Return the reason why this table may not be planned now; None if it may."""
     if table.mode not in PLANNED_MODES:
         where = table.origins["mode"].source
         came = "the default" if where == "default" else f"from {where}"
@@ -56,7 +56,7 @@ def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, st
 
 
 def exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
-    """``snapshot`` with the slices of ``halted`` partitions left alone, for the reason why each is halted."""
+    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy; the reason of each halt is theirs."""
     if not halted:
         return snapshot
     slices, name = snapshot.slices, snapshot.table.name
@@ -70,9 +70,9 @@ def exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> 
 
 
 def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:
-    """The setting, and its values, one of which a rule has to say for a table like this that is to be planned.
+    """Return the setting that a rule has to set before such a table is planned, and its allowed values.
 
-    None where the table itself keeps everybody apart who commits.
+    Returns None if the table's own format isolates concurrent commits.
     """
     if _catalog_only_format(table) is not None:
         return "access", ("catalog",)
@@ -80,9 +80,9 @@ def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] |
 
 
 def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None:
-    """Why a table in mode propose or compact is not planned although nothing else is wrong: its use was not said.
+    """Return why a table in mode propose or compact is not planned: a required setting about its use is missing.
 
-    No table records it, and a guess that is wrong loses rows.
+    No table records its use, and a wrong guess loses rows.
     """
     if table.mode not in PLANNED_MODES:
         return None
@@ -90,7 +90,7 @@ def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None
     if (adapter := _catalog_only_format(table)) is not None:
         if table.access == "catalog":
             return None
-        said = "nobody has said" if table.access is None else f'access = "{table.access}" denies'
+        said = "no rule says" if table.access is None else f'access = "{table.access}" denies'
         return (
             f"mode {table.mode} is for tables of which all readers and writers go by the catalog, which {said}; "
             f'{adapter.catalog_only_reason}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
@@ -98,7 +98,7 @@ def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None
     if _has_optimistic_commits(table) or table.origins["concurrency"].source != DEFAULT_ORIGIN:
         return None
     return (
-        f'mode {table.mode} has to be told how writers work: concurrency = "single_writer" (nobody writes while '
+        f'mode {table.mode} needs concurrency to be set: concurrency = "single_writer" (no other program writes while '
         f'lakefold works on the table) or "occ" (writers go on and take the same lock) {rule} (docs/writers.md)'
     )
 
@@ -113,9 +113,9 @@ def _has_optimistic_commits(table: ConfiguredTable) -> bool:
 
 
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
-    """Which of ``tables`` are not planned or can't be read, each with the reason; those in mode off are not asked.
+    """Return the reason for each of ``tables`` that is not planned or can't be read, without tables in mode off.
 
-    Reads what the check of the table's format reads, and lists no files.
+    Reads as much as the check of the table's format, and lists no files.
     """
 
     def refusal_of(table: ConfiguredTable) -> str | None:
@@ -134,7 +134,7 @@ def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[
 
 
 def partitions_locked_error(table: str, plans_by_partition: Mapping[str, str]) -> ProblemError:
-    """The refusal of a request all of whose partitions live plans hold; ``holders`` are partition → plan."""
+    """Return the refusal of a request if live plans hold all of its partitions; ``plans_by_partition`` names them."""
     plans = sorted(set(plans_by_partition.values()))
     named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
     what = "plan" if len(plans) == 1 else "plans"

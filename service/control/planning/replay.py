@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time machine: a table's own history under the policy that it has and under others."""
+"""Replay: a table's own history under its policy and under others, and advice for its writers."""
 
 import itertools
 import time
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from service.control.store import Store
 
 DEFAULT_DAYS = 30
-#: policies of one comparison, the one in use and none at all included
+#: the most policies of one comparison, including the configured one and no compaction
 MAX_POLICIES = 24
-#: commits of one history
+#: the most commits of one history
 MAX_COMMITS = 100_000
 MAX_PERIOD = timedelta(days=366)
 
 
 class ReplayTimeout(ProblemError):
-    """A replay, or advice, was not done in the time that whoever serves it gives it."""
+    """A replay, or advice, did not finish within the server's time limit."""
 
 
 def deadline_check(seconds: float) -> CancellationCheck:
-    """A check that raises TookTooLong from ``seconds`` from now on."""
+    """Return a check that raises ReplayTimeout once ``seconds`` have passed."""
     began = time.monotonic()
 
     def check() -> None:
@@ -59,7 +59,7 @@ def deadline_check(seconds: float) -> CancellationCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableReplay:
-    """A table's history, and what came of it under each policy."""
+    """A table's history, and the outcome under each policy."""
 
     table: ConfiguredTable
     history: TableHistory
@@ -76,10 +76,10 @@ def replay_table(
     grid: Mapping[str, Sequence[str]],
     check: CancellationCheck = no_check,
 ) -> TableReplay:
-    """The last ``days`` of ``table`` under each combination of the settings of ``grid``. Stores nothing.
+    """Replay the last ``days`` of ``table`` under each combination of the settings of ``grid``. Stores nothing.
 
-    Raises CommandError for too many policies or commits, and what ``check`` raises; OverrideError for a setting that is
-    none; Rejected for a format whose tables do not tell their history; and what reading it raises.
+    Raises ProblemError for too many policies or commits, the errors of ``check``, OverrideError for an unknown setting,
+    Rejected for a format whose tables keep no history, and the errors of reading the history.
     """
     tried = _policy_variants(config, table, grid)
     history = load_history(store, table, days, check)
@@ -93,13 +93,13 @@ def replay_table(
 def load_history(
     store: "Store", table: ConfiguredTable, days: float, check: CancellationCheck = no_check
 ) -> TableHistory:
-    """The last ``days`` of ``table``. Raises as ``replay_table`` does."""
-    if not 0 < days <= MAX_PERIOD.days:  # so that what is no number is not, either
+    """Return the last ``days`` of ``table``. Raises as ``replay_table`` does."""
+    if not 0 < days <= MAX_PERIOD.days:  # this order of the comparison refuses NaN as well
         raise ProblemError(USAGE, f"--days {days:g} is not between 0 and {MAX_PERIOD.days}")
     adapter = load_format(table.ref.format)
     if not isinstance(adapter, KeepsHistory):
         raise Rejected(
-            f"{table.name}: {adapter.name} tables do not tell what was done to them, nothing can be replayed"
+            f"{table.name}: {adapter.name} tables keep no history of their commits, so nothing can be replayed"
         )
     until = datetime.now(UTC)
     superseded = [due.version for due in store.awaiting_deletion(table.ref)]
@@ -115,9 +115,9 @@ def load_history(
 def advise_table(
     store: "Store", table: ConfiguredTable, *, days: float = DEFAULT_DAYS, check: CancellationCheck = no_check
 ) -> tuple[TableHistory, Advice]:
-    """Which writes of the last ``days`` made small files, and what to change at the writer. Stores nothing.
+    """Return the history of the last ``days``, and advice about the writes that made small files. Stores nothing.
 
-    Raises as ``replay_table`` does, but for policies.
+    Raises as ``replay_table`` does, except for policies.
     """
     history = load_history(store, table, days, check)
     terms, writer = table_cost_inputs(store, table), WriterKind(history.writer_model)
@@ -125,7 +125,7 @@ def advise_table(
 
 
 def parse_grid(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Settings to try, from words such as ``target_file_max=256MiB,1GiB``. Raises CommandError."""
+    """Return the settings to try, from words such as ``target_file_max=256MiB,1GiB``. Raises ProblemError."""
     grid: dict[str, tuple[str, ...]] = {}
     for word in words:
         key, separator, said = word.partition("=")
@@ -137,7 +137,7 @@ def parse_grid(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _policy_variants(config: Config, table: ConfiguredTable, grid: Mapping[str, Sequence[str]]) -> list[PolicyVariant]:
-    """No compaction, the policy as configured, and each combination of ``grid``."""
+    """Return no compaction, the configured policy, and each combination of ``grid``."""
     tried = [
         PolicyVariant(name=NO_COMPACTION, settings={}, policy=None),
         PolicyVariant(name=CONFIGURED, settings={}, policy=table.policy),

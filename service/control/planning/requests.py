@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests: how one is checked, stored and answered, whoever asks: a command, a program over HTTP, the page."""
+"""Requests for plans: checked, stored and answered in one way for commands, programs over HTTP and the page."""
 
 import time
 from collections.abc import Collection
@@ -24,15 +24,15 @@ _POLL_SECONDS = 0.2
 
 
 class TableResolver(Protocol):
-    """Finds a table by its name; ``service.control.config.catalog.Catalog`` does."""
+    """Finds a table by its name, as ``service.control.config.catalog.Catalog`` does."""
 
     def find(self, word: str) -> ConfiguredTable:
-        """The table called ``word``. Raises CommandError where there is none."""
+        """Return the table called ``word``. Raises ProblemError if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SingleTable:
-    """Resolves every name to the one table that a command already found."""
+    """Resolves every name to the only table, which a command has found already."""
 
     table: ConfiguredTable
 
@@ -41,7 +41,7 @@ class _SingleTable:
 
 
 def serve_request(config: Config, store: "Store", tables: TableResolver, request: Request) -> PlanResponse:
-    """Serve one open request and store its answer; errors become the answer. Raises only what the store raises."""
+    """Serve one open request and store its answer; an error becomes the answer. Raises only the store's errors."""
     try:
         answer = scan_and_plan(config, store, tables.find(request.table), request=request, actor=request.actor)
     except (LakefoldError, OSError) as error:
@@ -60,8 +60,10 @@ def submit_request(
     *,
     actor: str,
 ) -> str:
-    """Store a request; its id. Raises OverrideError for a bad override before anything is stored, else what the store
-    raises: IdempotencyMismatch for a known key with another request.
+    """Store a request; return its id.
+
+    Raises OverrideError for a bad override before anything is stored, IdempotencyMismatch for a known key with another
+    request, and the store's other errors.
     """
     configure_table(config, table.ref, plan_request.overrides)
     return store.add_request(
@@ -80,9 +82,9 @@ def submit_request(
 def raise_if_refused(
     config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str] | None
 ) -> None:
-    """Raise the CommandError with which a request for plans would be answered, where that is known without a scan.
+    """Raise the ProblemError that would answer a request for plans, if the refusal is known without a scan.
 
-    That is so where the table may not be planned, and where live plans hold all of ``partitions``; proposals make way.
+    This is the case if the table may not be planned, or if live plans hold all of ``partitions``; proposals make way.
     """
     refused = planning_refusal(config, store, table, store.table_state(table.name))
     if refused is not None:
@@ -105,7 +107,8 @@ def submit_and_wait(
 ) -> PlanResponse:
     """Submit a request and return its answer: the live scheduler's, else our own.
 
-    Raises what a bad request raises, CommandError where nobody answered in time, and what the store raises.
+    Raises OverrideError or IdempotencyMismatch for a bad request, the problem of the answer, ProblemError if the
+    scheduler did not answer in time, and the store's errors.
     """
     request_id = submit_request(config, store, table, plan_request, actor=actor)
     holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds
@@ -115,7 +118,7 @@ def submit_and_wait(
                 serve_request(config, store, _SingleTable(table), request)
                 continue
         if time.monotonic() > deadline:
-            leader = next((leader.holder for leader in store.leaders() if leader.role == SCAN_ROLE), "nobody")
+            leader = next((leader.holder for leader in store.leaders() if leader.role == SCAN_ROLE), "no leader")
             raise ProblemError(
                 problems.TRANSIENT,
                 f"the scheduler ({leader}) has not answered request {request_id} in {timeout_seconds:.0f} s; it stays "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scan a table and plan it: the one function behind the scheduler's ticks, requests, dry runs and ``explain``."""
+"""Scan a table and plan it: one function for the scheduler's ticks, requests, dry runs and ``explain``."""
 
 import logging
 import time
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: a request for a whole table may need several plans; the rest waits for the scans that follow
+#: the most plans of one request for a whole table; later scans plan the rest
 MAX_PLANS_PER_REQUEST = 100
-#: when to look again at reported partitions of a table that has as many live plans as it may; that look is cheap
+#: when to scan reported partitions again if the table has as many live plans as it may; such a scan is cheap
 _SLOT_RETRY = timedelta(seconds=5)
 _WAITING_FOR_SLOT = (
     Reason.CHOSEN,
@@ -76,15 +76,18 @@ def scan_and_plan(
     dry_run: bool = False,
     unfinished: Callable[[], Sequence[PendingAction]] | None = None,
 ) -> PlanResponse:
-    """Scan ``table``, remember the scan, and store the plans that policy and live plans leave room for.
+    """Scan ``table``, record the scan, and store the plans that policy and live plans leave room for.
 
-    Without a ``request`` this is a tick: a table that is not in mode propose or compact, is paused or halted is only
-    scanned, and no more plans are stored than executors can take up soon; in mode propose they wait for approval. A
-    request needs no approval, and plans all that is free, what proposals hold included; it raises
-    CommandError where the table may not be planned, a partition does not exist or all of them are taken. A dry run
-    plans whatever the mode is and stores no plan. ``unfinished`` saves reading the table's timeline for the caller who
-    reads it as well. Raises OverrideError for bad overrides, Rejected for a kind of plan that its format has not, and
-    the outcomes of ``lake.errors`` where the table can't be read, after recording that as the table's last scan.
+    Without a ``request`` this is a tick. A table that is not in mode propose or compact, or is paused or halted, is
+    only scanned, and no more plans are stored than executors can claim soon; in mode propose they wait for approval.
+
+    A request needs no approval, and plans all free partitions, including those held by proposals. It raises
+    ProblemError if the table may not be planned, a partition does not exist, or all partitions are held. A dry run
+    plans in any mode and stores no plan. ``unfinished`` returns the table's pending actions if the caller has read the
+    timeline already.
+
+    Raises OverrideError for bad overrides, Rejected for a kind of plan that the format does not have, and the outcomes
+    of ``lake.errors`` if the table can't be read, after recording the failure as the table's last scan.
     """
     if request is not None and request.overrides:
         table = configure_table(config, table.ref, request.overrides)
@@ -95,7 +98,7 @@ def scan_and_plan(
     refused = planning_refusal(config, store, table, state)
     if request is not None and refused is not None and not dry_run:
         raise refused
-    # Before the snapshot as well as after it: what a plan that ends in between has replaced is live in the snapshot.
+    # Before the snapshot as well as after it: files replaced by a plan that ends in between are live in the snapshot.
     ending = store.locked_partitions(table.name)
     proposals = store.proposals(table.name)
     snapshot = _read_snapshot(store, table, record_failure=request is None or not request.overrides)
@@ -158,9 +161,9 @@ def scan_and_plan(
 
 
 def explain_table(store: "Store", table: ConfiguredTable, partition: str | None = None) -> PlanningResult:
-    """A fresh scan of ``table`` (of one partition) and what planning says of each slice; stores nothing.
+    """Return a fresh planning of ``table`` (or of one partition) with the decision for each slice; stores nothing.
 
-    Raises what a scan raises: what is refused there is refused here.
+    Raises the errors of a scan: a table that a scan refuses is refused here.
     """
     state = next(iter(store.table_states([table.name])), None)
     snapshot = _read_snapshot(store, table, record_failure=False, partitions=None if partition is None else [partition])
@@ -179,16 +182,16 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
 
 
 def likely_writers_of(planning: PlanningResult) -> Sequence[LikelyWriter]:
-    """The tools that likely write or read the table that was planned. Raises what a scan raises."""
+    """Return the tools that likely write or read the planned table. Raises the errors of a scan."""
     snapshot = planning.snapshot
     return capabilities.likely_writers(load_format(snapshot.table.format), snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenScan:
-    """What came of looking at partitions that writers reported: plans stored, and what to look at again, and when.
+    """The result of scanning partitions that writers reported: stored plans, and when to scan which partition again.
 
-    ``looked`` says that the table was listed; it is not where nothing could be planned anyway.
+    ``is_listed`` is False if nothing could be planned, so that the table was not listed.
     """
 
     is_listed: bool = False
@@ -199,24 +202,24 @@ class WrittenScan:
 def scan_written_partitions(
     config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str], *, actor: str
 ) -> WrittenScan:
-    """A tick for ``partitions`` of ``table`` only, which a writer reported. Partitions that are gone are no error.
+    """Run a tick for only those ``partitions`` of ``table`` that a writer reported. A deleted partition is no error.
 
-    What the last scan of the whole table found stays on record. A partition with files that are only too young is
-    to be looked at again when the quiet period of the youngest has passed, and one that could be planned but for the
-    room that running plans take soon. Raises the outcomes of ``lake.errors`` where the table can't be read.
+    The record of the last scan of the whole table stays. Two kinds of partitions are in ``rescan_in``: partitions whose
+    files are only too young, after the quiet period of the youngest file; and partitions that could be planned as soon
+    as a running plan ends. Raises the outcomes of ``lake.errors`` if the table can't be read.
     """
     if table.mode not in PLANNED_MODES or missing_required_rules(config, table) is not None:
         return WrittenScan()
     state = _register_table(store, table)
-    if planning_refusal(config, store, table, state) is not None:  # it is given out again after the resume
+    if planning_refusal(config, store, table, state) is not None:  # the reports are due again after the resume
         return WrittenScan(rescan_in=dict.fromkeys(partitions, timedelta()))
     held = store.locked_partitions(table.name)
     room = _free_slots(table, held)
     if not room:
-        # Plans end within minutes, but proposals may wait for days: what they keep out is left to the scans.
+        # Plans end within minutes, but proposals may wait for days: scans plan the partitions that proposals keep out.
         soon = not _free_slots(table, store.locked_partitions(table.name, include_proposals=False))
         return WrittenScan(rescan_in=dict.fromkeys(partitions, _SLOT_RETRY) if soon else {})
-    # Some filters go by a partition's place among all of them.
+    # Some filters depend on a partition's position among all partitions.
     narrow = None if table.policy.needs_all_partitions else sorted(partitions)
     snapshot = _read_snapshot(store, table, record_failure=False, partitions=narrow)
     table = _with_current_identity(store, table, snapshot, state)
@@ -241,9 +244,9 @@ def scan_written_partitions(
 
 
 def _rescan_in(planning: PlanningResult, snapshot: Snapshot, *, is_within_budget: bool) -> dict[str | None, timedelta]:
-    """When to look at partitions again whose slices wait for nothing but time or room for another plan.
+    """Return when to scan the partitions again whose slices wait for nothing but time or room for another plan.
 
-    What does not fit into the table's budget is left to the scans of the whole table: that may take hours.
+    Slices that do not fit into the table's budget are left to scans of the whole table, since this may take hours.
     """
     rows = pa.table(
         {
@@ -272,7 +275,7 @@ def _register_table(store: "Store", table: ConfiguredTable) -> TableState:
 def _with_current_identity(
     store: "Store", table: ConfiguredTable, snapshot: Snapshot, state: TableState
 ) -> ConfiguredTable:
-    """``table`` as the snapshot is of it; one that was made anew is known as such from now on."""
+    """Return ``table`` with the identity in the snapshot; register it if the table was dropped and created again."""
     found = snapshot.table
     if found.identity != state.ref.identity:
         store.register_table(found, table.mode, table.owner)
@@ -283,18 +286,18 @@ def _with_current_identity(
 
 
 def _without_outdated(locked_partitions: Mapping[str, str], outdated: Mapping[str, OutdatedProposal]) -> dict[str, str]:
-    """``held`` without what is held by proposals that make way."""
+    """Return ``locked_partitions`` without those held by outdated proposals."""
     return {partition: plan_id for partition, plan_id in locked_partitions.items() if plan_id not in outdated}
 
 
 def _withdraw_outdated(store: "Store", session: PlanningSession, actor: str) -> None:
-    """Take back the proposals in whose place no plan has come."""
-    reasons = {plan_id: f"taken back: {proposal.reason}" for plan_id, proposal in session.outdated_proposals.items()}
+    """Withdraw the outdated proposals that no new plan has replaced."""
+    reasons = {plan_id: f"withdrawn: {proposal.reason}" for plan_id, proposal in session.outdated_proposals.items()}
     store.withdraw_proposals(reasons, actor=actor)
 
 
 def _free_slots(table: ConfiguredTable, locked_partitions: Mapping[str, str]) -> int:
-    """How many more plans of the table executors can take up soon."""
+    """Return the number of plans of the table that executors can claim soon, besides the live ones."""
     return max(0, table.policy.max_inflight_per_table + 1 - len(set(locked_partitions.values())))
 
 
@@ -320,19 +323,22 @@ def _read_snapshot(
 
 
 def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
-    """The table's latest slices, listed now. Raises Rejected where it can't be served, and what reading it raises."""
+    """Return the table's latest slices, listed now.
+
+    Raises Rejected if the table can't be served, and the errors of reading it.
+    """
     adapter = load_format(table.ref.format)
     adapter.check(table.ref)
     for problem in unsupported_settings(table.policy, adapter):
         raise Rejected(f"{table.name}: {problem}")
-    # First which table it is: were it made anew in between, its plans would be refused, and not run on another.
+    # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
     return adapter.snapshot(capabilities.with_identity(adapter, table.ref), partitions)
 
 
 def _requested_partitions(
     snapshot: Snapshot, request: Request | None, partitions: Collection[str] | None = None
 ) -> list[str] | None:
-    """The partitions a request names, each looked up in the table; None for all of them."""
+    """Return the partitions that a request names, checked against the table; None for all of them."""
     wanted = request.partitions if request is not None else partitions
     if wanted is None:
         return None

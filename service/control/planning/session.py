@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rounds of planning one table at one snapshot: plan after plan, as long as there is room and something is free."""
+"""The planning of one table at one snapshot: plan after plan, as long as there is room and a free partition."""
 
 import hashlib
 from collections.abc import Collection, Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class PlanningSession:
-    """One table at one snapshot, planned as often as there is room."""
+    """One table at one snapshot, planned repeatedly while there is room."""
 
     def __init__(
         self,
@@ -48,9 +48,9 @@ class PlanningSession:
         needs_approval: bool = False,
         outdated_proposals: Mapping[str, OutdatedProposal] | None = None,
     ) -> None:
-        """With ``proposes`` plans wait for approval, and those declined are not made again.
+        """With ``needs_approval`` plans wait for approval, and declined plans are not proposed again.
 
-        ``outdated`` are proposals in whose place plans come; they hold none of ``held``.
+        ``outdated_proposals`` are proposals that new plans replace; none of ``locked_partitions`` is theirs.
         """
         self.store, self.table, self.snapshot, self.requested_partitions, self.kind = (
             store,
@@ -59,7 +59,7 @@ class PlanningSession:
             requested_partitions,
             kind,
         )
-        #: quarantined paths at which there is another file by now, with the size of the one that was quarantined
+        #: quarantined paths that have another file now, with the size of the quarantined file
         self.replaced_files = _replaced_quarantined_files(state, snapshot) if state else {}
         self.quarantined = tuple(path for path in state.quarantined if path not in self.replaced_files) if state else ()
         self.locked_partitions = dict(locked_partitions)
@@ -69,16 +69,16 @@ class PlanningSession:
         self.declined = store.declined_plans(table.name, self.settings_digest) if needs_approval else []
         self.cost_inputs = table_cost_inputs(store, table)
         own = TableLimits.from_settings(table.policy).budget
-        #: groups and plans that could never start are not made
+        #: settings capped so that every group and plan fits into the budgets
         self.capped_settings = cap_by_budgets(table.policy, (table.work_budget, own), self.cost_inputs.rates)
-        #: whether plans are worth making that the table's budget has no room for now
+        #: True if a worthwhile plan does not fit into the rest of the table's budget
         self.is_over_budget = False
         self.plan_documents: list[Mapping[str, Any]] = []
         self._planned: list[PlanningResult] = []
         self._summary: DecisionSummary | None = None
 
     def plan(self) -> PlanningResult:
-        """Plan what no live plan holds."""
+        """Plan the partitions that no live plan holds."""
         return plan_table(
             self.snapshot,
             self.capped_settings,
@@ -96,7 +96,7 @@ class PlanningSession:
     def plan_and_store(
         self, planning: PlanningResult, max_plans: int, *, dry_run: bool, request: Request | None, actor: str
     ) -> PlanningResult:
-        """Store (or, dry, only note) plan after plan; the last planning, which knows them as live."""
+        """Store plan after plan (in a dry run only note them); return the last planning, in which they are live."""
         room = (
             UNLIMITED
             if dry_run
@@ -117,7 +117,7 @@ class PlanningSession:
             worth = estimate_benefit(planning.plan, self.table.policy, self.cost_inputs)
             cost = WorkAmount(bytes=planning.plan.bytes, cpu_ms=round(1000 * worth.cpu_seconds))
             if not cost.is_within(room):
-                # Stored it would wait, and keep back the plans of others that come after it.
+                # If stored, it would wait and hold back the plans of other tables behind it.
                 self.is_over_budget = True
                 break
             estimate = asdict(planning.estimate) | {"worth": asdict(worth)}
@@ -140,7 +140,7 @@ class PlanningSession:
                         replaced_proposals=replaces,
                     )
             except PartitionsLocked as error:
-                # Somebody was faster: what they took is theirs, the rest may still be planned.
+                # Another process took these partitions first; the others may still be planned.
                 self.locked_partitions |= error.locking_plans | error.lock_owners
             else:
                 room -= cost
@@ -154,20 +154,20 @@ class PlanningSession:
         return planning
 
     def _missed_objectives(self) -> list[TableObjective]:
-        """The objectives that the table misses, as its last scan judged them."""
+        """Return the objectives that the table misses, by its last scan."""
         if not self.table.policy.has_objectives:
             return []
         found = self.store.objectives([self.table.name]).get(self.table.name, ())
         return [objective for objective in found if not objective.met]
 
     def summarize(self, planning: PlanningResult) -> DecisionSummary:
-        """What ``planning`` decided, added up; once, where it is asked for again."""
+        """Return the summary of ``planning``; it is computed once."""
         if self._summary is None or self._summary.planning is not planning:
             self._summary = DecisionSummary(planning)
         return self._summary
 
     def response(self, planning: PlanningResult, outcome: str, text: str) -> PlanResponse:
-        """Everything known now as an answer."""
+        """Return the response with everything known now."""
         lines = self.summarize(self._with_created_plans(planning)).by_reason
         new = {plan["plan_id"] for plan in self.plan_documents}
         return PlanResponse(
@@ -189,7 +189,7 @@ class PlanningSession:
         )
 
     def _with_created_plans(self, last: PlanningResult) -> PlanningResult:
-        """``last`` with the slices of partitions that our plans hold as the planning of that plan saw them."""
+        """Return ``last`` with the slices of our own plans' partitions as the planning of each plan decided on them."""
         decisions = last.decisions
         held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
         for made in self._planned:
@@ -203,7 +203,7 @@ class PlanningSession:
         return replace(last, decisions=decisions) if self._planned else last
 
     def blocking_plans(self) -> dict[str, str]:
-        """Who holds each partition wanted, where somebody holds every one of them; else nothing."""
+        """Return the holder of each wanted partition if every wanted partition is held; else an empty mapping."""
         wanted = self.requested_partitions
         if wanted is None:
             known = sorted(snapshot_partitions(self.snapshot))
@@ -213,7 +213,7 @@ class PlanningSession:
         return {name: self.locked_partitions[name] for name in sorted(wanted)}
 
     def _reason_document(self, line: DecisionLine) -> Mapping[str, Any]:
-        """A reason in the words of a request: what it did not name was not left out by the policy's filter."""
+        """Return a reason in the words of a request, which may have left out partitions or kinds itself."""
         words: dict[str, str] = {}
         if self.requested_partitions is not None and line.reason is Reason.FILTERED:
             words = {"text": "partition not asked for", "knob": ""}
@@ -223,7 +223,7 @@ class PlanningSession:
 
 
 def compute_settings_digest(table: ConfiguredTable) -> str:
-    """What a plan of ``table`` follows from beside its files, as a word that changes with it."""
+    """Return a digest of everything besides its files that determines a plan of ``table``."""
     ref = table.ref
     said = table.access, ref.sessions_refresh
     writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
@@ -232,13 +232,13 @@ def compute_settings_digest(table: ConfiguredTable) -> str:
 
 
 def snapshot_partitions(snapshot: Snapshot) -> set[str]:
-    """The partitions that the table had."""
+    """Return the partitions in the snapshot."""
     column = snapshot.slices["partition"].unify_dictionaries()
     return set(column.unique().to_pylist())
 
 
 def _replaced_quarantined_files(state: TableState, snapshot: Snapshot) -> dict[str, int]:
-    """Quarantined files in whose place others are, each path with the size that was quarantined."""
+    """Return the quarantined paths that have another file now, each with the size that was quarantined."""
     known = state.quarantined_bytes
     if not known:
         return {}

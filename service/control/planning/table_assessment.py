@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A first look at tables that no database knows yet: layout, what would be planned, signs of writers."""
+"""A first assessment of tables that are in no database yet: layout, whether a plan is possible, and other writers."""
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -25,11 +25,11 @@ _NO_PROBLEM = (*PLANNABLE, Reason.ABOVE_LIMIT, Reason.NEXT_PLAN_KIND)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableAssessment:
-    """What one look at a table showed: its layout, or with ``refused`` why there is none.
+    """The result of assessing a table once: its layout, or the ``error`` that prevented it.
 
-    ``ready`` says that a plan could be made now. ``left_alone`` is the reason of most of the small files that would not
-    be rewritten now, '' where there are none. ``writers`` is what the table shows of its other writers, '' where its
-    format can't tell. ``likely`` are the tools that write or read it, where its format tells them by name.
+    ``is_plannable`` is True if a plan could be made now. ``main_skip_reason`` is the reason of most small files that
+    would not be rewritten now, '' if there are none. ``writers`` describes the table's other writers, '' if its format
+    can't show them. ``likely_writers`` are the tools that write or read it, if its format names them.
     """
 
     table: ConfiguredTable
@@ -42,13 +42,13 @@ class TableAssessment:
 
     @property
     def error_text(self) -> str:
-        """``refused`` with the name of the table, which most reasons begin with anyway."""
+        """``error`` with the name of the table, which most errors begin with already."""
         name, why = self.table.name, self.error or ""
         return why if why.startswith(name) else f"{name}: {why}"
 
 
 def assess_tables(tables: Collection[ConfiguredTable]) -> list[TableAssessment]:
-    """Look at each of ``tables``, in their order; stores nothing and changes nothing."""
+    """Assess each of ``tables``, in their order; stores nothing and changes nothing."""
     with ThreadPoolExecutor(_THREADS, "survey") as pool:
         return list(pool.map(_assess_table, tables))
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The JSON documents of plans, tables, settings and the service: the same for ``--json``, HTTP and page.
 
-Values are Python's; ``service.text.plain`` makes them what JSON can hold. Bytes are raw integers, times aware.
+Values are Python's; ``service.text.to_jsonable`` converts them for JSON. Bytes are raw integers, times timezone-aware.
 """
 
 from service.control.serializers.advice import advice

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def advice(table: str, history: "TableHistory", found: "Advice") -> dict[str, Any]:
-    """Everything about the advice for ``table``; figures of savings are of a month."""
+    """Return the document of the advice for ``table``; figures of savings are per month."""
     return {
         "table": table,
         "since": history.since,
@@ -73,7 +73,8 @@ def _advice_text(found: "Advice") -> str:
     more = "more" if saving.writer_bytes >= 0 else "less"
     return (
         f"set {best.remedy.setting} = {best.remedy.value} at the writer: each month it would make "
-        f"{plural(round(saving.files), 'file')} fewer, and lakefold would rewrite {_less_or_more(saving.rewritten_bytes)} and "
+        f"{plural(round(saving.files), 'file')} fewer, and lakefold would rewrite "
+        f"{_less_or_more(saving.rewritten_bytes)} and "
         f"save {saving.cpu_hours:,.1f} CPU hours; the writer itself would write "
         f"{format_bytes(abs(round(saving.writer_bytes)))} {more}"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document of an entry of the audit: who asked for what."""
+"""The document of an audit entry."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def audit_entry(entry: "AuditEntry") -> dict[str, Any]:
-    """Who asked for what, when, and through which door."""
+    """Return an audit entry: the actor, the action, the time, and the access channel."""
     return {
         "number": entry.number,
         "at": entry.at,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan was predicted to cost and to save, beside what happened: as a document, and in words."""
+"""A plan's predicted costs and savings beside the actual ones: as a document, and in words."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -11,14 +11,15 @@ from service.text import format_percent, format_size, plural
 if TYPE_CHECKING:
     from service.control.store import BlockedPlan, PlanView, Store, WorkBudget
 
-#: what is predicted of a plan and is known of it once it is completed
+#: figures that are predicted for a plan and known once it is completed
 PREDICTED_FIELDS = ("cpu_seconds", "bytes", "files_saved")
 
 
 def plan_cost(plan: "PlanView") -> dict[str, Any]:
-    """``predicted`` is None of a plan from before predictions were made, ``happened`` until it is completed.
+    """Return the predicted and the actual cost of a plan, and the errors of the prediction.
 
-    ``errors`` are how far the prediction was off, as shares of what happened; empty until both are known.
+    ``predicted`` is None for a plan from before predictions were made, ``happened`` until the plan is completed.
+    ``errors`` are shares of the actual figures; empty until both are known.
     """
     predicted = plan.estimate.get("worth")
     happened = None
@@ -39,7 +40,7 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
 
 
 def describe_hold(held: "BlockedPlan") -> str:
-    """What a plan waits for besides an executor."""
+    """Return the reason, besides a free executor, for which a plan waits."""
     whose = (
         f"of {held.table} (budget_bytes_per_…, budget_cpu_hours_per_…)"
         if held.is_table_budget
@@ -61,19 +62,19 @@ def describe_hold(held: "BlockedPlan") -> str:
 
 
 def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
-    """The median error of what was predicted of completed ``plans``; nothing of what no plan tells."""
+    """Return the median error of each predicted figure over completed ``plans``, without figures that no plan has."""
     found = [plan_cost(plan)["errors"] for plan in plans]
     told = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED_FIELDS}
     return {name: median(errors) for name, errors in told.items() if errors}
 
 
 def prediction_error(predicted: float, happened: float) -> float | None:
-    """How far a prediction was off as a share of what happened; None where nothing did."""
+    """Return the error of a prediction as a share of the actual figure; None if that is 0."""
     return abs(predicted - happened) / happened if happened > 0 else None
 
 
 def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What is known of a plan's worth, a label and a line each."""
+    """Return the cost and benefit of a plan as pairs of a label and a line."""
     from lake.units import format_duration, format_elapsed
 
     predicted, happened = worth["predicted"], worth["happened"]
@@ -92,8 +93,8 @@ def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             (
                 "saves",
-                f"{predicted['opens_saved_a_day']:,.0f} opens, {format_size(round(predicted['bytes_saved_a_day']))} and "
-                f"{format_elapsed(predicted['cpu_seconds_saved_a_day'])} of CPU a day"
+                f"{predicted['opens_saved_a_day']:,.0f} opens, {format_size(round(predicted['bytes_saved_a_day']))} "
+                f"and {format_elapsed(predicted['cpu_seconds_saved_a_day'])} of CPU a day"
                 f"{_format_cost(predicted, 'saved_a_day', ', ')}; pays back {back}",
             )
         )
@@ -114,13 +115,13 @@ def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _format_cost(worth: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:
-    """An amount with its currency; '' where there are no prices."""
+    """Return an amount with its currency; '' if no prices are set."""
     amount = worth.get(name)
     return "" if amount is None else f"{before}{amount:.3g} {(named or worth)['currency']}".rstrip()
 
 
 def held_reason(store: "Store", plan: "PlanView") -> str | None:
-    """What a requested plan waits for besides an executor; None where it is for nothing else."""
+    """Return the reason, besides a free executor, for which a requested plan waits; None if there is none."""
     if plan.state != "requested":
         return None
     held = next((held for held in store.work_budget().blocked_plans if held.plan_id == plan.plan_id), None)
@@ -128,9 +129,9 @@ def held_reason(store: "Store", plan: "PlanView") -> str | None:
 
 
 def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
-    """The budget of all tables, what is used and left of it in 60 minutes and in 24 hours, and the plans held back.
+    """Return the budget of all tables, its use and rest in 60 minutes and in 24 hours, and the plans held back.
 
-    What has no budget is None.
+    A figure without a budget is None.
     """
     spans = (("hour", work.budget.hour, work.usage.hour), ("day", work.budget.day, work.usage.day))
     return {
@@ -153,7 +154,7 @@ def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
 
 
 def describe_held_work(work: Mapping[str, Any]) -> list[str]:
-    """A line for each thing that plans are held back by: how many, and the first of them."""
+    """Return a line for each reason why plans are held back: the number of plans, and the first of them."""
     lines = []
     for kind, behind in (("never", False), ("window", False), ("budget", True), ("budget", False)):
         held = [plan for plan in work["held"] if plan["kind"] == kind and (plan["behind"] is not None) is behind]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of messages to the webhook, and of what retrying and dropping them has done."""
+"""The documents of messages to the webhook, and of the effect of retrying and dropping them."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def notification(message: "Notification") -> dict[str, Any]:
-    """A message to the webhook; ``id`` is what its receiver knows it by."""
+    """Return a message to the webhook; ``id`` identifies it for the receiver."""
     return {
         "number": message.number,
         "id": message.body["id"],
@@ -27,10 +27,10 @@ def notification(message: "Notification") -> dict[str, Any]:
 
 
 def notifications_retried(count: int) -> dict[str, Any]:
-    """What a retry of dead messages has done."""
+    """Return the result of retrying dead messages."""
     return {"retried": count}
 
 
 def notifications_dropped(count: int) -> dict[str, Any]:
-    """What dropping dead messages has done."""
+    """Return the result of dropping dead messages."""
     return {"dropped": count}

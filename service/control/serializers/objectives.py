@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of what tables are held to, and their words."""
+"""The documents of tables' objectives, and their texts."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def objective_document(objective: "TableObjective") -> dict[str, Any]:
-    """An objective of a table with everything that is known of it."""
+    """Return an objective of a table with all its figures."""
     return {
         "objective": str(objective.objective),
         "met": objective.met,
@@ -34,9 +34,9 @@ def objective_document(objective: "TableObjective") -> dict[str, Any]:
 
 
 def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: datetime) -> str | None:
-    """In words which error budgets of a table in this ``mode`` burn or are used up; None where all last.
+    """Return in words which error budgets of a table in this ``mode`` burn or are used up; None if there are none.
 
-    A table that is only observed, or that nobody scans any more, needs nobody for that.
+    A table that is only observed, or that is no longer scanned, has none.
     """
     words = [
         f"{found.text}, {describe_error_budget(found.budget_left, found.pace)}"
@@ -47,13 +47,13 @@ def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: date
 
 
 def describe_error_budget(left: float, pace: str | None) -> str:
-    """What is left of an error budget, and how it burns."""
+    """Return the rest of an error budget and its burn rate in words."""
     spent = "its error budget is used up" if left <= 0 else f"{format_percent(left)} of its error budget is left"
     return spent + {"fast": " and burns fast", "slow": " and burns slowly", None: ""}[pace if left > 0 else None]
 
 
 def describe_objective(objective: Mapping[str, Any], now: datetime) -> str:
-    """One line of an objective's document: is it met, since when, and what is left of its budget."""
+    """Return one line about an objective's document: whether it is met, since when, and the rest of its budget."""
     from lake.units import format_duration
 
     lasted = format_duration(max(now - parse_timestamp(objective["since"]), timedelta(0)))

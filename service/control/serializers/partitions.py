@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The partitions of a table as its last whole scan found them: those with a name, and the worst of them."""
+"""The partitions of a table at its last whole scan: filtered by name, and the worst of them."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ _WORST_FIRST_KEYS = (("reducible_bytes", "descending"), ("reducible_files", "des
 
 
 def filter_partitions(partitions: "pa.Table", search: str) -> "pa.Table":
-    """Those whose path contains ``search``, in small letters or large ones."""
+    """Return the partitions whose path contains ``search``, regardless of case."""
     import pyarrow.compute as pc
 
     if not search:
@@ -19,7 +19,7 @@ def filter_partitions(partitions: "pa.Table", search: str) -> "pa.Table":
 
 
 def worst_partitions(partitions: "pa.Table", limit: int) -> "pa.Table":
-    """So many ``most`` of which plans would read most bytes, the worst first."""
+    """Return the ``limit`` partitions of which plans would read most bytes, the worst first."""
     import pyarrow.compute as pc
 
     return partitions.take(pc.select_k_unstable(partitions, k=limit, sort_keys=list(_WORST_FIRST_KEYS)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of plans: in a listing, in full, while one is followed, and what cancel and retry have done."""
+"""The documents of plans: in a listing, in full, in progress, and the results of cancel, retry and decisions."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from lake.plan import PlanState, ProposalDecision
     from service.control.store import PlanEvent, PlanView
 
-#: states a plan does not leave
+#: states that a plan does not leave, except by a retry
 TERMINAL_STATES = ("completed", "failed", "cancelled")
 
 
-#: what of a plan is told while it is followed to its end
+#: the fields of a plan that are shown while it is followed to its end
 PROGRESS_FIELDS = (
     "plan_id",
     "table",
@@ -37,7 +37,7 @@ PROGRESS_FIELDS = (
 
 
 def plan_summary(plan: "PlanView") -> dict[str, Any]:
-    """A plan in a listing."""
+    """Return a plan for a listing."""
     return {
         "plan_id": plan.plan_id,
         "table": plan.table,
@@ -80,9 +80,10 @@ def plan_summary(plan: "PlanView") -> dict[str, Any]:
 def plan_details(
     plan: "PlanView", events: "Sequence[PlanEvent]", no_executor: str | None, held_reason: str | None
 ) -> dict[str, Any]:
-    """Everything about a plan; ``nobody`` says why nobody would take it up, None where somebody would.
+    """Return everything about a plan.
 
-    ``held`` says what it waits for besides an executor.
+    ``no_executor`` is the reason why no executor would claim it, None if one would. ``held_reason`` is the reason,
+    besides a free executor, for which it waits.
     """
     return plan_summary(plan) | {
         "location": plan.location,
@@ -109,7 +110,7 @@ def plan_details(
 
 
 def _no_executor_for(plan: "PlanView", no_executor: str | None) -> str | None:
-    """Why a plan that may run does not."""
+    """Return why a plan that may run does not run."""
     return no_executor if plan.state == "requested" and not plan.waits_for_approval else None
 
 
@@ -121,9 +122,9 @@ def _figure_documents(plan: "PlanView") -> list[dict[str, Any]]:
 
 
 def end_reason(plan: "PlanView") -> str | None:
-    """Why a plan failed or was cancelled, and what that means; None where it was not.
+    """Return why a plan failed or was cancelled, and the consequence; None for any other plan.
 
-    What writers do to plans is routine, and reads so: the plan is cancelled, the table stays as they left it.
+    A plan that a writer invalidates is cancelled; this is routine, and the text says so.
     """
     if plan.state == "cancelled" and plan.cancel_requested_by is None:
         cause = (plan.error or "no reason was kept").rstrip(".")
@@ -134,10 +135,10 @@ def end_reason(plan: "PlanView") -> str | None:
 
 
 def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
-    """How fast a running plan rewrites and how long that takes yet, as of its last heartbeat; None where unknown.
+    """Return the speed of a running plan and the time its rewrite still takes, at its last heartbeat; None if unknown.
 
-    Where ``nobody`` says why no executor could be at it, both are unknown. What is left is the rewriting: proof and
-    commit come after it.
+    Both are unknown if ``no_executor`` says why no executor can be running it. Verification and commit follow after the
+    rewrite.
     """
     from lake.plan import PlanState, Step
 
@@ -145,8 +146,8 @@ def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
     speed = None
     running = plan.state is PlanState.INFLIGHT and no_executor is None
     if running and plan.claimed_at and plan.heartbeat_at and 0 < done <= total:
-        # Both times are the database's, and so is the moment at which so much was done.
-        # One that failed since some groups could not be read is done again, and has its time there as well.
+        # Both times, and the time of the progress, are by the database's clock.
+        # A rewrite that failed because groups were unreadable is repeated; its time is in the milliseconds too.
         over = plan.step in (Step.REWRITE, Step.VERIFY, Step.COMMIT, Step.RECORD)
         ended = plan.milliseconds.get(Step.REWRITE) if over else None
         since = (plan.heartbeat_at - plan.claimed_at).total_seconds() - sum(plan.milliseconds.values()) / 1000
@@ -156,20 +157,20 @@ def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
 
 
 def plan_progress(plan: "PlanView") -> dict[str, Any]:
-    """A plan while it is followed to its end."""
+    """Return a plan while it is followed to its end."""
     return {name: getattr(plan, name) for name in PROGRESS_FIELDS}
 
 
 def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:
-    """What a cancel has done; ``cancel_requested`` says that the executor was asked to stop before the commit."""
+    """Return the result of a cancel; ``cancel_requested`` is True if the executor is to stop before the commit."""
     return {"plan_id": plan_id, "state": state, "cancel_requested": state.value != "cancelled"}
 
 
 def plan_decided(plan_id: str, decision: "ProposalDecision") -> dict[str, Any]:
-    """What an approval or a no has done."""
+    """Return the result of an approval or a decline."""
     return {"plan_id": plan_id, "state": "requested" if decision == "approved" else "cancelled", "decision": decision}
 
 
 def plan_retried(plan_id: str) -> dict[str, Any]:
-    """What a retry has done."""
+    """Return the result of a retry."""
     return {"plan_id": plan_id, "state": "requested"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of processes: who works, on what, and how it is with Spark; and what waits since nobody does."""
+"""The documents of processes: their roles, plans and Spark state, and the reason why no executor works."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterable[PlanView]") -> dict[str, Any]:
-    """A process, the roles that it leads and the plans that it runs."""
+    """Return a process with the roles that it leads and the plans that it runs."""
     return {
         "name": process.name,
         "role": process.role,
@@ -32,7 +32,7 @@ def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterabl
 def process_list(
     processes: "Iterable[ProcessView]", leaders: "Iterable[Leader]", running: "Iterable[PlanView]"
 ) -> list[dict[str, Any]]:
-    """Every process that lives or fell silent lately, the living ones first."""
+    """Return every process that is live or was so lately, the live ones first."""
     leads: dict[str, list[str]] = {}
     runs: dict[str, list[PlanView]] = {}
     for leader in leaders:
@@ -47,12 +47,12 @@ def process_list(
 
 
 def has_scheduler(leaders: "Iterable[Leader]") -> bool:
-    """Whether somebody leads scans; without that no table is scanned and no request is answered."""
+    """Return True if a live process leads scans; without one no table is scanned and no request is answered."""
     return any(leader.role == SCAN_ROLE and leader.live for leader in leaders)
 
 
 def no_executor_reason(processes: "Iterable[ProcessView]") -> str | None:
-    """Why no plan is taken up where no process could; None where one can."""
+    """Return why no process can run plans; None if one can."""
     executors = [process for process in processes if process.can_execute]
     if not executors:
         return "no executor is running; lakefold worker starts one"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents read from database and tables as they are now, for whoever asks: a command, HTTP, the page."""
+"""Documents read from database and tables as they are now, for commands, HTTP and the page."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
-    """Everything about one table; reads its timeline. Where that can't be read the reason is the only fact."""
+    """Return everything about one table; reads its timeline. If that can't be read, the reason is the only fact."""
     state = next(iter(store.table_states([found.name])), None)
     scan = store.last_scan(found.name)
     good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
@@ -33,19 +33,19 @@ def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
 
 
 def trend_document(points: "Sequence[TrendPoint]") -> dict[str, Any]:
-    """The points of a table, or of the lake, and what they say of 7 and 30 days."""
+    """Return the points of a table or of the lake, and their changes over 7 and 30 days."""
     return {"points": [serializers.trend_point(point) for point in points], "trends": serializers.trends(points)}
 
 
 def load_plan(store: "Store", plan_id: str) -> dict[str, Any]:
-    """Everything about the plan with this id, or a unique part of it, as it is now. Raises what the store raises."""
+    """Return everything about the plan with this id or unique part of an id. Raises the store's errors."""
     view = store.plan(plan_id)
-    nobody, held = serializers.no_executor_reason(store.processes()), serializers.held_reason(store, view)
-    return serializers.plan_details(view, store.plan_events(view.plan_id), nobody, held)
+    no_executor, held = serializers.no_executor_reason(store.processes()), serializers.held_reason(store, view)
+    return serializers.plan_details(view, store.plan_events(view.plan_id), no_executor, held)
 
 
 def load_deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":
-    """What waits for its deletion by table and day, earliest day first, under the retention now in force."""
+    """Return the files awaiting deletion by table and day, earliest day first, under the retention now in force."""
     tables: dict[timedelta, list[str]] = {}
     for state in store.table_states():
         tables.setdefault(configured(state).policy.retention, []).append(state.name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document of a replay: what each policy would have left of a table's history, and which one to take."""
+"""The document of a replay: the outcome of each policy over a table's history, and the recommended policy."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def replay(
     table: "ConfiguredTable", history: "TableHistory", comparison: "PolicyComparison", rates: "Rates"
 ) -> dict[str, Any]:
-    """Everything about a replay of ``table``; ``toml`` is what to paste, empty where nothing is to be changed."""
+    """Return everything about a replay of ``table``; ``toml`` is the text to paste, empty if there is nothing to
+    change.
+    """
     recommended = next(one for one in comparison.outcomes if one.variant.name == comparison.recommended)
     return {
         "table": table.name,
@@ -75,7 +77,7 @@ def _day_document(day: "DailyTotals") -> Mapping[str, Any]:
 
 
 def _recommended_toml(table: str, one: "PolicyOutcome") -> str:
-    """What to put into lakefold.toml for a policy that is not as configured."""
+    """Return the lines for lakefold.toml if the policy differs from the configured one; else ''."""
     if not one.variant.settings:
         return ""
     lines = ["[[tables]]", f"match = {_toml_value(table)}"]
@@ -83,7 +85,7 @@ def _recommended_toml(table: str, one: "PolicyOutcome") -> str:
 
 
 def _toml_value(value: str) -> str:
-    """A string of TOML; a number stays one."""
+    """Return a TOML value: numbers and booleans as they are, any other text quoted."""
     if value.isdecimal() or value in ("true", "false"):
         return value
     return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of settings: of the service and of one table, each with the place it came from, without secrets."""
+"""The documents of settings: of the service and of one table, each with its origin, without secrets."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from service.control.config.loader import Config
     from service.control.config.tables import ConfiguredTable, Origin
 
-#: settings whose numbers are bytes
+#: settings whose values are numbers of bytes
 _BYTE_SETTINGS = (
     "small_file_limit",
     "target_file_max",
@@ -28,13 +28,13 @@ _BYTE_SETTINGS = (
 
 
 def setting_document(key: str, value: Any, origin: str) -> dict[str, Any]:
-    """A setting in force without its secrets, and the place it came from; ``text`` is the value for people."""
+    """Return a setting in force without secrets, and its origin; ``text`` is the value for people."""
     value = redact_setting(key, value)
     return {"setting": key, "value": value, "text": _format_value(key, value), "origin": origin}
 
 
 def _format_value(key: str, value: Any) -> str:
-    """Bytes with a unit, durations as written, yes and no as TOML has them, lists with commas."""
+    """Return bytes with a unit, durations as written, booleans as in TOML, lists with commas."""
     from lake.units import format_bytes, format_duration
 
     if isinstance(value, timedelta):
@@ -51,7 +51,7 @@ def _format_value(key: str, value: Any) -> str:
 
 
 def service_settings(config: "Config") -> list[dict[str, Any]]:
-    """Every setting of the service, passwords left out."""
+    """Return every setting of the service, without passwords."""
     origins = config.origins
 
     def rows(section: str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
 
 
 def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
-    """Every policy knob, mode and lock setting of one table."""
+    """Return every policy setting, mode and lock setting of one table."""
     from planner.policy.policy import FIELD_PARSERS, setting_name
 
     rows = [

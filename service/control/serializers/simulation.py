@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document of a simulation: the files that a writer leaves behind after each batch."""
+"""The document of a simulation: the files that a writer leaves after each batch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from service.text import format_size, plural, share_of
 
 
 def simulation(scenario: Mapping[str, Any], *, most_files: int = MAX_FILES) -> dict[str, Any]:
-    """What comes of a scenario's document (docs/planning.md has its keys). Raises CommandError for a wrong one."""
+    """Return the result of a scenario's document (docs/planning.md has its keys). Raises ProblemError for a bad one."""
     try:
         found = simulate(parse_scenario(scenario), most_files)
     except SimulationError as error:
@@ -75,7 +75,7 @@ def _file_document(file: SimulatedFile, limit: int) -> dict[str, Any]:
 
 
 def describe_sizes(layout: Sequence[Mapping[str, Any]], limit: int = 6) -> str:
-    """The sizes of files, those alike and next to each other as one: ``110 MiB, 3 × 21 MiB + 2 logs 1.9 MiB``."""
+    """Return the sizes of files, equal neighbours as one: ``110 MiB, 3 × 21 MiB + 2 logs 1.9 MiB``."""
     runs: list[tuple[str, int]] = []
     for file in layout:
         words = format_size(file["bytes"])

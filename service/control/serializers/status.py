@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document behind "how is the lake?", and the one line that sums it up."""
+"""The status document of the lake, and the line that summarizes it."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 def status(lake: "LakeState") -> dict[str, Any]:
-    """Everything about "how is the lake?", as it was when the database was read, ``taken_at``.
+    """Return the status of the lake at the reading's time, ``taken_at``.
 
-    ``backlog_seconds`` goes by the speed of the last completed plans and is None without any, and where nobody runs
-    plans. ``scheduler`` says whether a process leads scans; without one no table is scanned and no request answered.
-    ``attention`` has the tables that are halted, or partitions of them, or paused, that are damaged or could not be
-    scanned, of which files can't be read, those whose newest plan failed, those that others write although they are to
-    have a single writer, those whose writers let few plans through, those whose error budgets burn or are used up,
-    those in mode propose or compact of which nobody said how their writers work, and those of which plans wait for
-    approval (``proposed``).
-    ``layout`` has the files of the tables in modes propose and compact, and of those in mode observe as they are until
-    somebody says so; those that are off are not looked at. ``trends`` say how the tables in modes propose and compact
-    changed over 7 and 30 days.
+    ``backlog_seconds`` goes by the speed of the last completed plans; None without any, and if no process runs plans.
+    ``scheduler`` is True if a process leads scans; without one no table is scanned and no request answered.
+
+    ``attention`` has the tables that are halted or paused, have a halted partition, are damaged, could not be scanned
+    or have unreadable files; whose newest plan failed; that are single_writer and were written by others during a plan;
+    whose writers cancel most plans; whose error budgets burn or are used up; that are in mode propose or compact
+    without a setting about their writers; and with plans that wait for approval (``proposed``).
+
+    ``layout`` has the files of the tables in modes propose and compact, and of the tables in mode observe; tables that
+    are off are left out. ``trends`` are the changes of the tables in modes propose and compact over 7 and 30 days.
     ``source_problems`` are the parts of sources that the last search for tables could not read, so that tables there
-    are not known; empty for a caller who may see some tables only.
-    ``work`` has the budget of all tables and the plans that are held back.
+    are unknown; empty for a caller who may see some tables only. ``work`` has the budget of all tables and the plans
+    that are held back.
     """
     from lake.plan import PlanState
 
@@ -78,14 +78,14 @@ def status(lake: "LakeState") -> dict[str, Any]:
 
 
 def backlog_seconds(lake: "LakeState") -> float | None:
-    """How long the backlog takes at the speed of the last completed plans; None where that is anybody's guess."""
+    """Return how long the backlog takes at the speed of the last completed plans; None if that can't be estimated."""
     speed = _bytes_per_second(lake)
     lasting = no_executor_reason(lake.processes) is None and not lake.figures.paused
     return lake.figures.backlog_bytes / speed if speed and lasting else None
 
 
 def _bytes_per_second(lake: "LakeState") -> float | None:
-    """Bytes a second of the last completed plans. That Spark had to be started before one says nothing of the next."""
+    """Return the bytes a second of the last completed plans, without the time in which Spark was started."""
     from lake.plan import Step
 
     seconds = sum(sum(p.milliseconds.values()) - p.milliseconds.get(Step.START, 0) for p in lake.recent_plans) / 1000
@@ -93,13 +93,13 @@ def _bytes_per_second(lake: "LakeState") -> float | None:
 
 
 def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any]:
-    """The files of the tables in ``modes``, as the last good scan of each saw them.
+    """Return the files of the tables in ``modes``, by the last good scan of each.
 
-    Of small files the reducible ones are worth a plan, now or once what they wait for is over; no plan is worth the
-    residual ones. The share before is None unless the first scans of all of these tables told the two apart.
+    Reducible small files are worth a plan, now or once the condition they wait for has passed; residual ones are not.
+    The share before is None unless the first scan of every one of these tables distinguished the two.
     """
     names = [table.name for table in lake.figures.tables if table.mode in modes]
-    # After an upgrade a table is not counted before its next scan, which tells reducible files from residual ones.
+    # After an upgrade a table counts from its next scan on, which distinguishes reducible files from residual ones.
     scans = [
         lake.last_good_scans[name]
         for name in names
@@ -129,7 +129,7 @@ def _sum(scans: "Iterable[ScanRecord]", name: str) -> int:
 
 
 def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> dict[str, Any] | None:
-    """What of a table needs a person, as ``proposed`` plans of it do; None where nothing does."""
+    """Return the conditions of a table that need a person; None without any. ``proposed`` counts its proposals."""
     good, last, failed = (
         lake.last_good_scans.get(table.name),
         lake.last_scans.get(table.name),
@@ -168,7 +168,7 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
 
 
 def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -> str:
-    """How much of the files is reducible, with what it was at first: ``61 % → 3 %, 1.2 GiB to rewrite``."""
+    """Return the share of reducible files, with the share at first: ``61 % → 3 %, 1.2 GiB to rewrite``."""
     now, before = layout["reducible_share"], layout["reducible_share_before"] if since_first else None
     if now is None:
         return "unknown"
@@ -177,7 +177,7 @@ def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -
 
 
 def summary_line(status: Mapping[str, Any]) -> str:
-    """The one line that says how the lake is."""
+    """Return one line that summarizes the lake."""
     from lake.units import format_duration
 
     compact, observed = status["layout"]["compact"], status["layout"]["observe"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of tables: in a listing and in full, and whether one is paused."""
+"""The documents of tables: in a listing and in full, and the result of a pause."""
 
 import re
 import shlex
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def pause_result(table: str | None, now: bool) -> dict[str, Any]:
-    """Whether a table is paused now, or with None the whole service."""
+    """Return whether a table, or with None the whole service, is paused now."""
     return {"table": table, "paused": now}
 
 
 def pause_fields(pause: "Pause | None") -> dict[str, Any]:
-    """Who paused a table or the service, when and why; for the documents that contain it."""
+    """Return who paused a table or the service, when and why; for the documents that contain it."""
     return {
         "paused": pause is not None,
         "paused_by": pause and pause.by,
@@ -30,19 +30,19 @@ def pause_fields(pause: "Pause | None") -> dict[str, Any]:
 
 
 def halting_plan_id(reason: str | None) -> str | None:
-    """The plan that halted a table, which the ``reason`` begins with."""
+    """Return the id of the plan that halted a table, with which the ``reason`` begins; None without one."""
     found = re.match(r"plan ([0-9a-f-]{36}): ", reason or "")
     return found[1] if found else None
 
 
 def halted_partitions(state: "TableState | None") -> list[dict[str, Any]]:
-    """The partitions of a table that are halted by themselves, the first one first."""
+    """Return the partitions of a table that are halted themselves, the first halt first."""
     halts = sorted(state.halted_partitions.items(), key=lambda item: (item[1].at, item[0])) if state else []
     return [{"partition": name, "halted_at": halt.at, "halted_reason": halt.reason} for name, halt in halts]
 
 
 def commands_before_partition_resume(table: str, partition: str) -> list[str]:
-    """The command that shows a halted partition's files, the one that settles it, and the one that ends the halt."""
+    """Return the commands that show a halted partition's files, choose its files, and end the halt."""
     named = ["--partition", partition]
     return [
         shlex.join(["lakefold", "tables", "explain", table, *named]),
@@ -52,19 +52,19 @@ def commands_before_partition_resume(table: str, partition: str) -> list[str]:
 
 
 def commands_before_resume(table: str, reason: str | None) -> list[str]:
-    """The commands that tell what halted ``table``, and the one to end the halt with, last."""
+    """Return the commands that show what halted ``table``, and last the command that ends the halt."""
     plan = halting_plan_id(reason)
     look = [shlex.join(["lakefold", "plans", "show", plan])] if plan else []
     return [*look, shlex.join(["lakefold", "verify", table, "--rows"]), shlex.join(["lakefold", "resume", table])]
 
 
 def describe_contention(contest: "ConflictCount") -> str:
-    """That the writers of a table let few plans through."""
+    """Return a line saying that the writers of a table cancel most of its plans."""
     return f"writers cancelled {contest.conflicts} of its {contest.ended} newest plans; nothing was lost but the work"
 
 
 def describe_overlaps(table: str, overlaps: int, overlap: str | None) -> str:
-    """What others wrote of ``table`` where it is to have a single writer, and what to do about it."""
+    """Return what other programs wrote to a single_writer ``table`` during a plan, and what to do about it."""
     check = shlex.join(["lakefold", "verify", table, "--rows"])
     return (
         f"is single_writer, and was written while lakefold worked on it: {plural(overlaps, 'commit')} in the last day, "
@@ -74,7 +74,7 @@ def describe_overlaps(table: str, overlaps: int, overlap: str | None) -> str:
 
 
 def describe_foreign_files(foreign_files: int, foreign_file: str | None) -> str:
-    """Which files of others are among a table's data, and what to do about them."""
+    """Return which foreign files are among a table's data, and what to do about them."""
     return (
         f"{plural(foreign_files, 'file')} of others among its data, left alone, the first {foreign_file}; move them "
         "out of the table, since its own readers and writers may fail on them"
@@ -82,7 +82,7 @@ def describe_foreign_files(foreign_files: int, foreign_file: str | None) -> str:
 
 
 def displayed_state(table: "ConfiguredTable", state: "TableState | None") -> str:
-    """``halted``, ``paused``, or else the table's mode."""
+    """Return ``halted``, ``paused``, or else the table's mode."""
     if state is not None and state.halted:
         return "halted"
     if state is not None and state.paused:
@@ -91,7 +91,7 @@ def displayed_state(table: "ConfiguredTable", state: "TableState | None") -> str
 
 
 def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "ScanRecord | None") -> dict[str, Any]:
-    """A table in a listing; ``scan`` is its last one, None before the first."""
+    """Return a table for a listing; ``scan`` is its last one, None before the first."""
     return {
         "table": table.name,
         "format": table.ref.format,
@@ -117,9 +117,10 @@ def table_details(
     trends: "list[dict[str, Any]]",
     objectives: "Sequence[TableObjective]",
 ) -> dict[str, Any]:
-    """Everything about a table: ``good`` is its last scan that succeeded, ``facts`` what its format says of it.
+    """Return everything about a table.
 
-    ``objectives`` are what it is held to, as that scan judged it.
+    ``good`` is its last successful scan, ``facts`` the description by its format, ``objectives`` its objectives as
+    ``good`` judged them.
     """
     return table_summary(table, state, scan) | {
         "last_good_scan": good,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The documents of how a table, or the lake, changed over 7 and 30 days."""
+"""The documents of the changes of a table, or of the lake, over 7 and 30 days."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from service.control.lake_cache import LakeState
     from service.control.store import ScanRecord, Store, TrendPoint
 
-#: of the stretches of time that are told
+#: the periods that are shown, in days
 TREND_DAYS = (7, 30)
 
 
 def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[TrendPoint]":
-    """The points of a table, oldest first, the last of them as its last ``good`` scan found it."""
+    """Return the points of a table, oldest first; the last point is its last ``good`` scan."""
     from service.control.store import TrendPoint
 
     if good is None or good.reducible_files is None:
@@ -36,7 +36,7 @@ def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[
 
 
 def lake_points(lake: "LakeState") -> "list[TrendPoint]":
-    """The points of the tables in modes propose and compact together, oldest first, the last of them as they are."""
+    """Return the points of all tables in modes propose and compact together, oldest first; the last point is now."""
     from lake.plan import PlanState
     from service.control.store import TrendPoint
 
@@ -59,7 +59,7 @@ def lake_points(lake: "LakeState") -> "list[TrendPoint]":
 
 
 def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
-    """The points of the last ``days``, from the one that was newest when they began."""
+    """Return the points of the last ``days``, from the newest point at or before their begin."""
     if not points:
         return ()
     begin = points[-1].at - timedelta(days=days)
@@ -68,7 +68,10 @@ def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendP
 
 
 def trends(points: "Sequence[TrendPoint]") -> list[dict[str, Any]]:
-    """How it changed in each of ``DAYS``; of a younger lakefold since its first point, ``since``. Empty without two."""
+    """Return the changes in each of ``TREND_DAYS``; empty with fewer than two points.
+
+    If the first point is younger than the period, the change is counted from that point, ``since``.
+    """
     return [
         _trend(days, chosen[0], chosen[-1]) for days in TREND_DAYS if len(chosen := points_within(points, days)) > 1
     ]
@@ -84,14 +87,14 @@ def _trend(days: int, first: "TrendPoint", last: "TrendPoint") -> dict[str, Any]
         "small_share": share_of(last.small_files, last.files),
         "reducible_share_before": share_of(first.reducible_files, first.files),
         "reducible_share": share_of(last.reducible_files, last.files),
-        # A table that is no longer compacted takes its totals along.
+        # The totals fall if a table is no longer compacted.
         "rewritten_bytes": max(0, last.rewritten_bytes - first.rewritten_bytes),
         "freed_bytes": max(0, last.freed_bytes - first.freed_bytes),
     }
 
 
 def trend_point(point: "TrendPoint") -> dict[str, Any]:
-    """One point; bytes rewritten and freed are totals."""
+    """Return one point; bytes rewritten and freed are totals."""
     return {
         "at": point.at,
         "files": point.files,
@@ -106,7 +109,10 @@ def trend_point(point: "TrendPoint") -> dict[str, Any]:
 
 
 def describe_trends(trends: "Sequence[Mapping[str, Any]]") -> list[tuple[str, str]]:
-    """Each stretch and what changed in it, in words; of documents as JSON. What is younger is told once."""
+    """Return the periods and their changes in words, from JSON documents.
+
+    If all periods begin at the same point, the change is shown once.
+    """
     if trends and trends[0]["since"] == trends[-1]["since"]:
         return [(f"since {parse_timestamp(trends[0]['since']):%Y-%m-%d %H:%M} UTC", _describe_trend(trends[0]))]
     return [(f"{trend['days']} days", _describe_trend(trend)) for trend in trends]

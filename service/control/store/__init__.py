@@ -174,37 +174,40 @@ class Store(
     Trends,
     CpuHistory,
 ):
-    """Implements ``lake.relocation_store.RelocationStore`` and everything the scheduler and the command line need. Thread-safe.
+    """Implements ``lake.relocation_store.RelocationStore`` and the queries of scheduler and command line. Thread-safe.
 
-    Connects at the first use. Every method raises DatabaseUnreachable, or SchemaBehind, where the database can't
-    be used. Leases, backoff, retention and leaders go by the database's clock.
+    Connects at the first use. Every method raises DatabaseUnreachable or SchemaMismatch if the database can't be used.
+    Leases, backoff, retention and leaders go by the database's clock.
     """
 
     def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
-        """``url`` is SQLAlchemy's, the setting ``database.url``. Raises StoreError where it is none of ours."""
+        """``url`` is a SQLAlchemy URL, the setting ``database.url``. Raises StoreError for an unsupported URL."""
         super().__init__(Database(url), settings or StoreSettings())
 
     @property
     def url(self) -> str:
-        """The database's URL without anything secret."""
+        """The database's URL without secrets."""
         return self._database.display_url
 
     def limited_to(self, table_scope: TableScope) -> "Store":
-        """The same store for whoever sees only the tables within ``reach``: all others are unknown."""
+        """Return the same store for a caller who sees only the tables in ``table_scope``.
+
+        Other tables are unknown to it.
+        """
         limited = copy.copy(self)
         limited._table_scope = table_scope
         return limited
 
     def set_observer(self, observer: DatabaseObserver) -> None:
-        """Tell ``watcher`` from now on how every call to the database ends."""
+        """Notify ``observer`` from now on of the outcome of every database call."""
         self._database.observer = observer
 
     def check(self) -> None:
-        """Raise SchemaBehind unless the schema is this lakefold's, DatabaseUnreachable where nothing answers."""
+        """Raise SchemaMismatch unless the schema is this lakefold's, DatabaseUnreachable if there is no response."""
         schema.check(self._database)
 
     def upgrade(self) -> None:
-        """Create the schema or bring it up to this lakefold's; nothing happens where it is."""
+        """Create the schema or upgrade it to this lakefold's; does nothing if it is current."""
         schema.upgrade(self._database)
 
     def close(self) -> None:

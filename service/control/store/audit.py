@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The audit: who asked for what, written in the transaction in which it was done."""
+"""The audit trail: who requested which action, written in the transaction of the action."""
 
 from contextvars import ContextVar
 from datetime import timedelta
@@ -12,16 +12,16 @@ from service.control.store.database import datetime_from_ms, db_now, timedelta_t
 from service.control.store.models import AuditRow
 from service.control.store.views import AccessChannel, AuditEntry
 
-#: through which what is done now came in: a command of this machine unless somebody says otherwise
+#: the channel of the action being run; a command on this machine unless it is set
 current_channel: ContextVar[AccessChannel] = ContextVar("door", default=AccessChannel.CLI)
-#: entries kept at most, whatever their age
+#: the most entries that are kept, whatever their age
 MAX_ENTRIES = 100_000
 
 
 def record_audit(
     connection: Connection, actor: str, action: str, *, table: str | None = None, subject: str = "", detail: str = ""
 ) -> None:
-    """Note that ``actor`` did ``action`` to ``subject`` (a plan, a request, a token) of ``table``."""
+    """Record that ``actor`` did ``action`` to ``subject`` (a plan, a request, a token) of ``table``."""
     connection.execute(
         insert(AuditRow).values(
             at_ms=db_now(),
@@ -36,7 +36,7 @@ def record_audit(
 
 
 class AuditTrail(StorePart):
-    """Who asked for what."""
+    """The audit trail: who requested which action."""
 
     def audit_entries(
         self,
@@ -47,7 +47,7 @@ class AuditTrail(StorePart):
         limit: int = 50,
         after: int | None = None,
     ) -> list[AuditEntry]:
-        """Entries newest first, at most ``limit``; those behind the one with the number ``after``."""
+        """Return at most ``limit`` entries, newest first, behind the entry with the number ``after``."""
         query = select(AuditRow.__table__).where(self._is_in_scope(AuditRow.table_name))
         for value, column in ((table, AuditRow.table_name), (actor, AuditRow.actor), (action, AuditRow.action)):
             if value is not None:
@@ -58,7 +58,10 @@ class AuditTrail(StorePart):
             return [_entry(row) for row in connection.execute(query.order_by(AuditRow.id.desc()).limit(limit))]
 
     def prune_audit(self, retention: timedelta) -> int:
-        """Forget entries older than ``keep``, 0 for none, and all but the newest ``MAX_ENTRIES``; how many."""
+        """Delete entries older than ``retention`` (0: none by age), and all but the newest ``MAX_ENTRIES``.
+
+        Returns how many were deleted.
+        """
         newest = select(func.coalesce(func.max(AuditRow.id), 0)).scalar_subquery()
         gone = AuditRow.id <= newest - MAX_ENTRIES
         if retention:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every part of the store stands on."""
+"""The base class of the store's parts, and the helpers they share."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,9 +30,9 @@ from service.control.store.models import EventRow, PlanRow
 from service.control.store.table_scope import UNRESTRICTED
 from service.control.store.views import StoreSettings
 
-#: named in one statement, and brought over in one value; SQLite takes 32,766 of what is named at most
+#: the most values in one statement, or rows in one result; SQLite allows at most 32,766 parameters
 _BATCH_SIZE = 1000
-#: an error of a JVM can be a page; the head of it names the cause
+#: a JVM's error can be a page long; its head names the cause
 _MAX_TEXT_LENGTH = 4000
 _DECODER = json.JSONDecoder()
 
@@ -42,7 +42,7 @@ Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
 
 
 class RowCache:
-    """Objects made of rows at earlier readings: a row that comes again unchanged is not converted again.
+    """Objects made from rows at earlier readings: an unchanged row is not converted again.
 
     For one thread at a time.
     """
@@ -51,12 +51,12 @@ class RowCache:
         self._made: dict[str, dict[tuple[Any, ...], Any]] = {}
 
     def uncached_rows(self, noun: str, rows: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
-        """Those of ``rows`` that the last reading did not have."""
+        """Return the rows that the last reading did not have."""
         before = self._made.get(noun, {})
         return [row for row in rows if tuple(row) not in before]
 
     def objects_of(self, noun: str, rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Made]) -> list[Made]:
-        """The object of each of ``rows``, which are distinct. Objects of other rows are forgotten."""
+        """Return the object of each of ``rows``, which are distinct; forget the objects of other rows."""
         before, made = self._made.get(noun, {}), {}
         for row in map(tuple, rows):
             there = before.get(row)
@@ -66,9 +66,9 @@ class RowCache:
 
 
 class StorePart:
-    """A part of ``Store``: methods around one noun, on one database.
+    """A part of ``Store``: the methods around one noun, on one database.
 
-    ``_table_scope`` are the tables of which it tells and changes anything; the others are not there.
+    ``_table_scope`` limits the tables that the part shows and changes; other tables are unknown to it.
     """
 
     def __init__(self, database: Database, settings: StoreSettings) -> None:
@@ -77,33 +77,33 @@ class StorePart:
         self._table_scope = UNRESTRICTED
 
     def _is_in_scope(self, table_name: Any) -> ColumnElement[bool]:
-        """That the table whose name is in this column is within reach."""
+        """Return the condition that the table whose name is in this column is in the scope."""
         return self._table_scope.sql_condition(table_name, self._database.dialect)
 
     def _rows_of_tables(
         self, connection: Connection, query: "TablesQuery", names: Collection[str] | None
     ) -> list[list[Any]]:
-        """The rows of ``query`` of all tables within reach, or of those of ``names`` that are."""
+        """Return the rows of ``query`` for all tables in the scope, or for those of ``names`` that are in it."""
         if names is None:
             return fetch_packed(connection, query.all_tables.where(self._is_in_scope(query.name_column)))
         return query.named_tables.rows(connection, names=[name for name in names if self._table_scope.has_table(name)])
 
 
 def storable_text(text: str) -> str:
-    """``text`` without secrets, cut to a sane length and without what PostgreSQL can't hold."""
+    """Return ``text`` without secrets, cut to a maximum length, without characters that PostgreSQL can't store."""
     return redact(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_MAX_TEXT_LENGTH]
 
 
 def actor_idempotency_key(actor: str, key: str | None) -> str | None:
-    """An idempotency key as it is kept, unique among those of its actor, in whose name there is no line break."""
+    """Return an idempotency key as stored: unique among the keys of its actor, whose name has no line break."""
     return None if key is None else f"{actor}\n{key}"
 
 
 def insert_if_absent(connection: Connection, row: type[DeclarativeBase], **values: Any) -> bool:
-    """Insert a row unless its key is taken; whether it was inserted."""
+    """Insert a row unless its key exists; return True if it was inserted."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(row).values(**values).on_conflict_do_nothing()
-    # What comes back and not a count of rows: drivers need not know how many an INSERT made.
+    # RETURNING instead of a count of rows: drivers need not know how many rows an INSERT made.
     return connection.execute(statement.returning(literal(1))).one_or_none() is not None
 
 
@@ -117,7 +117,7 @@ def record_event(
     actor: str,
     reason: str,
 ) -> None:
-    """Add to a plan's history, in the transaction of what happened."""
+    """Add an event to a plan's history, in the transaction of the change."""
     connection.execute(
         insert(EventRow).values(
             plan_id=plan_id,
@@ -132,10 +132,10 @@ def record_event(
 
 
 class PackedQuery:
-    """A query whose rows come in one value: numbers, texts and None, JSON as text.
+    """A query whose rows arrive in one value: numbers, texts and None, JSON as text.
 
-    SQLite's driver lets other threads go first at each row. Where one of them computes, ten thousand rows would wait
-    for it ten thousand times. Kept, with names for its parameters, it is put together once and not at each call.
+    SQLite's driver releases the interpreter lock at each row. If another thread computes, ten thousand rows would wait
+    for it ten thousand times. An instance that is kept, with named parameters, compiles its query once for all calls.
     """
 
     def __init__(self, query: Select[*tuple[Any, ...]]) -> None:
@@ -143,7 +143,7 @@ class PackedQuery:
         self._queries_by_dialect: dict[str, Select[Any]] = {}
 
     def rows(self, connection: Connection, **parameters: Any) -> list[list[Any]]:
-        """Its rows, in no order that anybody promises."""
+        """Return the rows, in no guaranteed order."""
         dialect = connection.dialect.name
         if dialect not in self._queries_by_dialect:
             self._queries_by_dialect[dialect] = _packed_query(self._query, dialect)
@@ -151,9 +151,9 @@ class PackedQuery:
 
 
 class TablesQuery:
-    """A query about tables whose rows come at once: of ``every`` table, or of those ``named``.
+    """A query about tables whose rows arrive in one value, for ``all_tables`` or for ``named_tables``.
 
-    ``name`` is the column that the table's name is in; the parameter of ``named`` is ``names``.
+    ``name_column`` has the table's name; the parameter of ``named_tables`` is ``names``.
     """
 
     def __init__(self, all_tables: Select[*tuple[Any, ...]], name_column: Any) -> None:
@@ -162,7 +162,7 @@ class TablesQuery:
 
 
 def fetch_packed(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
-    """The rows of a query that is made for this call, as ``PackedQuery`` brings them over."""
+    """Return the rows of a query that is made for this call, as ``PackedQuery`` does."""
     return PackedQuery(query).rows(connection)
 
 
@@ -174,7 +174,7 @@ def _packed_query(query: Select[*tuple[Any, ...]], dialect: str) -> Select[Any]:
 
 
 def _parse_rows(text: str) -> list[list[Any]]:
-    """An array of arrays, parsed one by one: whoever waits for this thread does not wait for ten thousand of them."""
+    """Return the rows of a JSON array of arrays, parsed one by one, so that other threads can run in between."""
     rows, at = [], text.find("[", 1)
     while at > 0:
         row, at = _DECODER.raw_decode(text, at)
@@ -184,18 +184,18 @@ def _parse_rows(text: str) -> list[list[Any]]:
 
 
 def in_batches(items: Sequence[Made]) -> Iterator[Sequence[Made]]:
-    """``named`` in pieces that a statement can have; none of nothing."""
+    """Yield ``items`` in batches that fit into one statement; nothing for no items."""
     for begin in range(0, len(items), _BATCH_SIZE):
         yield items[begin : begin + _BATCH_SIZE]
 
 
 def with_row_locks(query: Query) -> Query:
-    """``query`` holding its rows until the transaction ends, where the database has row locks (SQLite needs none)."""
+    """Return ``query`` with its rows locked until the transaction ends; SQLite has and needs no row locks."""
     return query.with_for_update(key_share=True)
 
 
 def claim_conditions(claim: Claim) -> tuple[Any, ...]:
-    """What holds of a plan's row for as long as it is the claim's."""
+    """Return the conditions on a plan's row that hold while ``claim`` is in force."""
     return (
         PlanRow.id == claim.plan.plan_id,
         PlanRow.epoch == claim.epoch,
@@ -205,12 +205,12 @@ def claim_conditions(claim: Claim) -> tuple[Any, ...]:
 
 
 def lease_lost_error(claim: Claim) -> LeaseLost:
-    """What a write that touched no row raises."""
+    """Return the error of a write that touched no row."""
     return LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch} has passed)")
 
 
 def lock_claimed_row(connection: Connection, claim: Claim) -> Row[Any]:
-    """The plan's row, locked and still the claim's. Raises LeaseLost."""
+    """Return the plan's row, locked and still held by the claim. Raises LeaseLost."""
     row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*claim_conditions(claim)))).one_or_none()
     if row is None:
         raise lease_lost_error(claim)
@@ -218,6 +218,6 @@ def lock_claimed_row(connection: Connection, claim: Claim) -> Row[Any]:
 
 
 def fenced_update(connection: Connection, claim: Claim, values: Mapping[str, Any]) -> None:
-    """Change the plan's row while it is the claim's. Raises LeaseLost."""
+    """Change the plan's row while the claim holds it. Raises LeaseLost."""
     if connection.execute(update(PlanRow).where(*claim_conditions(claim)).values(**values)).rowcount != 1:
         raise lease_lost_error(claim)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans were charged, and which of the waiting ones may start: budgets and windows, inside a claim's transaction.
+"""The ledger of budgets: the charges of plans, and which waiting plans may start, in the transaction of a claim.
 
-A claim charges what its plan is predicted to take; what the attempt takes beyond that is charged at its end. Nothing is
-given back. So the predictions charged in any window stay within its budget whoever claims, and whatever came on top of
-them delays the plans that follow.
+A claim charges the predicted cost of its plan; the excess of the attempt is charged at its end. Charges are never
+refunded. So the predictions charged in any window stay within its budget whichever process claims, and the excess
+delays the plans that follow.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,22 +31,25 @@ from service.control.store.models import ChargeRow, PlanRow
 from service.control.store.plan_filter import claimable_plans
 from service.control.store.views import BlockedPlan, StoreSettings, WorkBudget, WorkLimits
 
-#: any number, the same in every lakefold: claims that are held to budgets take turns
+#: an arbitrary number, the same in every lakefold: claims under budgets run one after the other
 _CLAIM_LOCK_KEY = 0x6C616B66
 _DAY_MS = timedelta_to_ms(DAY)
 
 
 def serialize_claims(connection: Connection) -> None:
-    """Let one claim after the other look at what is left and charge, until the transaction ends.
+    """Let claims read and charge the budgets one after the other, until the transaction ends.
 
-    SQLite's writers take turns anyway.
+    SQLite's writers run one after the other anyway.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CLAIM_LOCK_KEY})
 
 
 def charge_prediction(connection: Connection, plan: QueuedPlan) -> None:
-    """Charge what a plan is predicted to take, and forget what no budget counts any more; in one's turn."""
+    """Charge the predicted cost of a plan, and delete charges that no budget counts.
+
+    Call ``serialize_claims`` first.
+    """
     connection.execute(delete(ChargeRow).where(ChargeRow.at_ms <= db_now() - _DAY_MS))
     _insert_charge(connection, plan.plan_id, plan.table, plan.cost)
 
@@ -57,12 +60,12 @@ def _insert_charge(connection: Connection, plan_id: str, table: str, amount: Wor
 
 
 def predicted_cost(row: Any) -> WorkAmount:
-    """What a plan's row says it takes; of one from before predictions were made its bytes."""
+    """Return the predicted cost in a plan's row; only the bytes for a plan from before predictions were made."""
     return WorkAmount(bytes=row.input_bytes, cpu_ms=row.predicted_cpu_ms or 0)
 
 
 def charge_excess(connection: Connection, plan_id: str, cores: float) -> None:
-    """Charge what the last attempt at a plan took beyond its prediction; it has left inflight."""
+    """Charge the cost of the last attempt at a plan beyond its prediction; the plan has left inflight."""
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
     completed, before = row.state == PlanState.COMPLETED, predicted_cost(row)
     written = row.bytes_after if completed else row.progress_bytes_done
@@ -73,7 +76,7 @@ def charge_excess(connection: Connection, plan_id: str, cores: float) -> None:
 
 
 class BudgetState:
-    """What was charged, and the limits, as one transaction sees them."""
+    """The charges and the limits as one transaction sees them."""
 
     def __init__(self, connection: Connection, limits: WorkLimits) -> None:
         self._limits = limits
@@ -99,30 +102,33 @@ class BudgetState:
         self.remaining = limits.budget.remaining(self.total_usage)
 
     def remaining_of_table(self, table: str) -> WorkAmount:
-        """What is left of the budget of one table."""
+        """Return the rest of the budget of one table."""
         return self._limits.for_table(table).budget.remaining(self.usage_by_table.get(table, BudgetUsage()))
 
     def next_open_at(self, table: str) -> datetime | None:
-        """When plans of a table may start again; None where they may now."""
+        """Return when plans of a table may start again; None if they may start now."""
         hours = self._limits.for_table(table).schedule
         return None if hours.is_open(self.now) else hours.next_open_at(self.now)
 
     def can_never_start(self, plan: QueuedPlan) -> bool:
-        """Whether a plan is larger than a whole budget, so that it is not in anybody's way either."""
+        """Return True if a plan is larger than a whole budget; such a plan does not block other plans."""
         own = self._limits.for_table(plan.table).budget.largest_plan
         return not plan.cost.is_within(self._limits.budget.largest_plan.elementwise_min(own))
 
     def startable(self, queue: list[QueuedPlan]) -> Iterator[QueuedPlan]:
-        """Those of ``queue`` that may start."""
+        """Yield the plans of ``queue`` that may start."""
         return startable_plans(self._waiting_for_budget(queue), self.remaining, self.remaining_of_table)
 
     def _waiting_for_budget(self, queue: list[QueuedPlan]) -> list[QueuedPlan]:
-        """Those of ``queue`` that wait for nothing but budgets."""
+        """Return the plans of ``queue`` that wait for nothing but budgets."""
         open_ = {table: self.next_open_at(table) is None for table in {plan.table for plan in queue}}
         return [plan for plan in queue if open_[plan.table] and not self.can_never_start(plan)]
 
     def blocked(self, queue: list[QueuedPlan], next_release_at: datetime | None) -> list[BlockedPlan]:
-        """Those of ``queue`` that may not start, each with the reason; something is given back at ``frees_at``."""
+        """Return the plans of ``queue`` that may not start, each with the reason.
+
+        The next charge expires at ``next_release_at``.
+        """
         starting = {plan.plan_id for plan in self.startable(queue)}
         by = blocked_by_table_budget(self._waiting_for_budget(queue), self.remaining, self.remaining_of_table)
         return [
@@ -156,12 +162,12 @@ _COST_COLUMNS = (ChargeRow.bytes, ChargeRow.cpu_ms)
 
 
 def queued_plans(rows: Any) -> list[QueuedPlan]:
-    """Rows of claimable plans, in their order, as what is picked from."""
+    """Return the rows of claimable plans, in their order, as queued plans."""
     return [QueuedPlan(plan_id=row.id, table=row.table_name, cost=predicted_cost(row)) for row in rows]
 
 
 def _next_release_at(connection: Connection, now_ms: int) -> datetime | None:
-    """When the next charge leaves the last 60 minutes or the last 24 hours; None without any."""
+    """Return when the next charge leaves the last 60 minutes or the last 24 hours; None without charges."""
     moments = []
     for span in (HOUR, DAY):
         oldest = select(func.min(ChargeRow.at_ms)).where(ChargeRow.at_ms > now_ms - timedelta_to_ms(span))
@@ -172,7 +178,7 @@ def _next_release_at(connection: Connection, now_ms: int) -> datetime | None:
 
 
 def blocked_plans(connection: Connection, settings: StoreSettings) -> list[BlockedPlan]:
-    """The plans that are due and may not start, each with the reason."""
+    """Return the due plans that may not start, each with the reason."""
     if not settings.limits.is_limited:
         return []
     accounts = BudgetState(connection, settings.limits)
@@ -181,10 +187,10 @@ def blocked_plans(connection: Connection, settings: StoreSettings) -> list[Block
 
 
 class BudgetLedger(StorePart):
-    """Budgets and hours, for whoever asks why work waits."""
+    """Budgets and hours, to explain why work waits."""
 
     def work_budget(self) -> WorkBudget:
-        """What was used of the budgets, and the plans that could start but for a budget or their table's hours."""
+        """Return the use of the budgets, and the plans that only a budget or their table's hours hold back."""
         limits = self._settings.limits
         with self._database.read() as connection:
             used = BudgetState(connection, limits).total_usage if limits.is_limited else BudgetUsage()
@@ -192,9 +198,9 @@ class BudgetLedger(StorePart):
         return WorkBudget(budget=limits.budget, usage=used, blocked_plans=tuple(held)).limited_to(self._table_scope)
 
     def remaining_table_budget(self, table: str, excluded: Collection[str] = ()) -> WorkAmount:
-        """What may yet be planned within the budget of ``table``: what is left of it, without what waits already.
+        """Return the rest of the budget of ``table`` for new plans: without the cost of plans that wait already.
 
-        Plans ``without`` which it is planned, and those that can never start, take none of it.
+        The plans ``excluded``, and plans that can never start, take none of it.
         """
         limits = self._settings.limits
         if not limits.for_table(table).budget.is_set:
@@ -210,17 +216,17 @@ class BudgetLedger(StorePart):
             )
 
 
-#: completed plans that tell how long the next one takes
+#: completed plans from which the cost of the next one is predicted
 _HISTORY_PLANS = 100
 
 
 def attempt_cpu_ms(
     step_milliseconds: Mapping[str, int], rewrite_cpu_ms: int | None, cores: float, *, completed: bool = True
 ) -> int:
-    """CPU time of an attempt: what was measured of its rewriting, of other steps their time on ``cores``.
+    """Return the CPU time of an attempt: measured for its rewrite, duration times ``cores`` for the other steps.
 
-    Unless it ``completed`` the plan, tasks that ran at its end may have told nothing: then the time of the rewriting
-    counts where that is more. Starting Spark is not part of it: it says nothing of the next plan.
+    Unless the attempt ``completed`` the plan, tasks that ran at its end may have reported nothing; then the duration of
+    the rewrite counts if that is more. Starting Spark does not count: it says nothing about the next plan.
     """
     rewriting = cores * step_milliseconds.get(Step.REWRITE, 0)
     if rewrite_cpu_ms is not None:
@@ -230,12 +236,12 @@ def attempt_cpu_ms(
 
 
 def add_step_time(step_milliseconds: Mapping[str, int], step: Step, milliseconds: int) -> Mapping[str, int]:
-    """What the steps of an attempt took, with so much more of ``step``."""
+    """Return the durations of an attempt's steps with ``milliseconds`` added to ``step``."""
     return {**step_milliseconds, step.value: step_milliseconds.get(step, 0) + milliseconds}
 
 
 def step_times_until_heartbeat(row: Row[Any]) -> Mapping[str, int]:
-    """What the steps of an attempt took whose executor is silent: it was at the last one until its last heartbeat."""
+    """Return the durations of the steps of a silent executor's attempt; its last step ended at the last heartbeat."""
     steps = list(Step)
     underway = steps[0] if row.step is None else steps[min(steps.index(Step(row.step)) + 1, len(steps) - 1)]
     known = row.step_at_ms is not None  # unless an earlier lakefold had begun the attempt
@@ -244,10 +250,10 @@ def step_times_until_heartbeat(row: Row[Any]) -> Mapping[str, int]:
 
 
 class CpuHistory(StorePart):
-    """What completed plans took."""
+    """The cost of completed plans."""
 
     def cpu_history(self, format_name: str, engine: str) -> Sequence[tuple[int, float]]:
-        """Bytes and CPU seconds of the newest completed plans of a format that were for this ``engine``."""
+        """Return bytes and CPU seconds of the newest completed plans of a format with this ``engine``."""
         query = (
             select(PlanRow.input_bytes, PlanRow.used_cpu_ms)
             .where(PlanRow.format == format_name, PlanRow.engine == engine, PlanRow.used_cpu_ms.is_not(None))

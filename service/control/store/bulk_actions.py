@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was done to many plans at once, and once only for each idempotency key."""
+"""Actions on many plans at once, run only once for each idempotency key."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -15,7 +15,7 @@ from service.control.store.models import AuditRow, BulkActionRow
 from service.control.store.plan_queries import resolve_id
 from service.control.store.views import BulkAction
 
-#: what the audit calls each when it is done to one plan
+#: the name of each action in the audit of one plan
 _AUDIT_ACTIONS = {
     "cancel": "plan cancelled",
     "retry": "plan retried",
@@ -25,7 +25,7 @@ _AUDIT_ACTIONS = {
 
 
 class BulkActions(StorePart):
-    """Bulk actions: to which plans, by whom, why, and how that ended."""
+    """Bulk actions: their plans, actors, reasons and results."""
 
     def begin_bulk_action(
         self,
@@ -37,10 +37,10 @@ class BulkActions(StorePart):
         reason: str,
         idempotency_key: str | None = None,
     ) -> BulkAction:
-        """Remember that ``action`` is done to ``plan_ids``, which are those that ``terms`` meant.
+        """Record that ``action`` is run on ``plan_ids``, which matched ``plan_filter``.
 
-        Under the same ``idempotency_key`` of the same actor it is the first one, with its plans and its answer; for
-        another action or other terms that raises IdempotencyMismatch.
+        With an ``idempotency_key`` that the actor has used before, returns the first action with its plans and answer.
+        Raises IdempotencyMismatch if that was another action or had another filter.
         """
         action_id, key, kept = (
             str(uuid7()),
@@ -70,7 +70,7 @@ class BulkActions(StorePart):
         return _bulk_action(row)
 
     def plans_already_changed(self, bulk_action: BulkAction) -> Collection[str]:
-        """Those of its plans that its actor has done it to since it was begun: before a crash, or at the same time."""
+        """Return the plans that the actor changed since the action began: before a crash, or in a concurrent call."""
         done = select(AuditRow.subject).where(
             AuditRow.at_ms >= datetime_to_ms(bulk_action.created_at),
             AuditRow.actor == storable_text(bulk_action.actor),
@@ -80,7 +80,7 @@ class BulkActions(StorePart):
             return frozenset(bulk_action.plan_ids) & set(connection.execute(done).scalars())
 
     def finish_bulk_action(self, action_id: str, actor: str, answer: Mapping[str, Any]) -> BulkAction:
-        """Remember how it ended; of two that did the same at once the first one's answer is kept."""
+        """Record the answer; of two concurrent calls the first answer is kept."""
         this = BulkActionRow.id == action_id
         with self._database.write() as connection:
             connection.execute(
@@ -89,7 +89,7 @@ class BulkActions(StorePart):
         return self.bulk_action(action_id, actor)
 
     def bulk_action(self, action_id: str, actor: str) -> BulkAction:
-        """One action of ``actor``; the unique part of an id will do. Raises NotFound, Ambiguous."""
+        """Return one action of ``actor``; ``action_id`` may be a unique part of an id. Raises NotFound, AmbiguousId."""
         with self._database.read() as connection:
             action_id = resolve_id(connection, BulkActionRow.id, action_id, "action", BulkActionRow.actor == actor)
             return _bulk_action(

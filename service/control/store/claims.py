@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Taking a plan and keeping it: which one is free, whose it is, and until when.
+"""Claims: which plan is free, which executor holds it, and until when.
 
-A claim is taken by compare-and-set, each with a new epoch; everything its holder writes names that epoch, see
-``lifecycle``.
+A claim is taken by compare-and-set, each with a new epoch. Every write of its holder names that epoch, see
+``service.control.store.lifecycle``.
 """
 
 from datetime import timedelta
@@ -29,18 +29,18 @@ from service.control.store.rows import load_plan, obsolete_reason
 from service.control.store.staged import staged_by
 from service.control.store.tables import is_served
 
-#: a claim that lost a race looks again; another plan of a crowded queue is free long before this
+#: a claim that lost a race tries again; in a crowded queue another plan is free long before this
 _CLAIM_ATTEMPTS = 50
-#: the grace of an adopted plan: its next attempt has to use the same instant, on which a sleeper may go on working
+#: the grace of an adopted plan: its next attempt has to use the same instant, which a suspended executor may still use
 ADOPTED_GRACE = timedelta(minutes=30)
 _GRACE = case((PlanRow.adopted.is_(None), 0), else_=timedelta_to_ms(ADOPTED_GRACE))
 
 
 class Claims(StorePart):
-    """The part of ``lake.plan_store.PlanStore`` by which executors get plans and keep them."""
+    """The part of ``lake.plan_store.PlanStore`` by which executors claim plans and keep their leases."""
 
     def claim(self, executor: str) -> Claim | None:
-        """Take the first due requested plan by compare-and-set; None when there is none.
+        """Take the first due requested plan by compare-and-set; None if there is none.
 
         Skips plans that wait for approval, paused and halted tables, tables at ``max_inflight_per_table``, and plans
         that a budget or the hours of their table hold back. Increments epoch and attempt.
@@ -52,9 +52,9 @@ class Claims(StorePart):
                 return None
             limited = self._settings.limits.is_limited
             with self._database.write() as connection:
-                if limited:  # or two claims at once would both find room for their plans in the same budget
+                if limited:  # else two concurrent claims would both find room in the same budget
                     serialize_claims(connection)
-                # Two claims of one table take turns on its row, or both would count the same plans inflight.
+                # Two claims of one table lock its row in turn, else both would count the same plans inflight.
                 connection.execute(with_row_locks(select(TableRow.name).where(TableRow.name == candidate.table)))
                 if self._next_startable(connection, candidate.plan_id) is None:
                     continue
@@ -94,10 +94,11 @@ class Claims(StorePart):
         return None
 
     def take_over_expired(self, executor: str) -> Claim | None:
-        """Take over one inflight plan whose lease has run out (epoch + 1, new lease); None when there is none.
+        """Take over one inflight plan whose lease has expired (epoch + 1, new lease); None if there is none.
 
-        The plan stays inflight: whoever takes it over asks the table first whether it committed. During its grace,
-        after the lease, a plan is taken over only from ``executor`` itself or a process that is known to be gone.
+        The plan stays inflight: the new executor first checks on the table whether the plan was committed. During its
+        grace, after the lease, a plan is taken over only from ``executor`` itself or from a process that is known to
+        have ended.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:
@@ -145,10 +146,11 @@ class Claims(StorePart):
         return None
 
     def time_until_due(self) -> timedelta | None:
-        """How long until a requested plan is due or an inflight lease runs out; zero when that is now.
+        """Return how long until a requested plan is due or an inflight lease expires; zero if that is now.
 
-        None when no plan is live but those of paused and halted tables. A requested plan whose table is at
-        ``max_inflight_per_table`` is due when a lease there runs out, and one that is held back when that may be over.
+        Returns None if no plan is live except plans of paused and halted tables. If a requested plan's table is at
+        ``max_inflight_per_table``, the next lease that expires there counts. A plan that is held back counts from the
+        time at which that may be over.
         """
         backoff = (
             runnable_plans(self._settings)
@@ -172,9 +174,9 @@ class Claims(StorePart):
     def heartbeat(
         self, claim: Claim, progress: RewriteProgress | None = None, *, at_least: timedelta = timedelta()
     ) -> bool:
-        """Extend the lease, ``at_least`` for so long; True when a cancel was requested. Raises LeaseLost.
+        """Extend the lease, ``at_least`` for so long; True if a cancel was requested. Raises LeaseLost.
 
-        A lease never becomes shorter, and neither does the grace after its end, which is ``at_least`` too.
+        A lease never becomes shorter. Neither does the grace after its end, which is also ``at_least``.
         """
         values: dict[str, Any] = {
             "lease_until_ms": _later_of(
@@ -201,7 +203,7 @@ class Claims(StorePart):
         return timedelta_to_ms(self._settings.lease)
 
     def _next_startable(self, connection: Connection, plan_id: str | None = None) -> QueuedPlan | None:
-        """The first plan that may start now, or with ``plan_id`` that one; None where it may not."""
+        """Return the first plan that may start now, or the plan ``plan_id`` if it may; else None."""
         limits, plans = self._settings.limits, claimable_plans(self._settings)
         if limits.is_limited:
             startable = BudgetState(connection, limits).startable(queued_plans(connection.execute(plans)))
@@ -211,7 +213,7 @@ class Claims(StorePart):
         return next(iter(queued_plans(connection.execute(plans.limit(1)))), None)
 
     def _load_claim(self, row: Row[Any]) -> Claim:
-        # In a transaction of its own: unpacking long lists of files must not hold SQLite's one write lock.
+        # In its own transaction: unpacking long lists of files must not hold SQLite's only write lock.
         with self._database.read() as connection:
             plan, refusal = load_plan(connection, row), obsolete_reason(connection, row)
             staged = staged_by(connection, row.id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One door to SQLite and PostgreSQL: connections, transactions, and database errors in one clear line."""
+"""Access to SQLite and PostgreSQL: connections, transactions, and database errors as one clear line."""
 
 import logging
 import threading
@@ -24,17 +24,18 @@ logger = logging.getLogger(__name__)
 
 URL_SETTING = "database.url"
 UPGRADE_HINT = "run: lakefold db upgrade"
-#: how long a writer waits for another's transaction, and any caller for a connection; all of ours are short
+#: how long a writer waits for another transaction, and any caller for a connection; our transactions are short
 LOCK_WAIT_SECONDS = 15
-#: what a stopped process loses its transaction after, before those who wait for its locks give up
+#: a stopped process loses its transaction after this time, before the processes that wait for its locks give up
 _IDLE_TRANSACTION_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTimeouts:
-    """How long PostgreSQL may take, each on its own: to connect, to run a statement, and to say anything at all.
+    """Time limits of PostgreSQL, each on its own: to connect, to run a statement, and to respond at all.
 
-    The last one is this side's: a server that is stopped, or a proxy before it, still acknowledges what it is sent.
+    The last limit is enforced by this side: a server that is stopped, or a proxy before it, still acknowledges
+    requests.
     """
 
     connect_seconds: int = 10
@@ -43,18 +44,18 @@ class ConnectionTimeouts:
 
 
 DEFAULT_TIMEOUTS = ConnectionTimeouts()
-#: what says that this process is alive: two tries of it pass before a lease of the default length has run out
+#: time limits of heartbeats: two attempts fit into a lease of the default length
 HEARTBEAT_TIMEOUTS = ConnectionTimeouts(connect_seconds=5, statement_seconds=10, response_seconds=12.0)
-#: the kernel gives up a connection whose other end is silent after so long
+#: the kernel closes a connection whose other end is silent for this time
 _TCP_TIMEOUT_SECONDS = 10
 _SECRET_PARAMETERS = frozenset({"password", "passfile", "sslpassword", "sslkey"})
-#: SQLSTATEs of a table and of a column that does not exist
+#: the SQLSTATEs of a missing table and of a missing column
 _MISSING_STATES = frozenset({"42P01", "42703"})
 _MISSING_TEXTS = ("no such table", "no such column", "has no column named")
 
 
 def parse_url(text: str) -> URL:
-    """``text`` as a URL of a database that lakefold works with. Raises StoreError in one line."""
+    """Return ``text`` as the URL of a supported database. Raises StoreError in one line."""
     try:
         url = make_url(text)
     except ArgumentError as error:
@@ -73,18 +74,18 @@ def parse_url(text: str) -> URL:
 
 
 def redacted_url(url: URL) -> str:
-    """``url`` without anything secret."""
+    """Return ``url`` without secrets."""
     return url.difference_update_query(sorted(_SECRET_PARAMETERS)).render_as_string()
 
 
 class DatabaseObserver:
-    """Base of whoever is told how calls to a database end; by itself it ignores everything. Thread-safe, and quick."""
+    """Base class of observers of database calls; does nothing itself. Implementations are thread-safe and fast."""
 
     def call_succeeded(self, began: float) -> None:
-        """A transaction that began at ``began`` (seconds, monotonic) ended without an error of the database."""
+        """A transaction that began at ``began`` (seconds, monotonic) ended without a database error."""
 
     def call_failed(self, error: StoreError) -> None:
-        """A transaction ended in an error of the database."""
+        """A transaction ended with a database error."""
 
 
 class Database:
@@ -97,7 +98,7 @@ class Database:
         self.dialect = self.url.get_backend_name()
         self._engine = self._create_engine(DEFAULT_TIMEOUTS)
         self._writer = self._engine.execution_options(lakefold_write=True)
-        # Connections of their own, as many as ask for one: calls that hang must not keep a lease from being renewed.
+        # Separate connections without a limit: calls that hang must not keep a lease from being renewed.
         self._urgent_writer = self._create_engine(HEARTBEAT_TIMEOUTS, pool_size=1, max_overflow=-1).execution_options(
             lakefold_write=True
         )
@@ -114,16 +115,16 @@ class Database:
 
     @property
     def sqlite_file(self) -> Path | None:
-        """The database's file where it is SQLite."""
+        """The database's file; None unless it is SQLite."""
         return Path(self.url.database) if self.dialect == "sqlite" and self.url.database else None
 
     @contextmanager
     def write(self, *, urgent: bool = False) -> Iterator[Connection]:
         """A transaction that may write: committed at the end of the block, rolled back by any exception.
 
-        With ``urgent`` it waits for no other thread's connection, and not as long for the server. On SQLite it holds
-        the database's one write lock from its first line (BEGIN IMMEDIATE), so that what it reads cannot change before
-        it writes. Raises DatabaseUnreachable, SchemaBehind, ConstraintViolated, StoreError.
+        With ``urgent`` it does not wait for other threads' connections, and less long for the server. On SQLite it
+        holds the database's only write lock from its first line (BEGIN IMMEDIATE), so that the rows it reads can't
+        change before it writes. Raises DatabaseUnreachable, SchemaMismatch, ConstraintViolated, StoreError.
         """
         engine = self._urgent_writer if urgent else self._writer
         with self.translated_errors(), self._sqlite_write_turn(), engine.begin() as connection:
@@ -131,7 +132,7 @@ class Database:
 
     @contextmanager
     def write_without_timeout(self) -> Iterator[Connection]:
-        """``write`` for what may take as long as it likes: nothing but a silent network ends it."""
+        """``write`` without time limits on statements: only a silent network ends it."""
         engine = self._create_engine(None)
         try:
             with (
@@ -145,10 +146,11 @@ class Database:
 
     @contextmanager
     def _sqlite_write_turn(self) -> Iterator[None]:
-        """On SQLite one thread of this process at a time asks for the write lock.
+        """On SQLite, let one thread of this process at a time request the write lock.
 
-        SQLite gives it to whoever happens to ask while it is free, and who found it taken sleeps before he asks again:
-        among a daemon's many threads on a busy machine one could wait for seconds, a renewal of its leadership too.
+        SQLite gives the lock to any thread that requests it while it is free, and a thread that finds it taken sleeps
+        before it tries again. Among a daemon's many threads on a busy machine one could wait for seconds, even the
+        renewal of its leadership.
         """
         if self.dialect != "sqlite":
             yield
@@ -162,7 +164,10 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one moment of the database. Raises DatabaseUnreachable, SchemaBehind, StoreError."""
+        """A transaction that sees one moment of the database.
+
+        Raises DatabaseUnreachable, SchemaMismatch, StoreError.
+        """
         with self.translated_errors(), self._reader.begin() as connection:
             yield connection
 
@@ -182,7 +187,7 @@ class Database:
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Turn the library's errors into the store's, and tell the watcher how it ended."""
+        """Turn the library's errors into the store's, and notify the observer of the outcome."""
         began = time.monotonic()
         try:
             with self._translating():
@@ -201,7 +206,7 @@ class Database:
         except DBAPIError as error:
             translated = self._translate(error)
             if self.dialect == "sqlite" and isinstance(translated, (DatabaseUnreachable, SchemaMismatch)):
-                # A connection stays with the file that it has opened, even where that file has been replaced since.
+                # A connection stays with the file that it has opened, even if that file has been replaced since.
                 self.close()
             raise translated from error
         except PoolTimeout as error:
@@ -232,7 +237,7 @@ def _sqlite_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: int) -
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
-        # The driver would begin transactions by itself, at the first write and never before a read; _begin does.
+        # The driver would begin transactions itself, at the first write and never before a read; _begin does it here.
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_SECONDS * 1000}")
@@ -250,7 +255,7 @@ def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: in
     defaults = {
         "connect_timeout": (timeouts or DEFAULT_TIMEOUTS).connect_seconds,
         "application_name": "lakefold",
-        # A server that vanished without a word is noticed in seconds, not after the kernel's quarter of an hour.
+        # A server that vanished silently is noticed in seconds, not after the kernel's quarter of an hour.
         "tcp_user_timeout": _TCP_TIMEOUT_SECONDS * 1000,
         "keepalives_idle": _TCP_TIMEOUT_SECONDS // 2,
         "keepalives_interval": _TCP_TIMEOUT_SECONDS // 2,
@@ -258,7 +263,7 @@ def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: in
     }
     engine = create_engine(
         url,
-        hide_parameters=True,  # options of a writer are among them
+        hide_parameters=True,  # they may contain a writer's options
         pool_pre_ping=True,
         pool_recycle=1800,
         connect_args={name: value for name, value in defaults.items() if name not in url.query},
@@ -271,7 +276,7 @@ def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: in
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
-        # A process stopped in the middle of a transaction loses it before those who wait for its locks give up.
+        # A stopped process loses its transaction before the processes that wait for its locks give up.
         connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TRANSACTION_SECONDS}s'")
         connection.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
         if timeouts is not None:
@@ -282,7 +287,7 @@ def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: in
 
 
 def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
-    """The driver's connection; with ``limits`` it does not wait longer than that for the server to say anything."""
+    """Return the driver's connection class; with ``timeouts`` it limits the time until the server's response."""
     import psycopg
 
     if timeouts is None:
@@ -297,7 +302,7 @@ def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
             except psycopg.OperationalError:
                 waited = time.monotonic() - began
                 if timeout is None and waited >= longest:
-                    self.pgconn.finish()  # nobody knows what it would answer to the next question
+                    self.pgconn.finish()  # the late response would be taken for that of the next query
                     raise psycopg.OperationalError(f"no answer within {longest:g} s") from None
                 raise
 
@@ -308,7 +313,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class db_now(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it stands for
-    """Milliseconds since 1970 in UTC as the database sees them when the statement runs."""
+    """Milliseconds since 1970 in UTC by the database's clock when the statement runs."""
 
     type = BigInteger()
     inherit_cache = True
@@ -323,26 +328,26 @@ def _sqlite_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
 
 @compiles(db_now, "postgresql")
 def _postgresql_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
-    # Not now(), which stands still from the transaction's start, however long it waited for a lock since. Inside a
-    # subquery it is worked out once a statement, so that an index can serve the comparison.
+    # Not now(), which is the transaction's start, however long the transaction has waited for a lock. As a subquery
+    # it is evaluated once for each statement, so that an index can serve the comparison.
     return "(SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT))"
 
 
 def timedelta_to_ms(span: timedelta) -> int:
-    """``span`` in whole milliseconds."""
+    """Return ``span`` in whole milliseconds."""
     return span // timedelta(milliseconds=1)
 
 
 def datetime_to_ms(moment: datetime) -> int:
-    """A timezone-aware moment as the database keeps it."""
+    """Return a timezone-aware time as the database stores it."""
     return timedelta_to_ms(moment - _EPOCH)
 
 
 def datetime_from_ms(ms: int) -> datetime:
-    """What the database keeps as a moment in UTC."""
+    """Return a stored time as a datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=ms)
 
 
 def optional_datetime_from_ms(ms: int | None) -> datetime | None:
-    """``moment`` where there is one."""
+    """Return a stored time as a datetime in UTC; None for None."""
     return None if ms is None else datetime_from_ms(ms)

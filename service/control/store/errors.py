@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store refuses, and what it says when its database can't be used. Each text is one line for a person."""
+"""The store's errors: refusals, and a database that can't be used. Each text is one line for a person."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from service.problems import ServiceError
 
 
 class StoreError(ServiceError):
-    """Base of what the store itself raises; ``LeaseLost`` is the only other error that leaves it."""
+    """Base of the store's own errors; the store raises no other error but ``LeaseLost``."""
 
 
 class DatabaseUnreachable(StoreError):
@@ -19,7 +19,7 @@ class DatabaseUnreachable(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The database has not the schema this lakefold works with."""
+    """The database does not have the schema of this lakefold."""
 
     problem = problems.DATABASE
 
@@ -35,7 +35,7 @@ class NotFound(StoreError):
 
 
 class AmbiguousId(StoreError):
-    """Several ids have a word as their part; ``candidates`` are some of them."""
+    """Several ids contain the given part; ``candidates`` are some of them."""
 
     problem = problems.USAGE
 
@@ -45,25 +45,25 @@ class AmbiguousId(StoreError):
 
 
 class InvalidCursor(StoreError):
-    """What a list is to go on behind is nothing that the list has given."""
+    """The cursor of a list is not one that the list has returned."""
 
     problem = problems.INVALID_FIELD
 
 
 class WrongState(StoreError):
-    """The plan, token or notification is in a state in which this can't be done."""
+    """The state of the plan, token or notification does not allow the action."""
 
     problem = problems.CONFLICT
 
 
 class IdempotencyMismatch(StoreError):
-    """An idempotency key came again with a different request."""
+    """An idempotency key was used again with a different request."""
 
     problem = problems.BAD_SETTING
 
 
 class PartitionsLocked(StoreError):
-    """Partitions are held: ``holders`` maps each to the plan that holds it, ``keepers`` to the cleaner or the sweep."""
+    """Partitions are held: ``locking_plans`` maps each to its plan, ``lock_owners`` to the cleaner or the sweep."""
 
     problem = problems.LIVE_PLAN
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executor's side of a plan's life once it is claimed: its steps, and the ways out of inflight.
+"""The executor's side of a plan's life after its claim: its steps, and the ways out of inflight.
 
-Every write names the claim's epoch and executor. One that meets a plan that moved on touches no row and raises
-``LeaseLost``, so an executor that was stopped and continued can do no harm here.
+Every write names the claim's epoch and executor. A write for a plan that has moved on touches no row and raises
+``LeaseLost``, so an executor that was suspended and resumed can do no harm here.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
 class Lifecycle(StorePart):
-    """What the holder of a claim records of its plan, and the sweep of one that ended."""
+    """The records that the holder of a claim writes about its plan, and the sweep's corrections after its end."""
 
     def record_step(
         self,
@@ -52,7 +52,7 @@ class Lifecycle(StorePart):
         cpu_milliseconds: int | None = None,
         succeeded: bool = True,
     ) -> None:
-        """Record that ``step`` ended or failed, and what it used where that was measured. Raises LeaseLost."""
+        """Record that ``step`` ended or failed, and its CPU time if that was measured. Raises LeaseLost."""
         with self._database.write() as connection:
             row = lock_claimed_row(connection, claim)
             values: dict[str, Any] = {
@@ -75,7 +75,7 @@ class Lifecycle(StorePart):
             )
 
     def record_inflight_error(self, claim: Claim, error: str) -> None:
-        """Record why a plan stays inflight; the first cause of an attempt is the one that is kept. Raises LeaseLost."""
+        """Record why a plan stays inflight; the first cause of an attempt is kept. Raises LeaseLost."""
         with self._database.write() as connection:
             first = func.coalesce(PlanRow.error, storable_text(error))
             fenced_update(connection, claim, {"error": first, "error_class": ErrorClass.COMMIT_UNKNOWN})
@@ -114,9 +114,10 @@ class Lifecycle(StorePart):
     def complete(
         self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
     ) -> None:
-        """One transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
+        """Complete the plan in one transaction: figures, superseded versions, partitions freed. Raises LeaseLost.
 
-        Idempotent: a second call of the same claim with the same commit, as after a lost answer, changes nothing.
+        Idempotent: a second call of the same claim with the same commit, such as after a lost response, changes
+        nothing.
         """
         plan_id = claim.plan.plan_id
         with self._database.write() as connection:
@@ -138,7 +139,7 @@ class Lifecycle(StorePart):
             schedule_rescan(connection, claim.plan.table.name)
 
     def ended_without_commit(self, table: TableRef) -> Collection[str]:
-        """Plans of the table that somebody claimed once and that ended cancelled or failed."""
+        """Return the plans of the table that were claimed and ended cancelled or failed."""
         ended = select(PlanRow.id).where(
             PlanRow.table_name == table.name, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT), PlanRow.epoch > 0
         )
@@ -146,9 +147,9 @@ class Lifecycle(StorePart):
             return frozenset(connection.execute(ended).scalars())
 
     def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
-        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other.
+        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other plan.
 
-        Its partitions are no longer its own and stay with whoever has them now.
+        Its partitions stay with their present holders.
         """
         this_plan = (PlanRow.id == commit.plan_id, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT))
         with self._database.write() as connection:
@@ -175,7 +176,10 @@ class Lifecycle(StorePart):
             return True
 
     def add_relocations(self, table: TableRef, commit: Commit) -> bool:
-        """Record the moves of a commit of a plan that completed as another one; False for any other, or a known one."""
+        """Record the relocations of a commit of a plan that completed with another commit.
+
+        Returns False for any other plan, or if the relocations are known.
+        """
         other = select(PlanRow.__table__).where(
             PlanRow.id == commit.plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant != commit.instant
         )
@@ -189,8 +193,8 @@ class Lifecycle(StorePart):
     def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
 
-        Where the attempt does not count (``counts``) the plan has as many left as before it.
-        A plan that somebody asked to cancel meanwhile is cancelled instead (False too). Raises LeaseLost.
+        Unless it ``counts_as_attempt``, the plan keeps its number of attempts. A plan with a cancel request is
+        cancelled instead (also False). Raises LeaseLost.
         """
         with self._database.write() as connection:
             row = lock_claimed_row(connection, claim)
@@ -235,7 +239,7 @@ class Lifecycle(StorePart):
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
         """Rejected or Integrity: failed, partitions freed. Raises LeaseLost.
 
-        With ``halt`` the table is halted, or only ``partitions`` where these are what is the matter.
+        With ``halt`` the table is halted, or only ``partitions`` if these are the cause.
         """
         with self._database.write() as connection:
             row = lock_claimed_row(connection, claim)
@@ -246,7 +250,7 @@ class Lifecycle(StorePart):
                 self._halt(connection, row, error, partitions)
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
-        """Conflict or an operator's wish: cancelled, partitions freed. Raises LeaseLost."""
+        """Conflict or an operator's cancel: cancelled, partitions freed. Raises LeaseLost."""
         with self._database.write() as connection:
             asked = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
             values = {"error": storable_text(reason), "error_class": None if asked else ErrorClass.CONFLICT}
@@ -255,10 +259,11 @@ class Lifecycle(StorePart):
     def _record_superseded(
         self, connection: Connection, row: Row[Any], commit: Commit, *, is_late: bool = False
     ) -> None:
-        """What the commit of the plan ``row`` replaced, and no longer leaves over. ``is_late``: others came since.
+        """Record the versions and stagings that the commit of the plan ``row`` ended. ``is_late``: it was found later.
 
-        The table is halted where an attempt made it that this database has no memory of: then it was set back, which
-        the plan's record puts right, or somebody runs plans from a copy of it, and goes on doing so.
+        The table is halted if this database does not know the attempt that made the commit. Then either the database
+        was restored to an earlier state, which this record corrects, or another lakefold runs plans from a copy of it
+        and will go on.
         """
         others = frozenset[str]()
         if is_late:
@@ -279,7 +284,7 @@ class Lifecycle(StorePart):
             )
 
     def _halt(self, connection: Connection, row: Row[Any], error: str, partitions: Collection[str] = ()) -> None:
-        """Halt ``partitions`` of the plan ``row``, or its table where none are named."""
+        """Halt ``partitions`` of the plan ``row``, or its table if none are named."""
         why, told = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
         if not partitions:
             record_table_halt(connection, self._settings, row.table_name, why, **told)
@@ -295,7 +300,7 @@ class Lifecycle(StorePart):
         actor: str,
         reason: str,
     ) -> None:
-        """One of the four ways out of inflight, with its event; the partitions are freed unless the plan stays live."""
+        """Leave inflight in one of the four ways, with an event; free the partitions unless the plan stays live."""
         final, plan = new_state is not PlanState.REQUESTED, claim.plan
         fenced_update(
             connection,
@@ -337,13 +342,13 @@ class Lifecycle(StorePart):
         )
 
     def _backoff_ms(self, attempts: int) -> int:
-        # The exponent is capped as well: 2 ** 10,000 would not fit the column before min() sees it.
+        # The exponent is capped as well, since 2 ** 10,000 would overflow before min() applies.
         doubled = timedelta_to_ms(self._settings.backoff) << min(max(attempts - 1, 0), 32)
         return min(doubled, timedelta_to_ms(self._settings.backoff_max))
 
 
 def _completion_values(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
-    """What a plan's row says of its commit. Neither an earlier attempt's error nor a late cancel is left of it."""
+    """Return the columns of a committed plan; an earlier attempt's error and a late cancel are cleared."""
     return {
         "instant": commit.instant,
         "figures": [[f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures],
@@ -360,7 +365,7 @@ def _completion_values(commit: Commit, figures: Sequence[PartitionFigures]) -> d
 def _insert_superseded(
     connection: Connection, table: str, commit: Commit, superseded: Sequence[SupersededVersion]
 ) -> None:
-    """What ``commit`` replaced waits for its deletion from now on."""
+    """Record the versions that ``commit`` replaced; they wait for deletion from now on."""
     now = connection.execute(select(db_now())).scalar_one()
     versions = [
         {
@@ -378,7 +383,7 @@ def _insert_superseded(
     if not versions:
         return
     connection.execute(insert(SupersededRow), versions)
-    # A file that a restore made the table's again waits anew, not for what is left of its first retention.
+    # A file that a restore returned to the table waits for a whole retention again.
     again = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
     connection.execute(
         update(SupersededRow)
@@ -395,7 +400,7 @@ def _insert_superseded(
 def cancel_requested_plan(
     connection: Connection, settings: StoreSettings, row: Row[Any], *, actor: str, reason: str, **values: Any
 ) -> None:
-    """Cancel the requested plan of a locked ``row``; ``values`` are what its row says of it besides."""
+    """Cancel the requested plan of a locked ``row``; ``values`` are further columns of the row."""
     connection.execute(
         update(PlanRow)
         .where(PlanRow.id == row.id)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to the webhook: written in the transaction of what they tell, kept until delivered or given up (dead)."""
+"""Messages to the webhook: written in the transaction of their event, kept until delivered or given up (dead)."""
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
@@ -35,9 +35,9 @@ def enqueue_notification(
     epoch: int | None = None,
     figures: Mapping[str, int] | None = None,
 ) -> None:
-    """Write a message in the transaction of what happened; nothing where nobody wants to be told of ``event``.
+    """Write a message in the transaction of its event, unless ``event`` is not among the notified ones.
 
-    ``table`` is None for the whole service, ``partition`` where it is no matter of one partition alone.
+    ``table`` is None for the whole service; ``partition`` is None unless the event concerns one partition alone.
     """
     if event not in settings.notify_events:
         return
@@ -57,7 +57,7 @@ def enqueue_notification(
 
 
 def notification_counts(connection: Connection) -> dict[str, int]:
-    """How many messages wait and how many were given up, as fields of ``Figures``."""
+    """Return the numbers of waiting and of dead messages, as fields of ``Figures``."""
     return {
         f"notifications_{state}": connection.execute(
             select(func.count()).select_from(NotificationRow).where(*_STATE_CONDITIONS[state])
@@ -70,31 +70,31 @@ class Notifications(StorePart):
     """The outbox of the webhook."""
 
     def notify(self, event: str, *, table: str | None, reason: str) -> None:
-        """Write a message about something that is no row of the database."""
+        """Write a message about an event that changes no row of the database."""
         if event in self._settings.notify_events:
             with self._database.write() as connection:
                 enqueue_notification(connection, self._settings, event, table=table, reason=reason)
 
     def due_notifications(self, limit: int) -> list[Notification]:
-        """Waiting messages whose time has come, oldest first."""
+        """Return the waiting messages that are due, oldest first."""
         due = select(NotificationRow.__table__).where(*_IS_WAITING, NotificationRow.not_before_ms <= db_now())
         with self._database.read() as connection:
             rows = connection.execute(due.order_by(NotificationRow.not_before_ms, NotificationRow.id).limit(limit))
             return [_notification(row) for row in rows]
 
     def mark_notification_delivered(self, number: int) -> None:
-        """The receiver has accepted a message."""
+        """Record that the receiver accepted a message."""
         self._record_attempt(number, delivered_at_ms=db_now(), error=None)
 
     def mark_notification_failed(self, number: int, error: str, retry_in: timedelta | None) -> None:
-        """An attempt failed: try again after that time, or with None never."""
+        """Record a failed attempt; try again after ``retry_in``, or never if that is None."""
         end = {"dead_at_ms": db_now()} if retry_in is None else {"not_before_ms": db_now() + timedelta_to_ms(retry_in)}
         self._record_attempt(number, error=storable_text(error), **end)
 
     def notifications(
         self, state: NotificationState | None = None, limit: int = 50, after: int | None = None
     ) -> list[Notification]:
-        """Messages newest first, at most ``limit``; those behind the message with the number ``after``."""
+        """Return at most ``limit`` messages, newest first, behind the message with the number ``after``."""
         query = select(NotificationRow.__table__).where(*(_STATE_CONDITIONS[state] if state else ()))
         if after is not None:
             query = query.where(NotificationRow.id < after)
@@ -103,7 +103,7 @@ class Notifications(StorePart):
             return [_notification(row) for row in rows]
 
     def retry_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Let dead messages (all of them with None) begin anew; how many did. One that waits does so already.
+        """Send dead messages again (all of them with None); return how many. A waiting message is left as it is.
 
         All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that was delivered.
         """
@@ -117,14 +117,14 @@ class Notifications(StorePart):
         )
 
     def drop_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Delete dead messages (all of them with None); how many.
+        """Delete dead messages (all of them with None); return how many.
 
         All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that is not dead.
         """
         return self._change_dead(delete(NotificationRow), numbers, "dropped", actor=actor)
 
     def prune_notifications(self, *, delivered: timedelta, dead: timedelta) -> int:
-        """Delete messages delivered or given up longer ago than that; how many."""
+        """Delete messages that were delivered or given up longer ago than these times; return how many."""
         with self._database.write() as connection:
             return sum(
                 connection.execute(delete(NotificationRow).where(ended < db_now() - timedelta_to_ms(kept))).rowcount

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tables are held to: judged with each good scan, and the time met and missed added up."""
+"""Objectives of tables: judged at each good scan, with the times in which they were met and missed."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -20,7 +20,7 @@ from service.control.store.views import TableObjective
 
 
 def is_in_force() -> ColumnElement[bool]:
-    """That a table is held to the objective still."""
+    """Return the condition that an objective is still in force."""
     return ObjectiveRow.holds_ms > 0
 
 
@@ -37,7 +37,7 @@ class Objectives(StorePart):
     """Objectives of tables, written by ``record_scan``."""
 
     def objectives(self, names: Collection[str] | None = None) -> dict[str, tuple[TableObjective, ...]]:
-        """The objectives of each table, or of each of ``names``, that is held to any and is not off."""
+        """Return the objectives in force of each table, or of each of ``names``, without tables in mode off."""
         with self._database.read() as connection:
             read = self._rows_of_tables(connection, _OBJECTIVES_IN_FORCE, names)
         rows = [dict(zip((column.name for column in _COLUMNS), row, strict=True)) for row in read]
@@ -46,9 +46,9 @@ class Objectives(StorePart):
         return {table: tuple(its) for table, its in groupby(found, key=lambda one: one.table)}
 
     def update_urgency(self, name: str, urgency: timedelta) -> None:
-        """Let the waiting plans of table ``name`` count as made so much earlier than they do without urgency."""
+        """Raise the priority of the waiting plans of table ``name``, as if they were created earlier by ``urgency``."""
         new = timedelta_to_ms(urgency)
-        with self._database.read() as connection:  # at each scan, and mostly there is nothing to write
+        with self._database.read() as connection:  # runs at each scan, and mostly nothing changes
             if (
                 connection.execute(select(PlanRow.id).where(*_has_other_urgency(name, new)).limit(1)).one_or_none()
                 is None
@@ -59,11 +59,11 @@ class Objectives(StorePart):
 
 
 def record_objectives(connection: Connection, table: str, evaluations: Sequence[ObjectiveEvaluation]) -> None:
-    """Add the time since the last good scan of ``table`` to what it was then, and keep what its objectives are now.
+    """Count the time since the last good scan of ``table`` for the state then, and store the present state.
 
-    What it is not held to any more is told no longer, but stays: whoever takes an objective back by mistake, or scans
-    with another configuration, does not lose its past. The caller has the table's row locked, so that nobody else
-    counts the same time.
+    An objective that is no longer set is hidden, but kept: a person who removes one by mistake, or scans with another
+    configuration, does not lose its past. The caller has locked the table's row, so that no other scan counts the same
+    time.
     """
     rows = connection.execute(select(ObjectiveRow.__table__).where(ObjectiveRow.table_name == table)).all()
     if not rows and not evaluations:
@@ -115,12 +115,12 @@ def _update_rank(connection: Connection, table: str, urgency_ms: int) -> None:
 
 
 def _has_other_urgency(table: str, urgency_ms: int) -> tuple[Any, ...]:
-    """What holds of the plans that wait with another urgency."""
+    """Return the conditions on waiting plans with another urgency."""
     return PlanRow.table_name == table, PlanRow.state == PlanState.REQUESTED, PlanRow.urgency_ms != urgency_ms
 
 
 def _objective_values(evaluation: ObjectiveEvaluation, row: Any, now: int) -> dict[str, Any]:
-    """The columns of an objective that was in ``row`` until ``now``, or that is new."""
+    """Return the columns of an objective; ``row`` has its state until ``now``, None for a new one."""
     met, holds, since = evaluation.is_met, timedelta_to_ms(evaluation.valid_for), now
     if row is None:
         kept = Compliance(observed_at_ms=now, is_met=met, valid_for_ms=holds)

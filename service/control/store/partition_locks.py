@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds a partition besides a plan, and who may change where it is beside the plan that holds it.
+"""Partition locks of owners other than plans, beside the plan that holds a partition or instead of one.
 
-A round of the sweep may bring late files in while a plan rewrites a partition: to the plan they are what a writer has
-added. Only at its commit the plan has to be alone, or what a round copies then would be left where the partition was.
+A round of the sweep may copy late files into a partition while a plan rewrites it: for the plan they are files that a
+writer has added. Only during its commit the plan needs the partition alone, else files that a round copies then would
+be left in the previous location.
 """
 
 from collections.abc import Collection
@@ -17,21 +18,21 @@ from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import LivePartitionRow, PlanRow, TableRow
 from service.control.store.tables import table_values
 
-#: how long a keeper that gives no sign of life any more holds its partitions; a call to a catalog takes less
+#: how long a silent owner holds its partitions; a call to a catalog takes less
 _LOCK_TTL = {LockOwnerKind.CLEANER: timedelta(minutes=10), LockOwnerKind.SWEEP: timedelta(minutes=2)}
 
 
 class PartitionLocks(StorePart):
-    """Partitions held for a while."""
+    """Partitions locked for some minutes."""
 
     def lock_partitions(
         self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
-        """Hold ``partitions`` for ``keeper`` for some minutes; those that nobody else holds.
+        """Lock ``partitions`` for ``owner`` for some minutes; return those that no other owner holds.
 
-        With ``beside_plans`` also those of plans that are not at their commit, for the cleaner only where nobody runs
-        them: one that is claimed after that waits for it before its commit. A hold that had run out begins anew:
-        whoever has looked at anything under it goes on with ``renew``.
+        With ``alongside_plans`` also partitions of plans that are not in their commit. The cleaner gets only those of
+        plans that no executor runs; such a plan, once claimed, waits for the cleaner before its commit. An expired lock
+        begins anew, so an owner that has read anything under its lock continues with ``renew_partitions``.
         """
         row = LivePartitionRow
         mine = row.keeper == owner.name
@@ -40,7 +41,7 @@ class PartitionLocks(StorePart):
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             delete_expired_locks(connection, table.name)
-            # Sorted, so that two that want the same partitions never wait for each other in a circle.
+            # Sorted, so that two owners of the same partitions never deadlock.
             for partition in sorted(partitions):
                 key = {"table_name": table.name, "partition_path": partition}
                 insert_if_absent(connection, row, **key, holder_kind=owner.kind, keeper=owner.name, expires_at_ms=until)
@@ -55,17 +56,17 @@ class PartitionLocks(StorePart):
             return frozenset(connection.execute(held).scalars())
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Go on holding ``partitions`` for some minutes; those that ``keeper`` has held without a break until now."""
+        """Keep ``partitions`` locked for some minutes; return those that ``owner`` has held without interruption."""
         with self._database.write() as connection:
             return renew_locks(connection, table.name, partitions, owner)
 
     def clock(self) -> float:
-        """The database's clock, in seconds since 1970."""
+        """Return the database's time, in seconds since 1970."""
         with self._database.outside_transaction() as connection:
             return float(connection.execute(select(db_now())).scalar_one()) / 1000
 
     def release_partitions(self, owner: LockOwner) -> None:
-        """Give up all that ``keeper`` holds."""
+        """Release every partition that ``owner`` holds."""
         row = LivePartitionRow
         with self._database.write() as connection:
             connection.execute(delete(row).where(row.keeper == owner.name))
@@ -73,9 +74,9 @@ class PartitionLocks(StorePart):
             connection.execute(beside.values(guest=None, guest_until_ms=None))
 
     def begin_commit(self, claim: Claim) -> Collection[str]:
-        """Have nobody but the plan change its partitions; those that a keeper is in, and then none is had.
+        """Give the plan exclusive access to its partitions. Raises LeaseLost.
 
-        Raises LeaseLost.
+        Returns the partitions that other owners have locked; if there are any, the plan gets exclusive access to none.
         """
         row, plan_id = LivePartitionRow, claim.plan.plan_id
         with self._database.write() as connection:
@@ -90,7 +91,7 @@ class PartitionLocks(StorePart):
 
 
 def renew_locks(connection: Connection, table: str, partitions: Collection[str], keeper: LockOwner) -> frozenset[str]:
-    """Those of ``partitions`` that a keeper has held until now; nobody else has them before this transaction ends."""
+    """Return those of ``partitions`` that ``keeper`` still holds; they stay locked until the transaction ends."""
     row = LivePartitionRow
     these = row.table_name == table, row.partition_path.in_(partitions)
     mine = (row.keeper == keeper.name) & (row.expires_at_ms > db_now())
@@ -102,16 +103,16 @@ def renew_locks(connection: Connection, table: str, partitions: Collection[str],
 
 
 def end_exclusive_commit(connection: Connection, plan_id: str) -> None:
-    """Let keepers into the partitions of a plan that is not at its commit any more."""
+    """Let other owners lock the partitions of a plan that is no longer in its commit."""
     row = LivePartitionRow
     own = update(row).where(row.plan_id == plan_id, row.guest == plan_id)
     connection.execute(own.values(guest=None, guest_until_ms=None))
 
 
 def release_plan_partitions(connection: Connection, plan_id: str) -> None:
-    """Give up the partitions of a plan that has ended; those with a keeper in them are held by that one."""
+    """Release the partitions of a plan that has ended; a partition with a guest is held by the guest from now on."""
     row = LivePartitionRow
-    # Of a guest its name alone is known, by which it holds. Mostly it is the sweep.
+    # Only the guest's name is known, and locks are held by name. Mostly the guest is the sweep.
     kept = {
         "holder_kind": LockOwnerKind.SWEEP,
         "plan_id": None,
@@ -124,12 +125,12 @@ def release_plan_partitions(connection: Connection, plan_id: str) -> None:
 
 
 def delete_expired_locks(connection: Connection, table: str) -> None:
-    """Delete what keepers that died left; the time is compared in the same statement."""
+    """Delete the locks of owners that died; the time is compared in the same statement."""
     expired = LivePartitionRow.table_name == table, LivePartitionRow.expires_at_ms <= db_now()
     connection.execute(delete(LivePartitionRow).where(*expired))
 
 
 def _is_open_to(co_owner: str) -> ColumnElement[bool]:
-    """Whether nobody else is in a plan's partition."""
+    """Return the condition that no other owner is in a plan's partition."""
     row = LivePartitionRow
     return row.guest.is_(None) | (row.guest == co_owner) | (row.guest_until_ms <= db_now())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest plans that are meant, out of a million: each way of asking has an index that ends where the page does."""
+"""The newest plans that match a filter, out of a million: each kind of filter has an index that ends with the page."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,14 +12,14 @@ from service.control.store.models import ALL_TABLES, PlanRow, TableRow
 from service.control.store.tables import is_served
 from service.control.store.views import PlanFilter, StoreSettings
 
-#: plans have the time in their id, by the clock of the host that made them; so far it may be from the database's
+#: an id has the time of the host that made the plan; its clock may differ from the database's by this much
 _MAX_CLOCK_SKEW = timedelta(days=1)
 
 
 def newest_plan_ids(
     connection: Connection, plan_filter: PlanFilter, in_scope: Any, limit: int, after: str | None
 ) -> list[str]:
-    """The ids of the newest ``limit`` plans that are ``seen`` behind ``after``, newest first."""
+    """Return the ids of the newest ``limit`` plans in scope behind ``after``, newest first."""
     terms = [in_scope, *filter_conditions(plan_filter)]
     if after is not None:
         terms.append(PlanRow.id < after)
@@ -37,9 +37,10 @@ def newest_plan_ids(
 def _tables_with_newest_plans(
     connection: Connection, plan_filter: PlanFilter, conditions: list[Any], limit: int
 ) -> list[str]:
-    """Tables with the newest plans of all whose name has the part: others have none among the newest ``limit``.
+    """Return the tables with the newest plans among those whose name matches.
 
-    The newest plan of each of ``limit`` tables is already newer than anything of the tables behind them.
+    The newest plan of each of ``limit`` tables is newer than every plan of the tables behind them, so the other tables
+    have none of the newest ``limit`` plans.
     """
     last = _newest_plans_of(TableRow.name, conditions, 1).correlate(TableRow).scalar_subquery().label("last")
     having = func.lower(TableRow.name).contains((plan_filter.get("name") or "").lower(), autoescape=True)
@@ -54,7 +55,7 @@ def _newest_plans_of(table: Any, conditions: list[Any], limit: int) -> Any:
 
 
 def filter_conditions(plan_filter: PlanFilter) -> list[Any]:
-    """What the rows of the plans that are meant have, but for a part of a name, which is a matter of their tables."""
+    """Return the conditions on the rows of matching plans, except a part of a table's name."""
     equal = (
         (PlanRow.table_name, plan_filter.get("table")),
         (PlanRow.state, plan_filter.get("state")),
@@ -72,24 +73,27 @@ def filter_conditions(plan_filter: PlanFilter) -> list[Any]:
 
 
 def _lowest_id_at(moment: datetime) -> str:
-    """What no UUIDv7 from that time on is below."""
+    """Return a lower bound of the UUIDv7 ids from that time on."""
     digits = f"{max(datetime_to_ms(moment), 0):012x}"
     return f"{digits[:8]}-{digits[8:]}"
 
 
 def is_awaiting_approval() -> ColumnElement[bool]:
-    """Whether a plan was proposed and nobody has decided yet."""
+    """Return the condition that a plan was proposed and is not decided."""
     undecided = PlanRow.proposed_at_ms.is_not(None) & PlanRow.decision.is_(None)
     return and_(undecided, PlanRow.state == PlanState.REQUESTED)
 
 
 def is_approved_or_exempt() -> ColumnElement[bool]:
-    """Whether a requested plan needs no yes, or has it."""
+    """Return the condition that a plan needs no approval, or has it."""
     return or_(PlanRow.proposed_at_ms.is_(None), PlanRow.decision == ProposalDecision.APPROVED)
 
 
 def runnable_plans(settings: StoreSettings) -> Any:
-    """Requested plans that wait for no yes, due or not, of tables that may have one more inflight, in their order."""
+    """Return the query of requested plans that need no approval, due or not, whose tables may have one more inflight.
+
+    They are in the order of their priority.
+    """
     busy = (
         select(PlanRow.table_name)
         .where(PlanRow.state == PlanState.INFLIGHT)
@@ -109,5 +113,5 @@ def runnable_plans(settings: StoreSettings) -> Any:
 
 
 def claimable_plans(settings: StoreSettings) -> Any:
-    """Those of them that are due."""
+    """Return the query of runnable plans that are due."""
     return runnable_plans(settings).where(PlanRow.not_before_ms <= db_now())

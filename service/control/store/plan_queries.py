@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading plans: lists, one plan, its events, and the figures behind metrics and status."""
+"""Queries about plans: lists, one plan, its events, and the figures for metrics and status."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -40,26 +40,28 @@ from service.control.store.views import (
 _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name != "files")
 
 
-#: of a whole id
+#: the length of a whole id
 _ID_LENGTH = 36
 _ID_CHARACTERS = frozenset("0123456789abcdef-")
-#: ids that a refusal names
+#: the most ids that a refusal names
 _MAX_NAMED_IDS = 5
-#: as many of a table's plans tell whether its writers let any through
+#: the number of a table's newest plans that show whether its writers cancel most of them
 CONFLICT_SAMPLE_SIZE = 5
 
 
 def resolve_id(connection: Connection, column: Any, part: str, noun: str, in_scope: ColumnElement[bool]) -> str:
-    """The id in ``column`` that is ``part``, or the only one that has it somewhere, of those that are ``seen``.
+    """Return the id in ``column`` that equals ``part``, or the only one that contains it, among the ids in scope.
 
-    Raises NotFound, Ambiguous.
+    Raises NotFound, AmbiguousId.
     """
     part = part.strip().lower()
     found = connection.execute(select(column).where(column == part, in_scope)).scalar_one_or_none()
     if found is not None:
         return str(found)
     ids: list[str] = []
-    if 0 < len(part) < _ID_LENGTH and _ID_CHARACTERS.issuperset(part):  # nothing else is looked for in a million ids
+    if 0 < len(part) < _ID_LENGTH and _ID_CHARACTERS.issuperset(
+        part
+    ):  # any other text would search a million ids in vain
         having = select(column).where(column.contains(part, autoescape=True), in_scope).order_by(column.desc())
         ids = list(connection.execute(having.limit(_MAX_NAMED_IDS + 1)).scalars())
     if not ids:
@@ -73,7 +75,7 @@ def resolve_id(connection: Connection, column: Any, part: str, noun: str, in_sco
 
 
 def resolve_plan_id(connection: Connection, part: str, in_scope: ColumnElement[bool]) -> str:
-    """The id of the one plan that ``part`` is of, of those that are ``seen``. Raises NotFound, Ambiguous."""
+    """Return the id of the only plan in scope that ``part`` identifies. Raises NotFound, AmbiguousId."""
     return resolve_id(connection, PlanRow.id, part, "plan", in_scope)
 
 
@@ -84,7 +86,7 @@ def _plan_views(connection: Connection, query: Select[Any]) -> list[PlanView]:
 
 
 def _newest_plan_of(tables: Any) -> Select[Any]:
-    """The id of the newest plan of each of ``tables``."""
+    """Return the query of the id of the newest plan of each of ``tables``."""
     return select(func.max(PlanRow.id)).where(PlanRow.table_name.in_(tables)).group_by(PlanRow.table_name)
 
 
@@ -96,12 +98,12 @@ _NEWEST_PLANS_QUERY = PackedQuery(
 
 
 class PlanQueries(StorePart):
-    """Plans as people and metrics see them."""
+    """Plans for people and metrics."""
 
     def plans(self, *, limit: int = 50, after: str | None = None, **which: Unpack[PlanFilter]) -> list[PlanView]:
-        """Plans newest first, at most ``limit``; those behind ``after``, an id or the unique part of one.
+        """Return at most ``limit`` plans, newest first, behind ``after``, which is an id or a unique part of one.
 
-        Behind a whole id a list goes on where its plan is gone, too. Raises NotFound, Ambiguous.
+        A whole id works as a cursor even after its plan was deleted. Raises NotFound, AmbiguousId.
         """
         with self._database.read() as connection:
             seen = self._is_in_scope(PlanRow.table_name)
@@ -113,7 +115,7 @@ class PlanQueries(StorePart):
             )
 
     def newest_plans(self, tables: Sequence[str]) -> dict[str, NewestPlan]:
-        """The newest plan of each of ``tables`` that has one."""
+        """Return the newest plan of each of ``tables`` that has one."""
         with self._database.read() as connection:
             return {
                 table: NewestPlan(plan_id=plan_id, state=PlanState(state), at=datetime_from_ms(ms))
@@ -122,7 +124,7 @@ class PlanQueries(StorePart):
             }
 
     def newest_failed_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
-        """The newest plan of each of ``tables`` where that failed."""
+        """Return the newest plan of each of ``tables`` if that failed."""
         query = select(PlanRow.__table__).where(PlanRow.state == PlanState.FAILED)
         with self._database.read() as connection:
             return {
@@ -132,9 +134,9 @@ class PlanQueries(StorePart):
             }
 
     def conflict_counts(self, within: timedelta) -> dict[str, ConflictCount]:
-        """The newest of the plans that were made ``within`` a time and have ended, of each table that lost some.
+        """Count the conflicts among each table's newest plans that were created ``within`` a time and have ended.
 
-        A plan is lost whose executor met a conflict: a writer came first.
+        A conflict is a plan that a writer invalidated. Tables without conflicts are left out.
         """
         ended = (PlanRow.state.not_in(LIVE_STATES), PlanRow.claimed_at_ms.is_not(None))
         lost = PlanRow.error_class == ErrorClass.CONFLICT
@@ -158,12 +160,12 @@ class PlanQueries(StorePart):
         }
 
     def database_time(self) -> datetime:
-        """The time by the clock that says when plans were made."""
+        """Return the database's time, which is also the clock of plans' creation times."""
         with self._database.read() as connection:
             return datetime_from_ms(connection.execute(select(db_now())).scalar_one())
 
     def plan(self, plan_id: str) -> PlanView:
-        """One plan with its groups and figures; the unique part of an id will do. Raises NotFound, Ambiguous."""
+        """Return one plan with groups and figures; a unique part of an id will do. Raises NotFound, AmbiguousId."""
         with self._database.read() as connection:
             plan_id = resolve_plan_id(connection, plan_id, self._is_in_scope(PlanRow.table_name))
             row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
@@ -174,13 +176,13 @@ class PlanQueries(StorePart):
             return plan_view(row, tokens, tuple(group_view(group) for group in groups))
 
     def plans_by_id(self, plan_ids: Collection[str]) -> dict[str, PlanView]:
-        """Those of ``plan_ids`` that there are, as a listing shows them."""
+        """Return the existing plans of ``plan_ids``, as in a listing."""
         query = select(PlanRow.__table__).where(PlanRow.id.in_(plan_ids), self._is_in_scope(PlanRow.table_name))
         with self._database.read() as connection:
             return {view.plan_id: view for view in _plan_views(connection, query)}
 
     def plan_state(self, plan_id: str) -> PlanState | None:
-        """The state of a plan, None when this database does not know it."""
+        """Return the state of a plan; None if this database does not know it."""
         with self._database.read() as connection:
             state = connection.execute(
                 select(PlanRow.state).where(PlanRow.id == plan_id, self._is_in_scope(PlanRow.table_name))
@@ -188,7 +190,7 @@ class PlanQueries(StorePart):
         return None if state is None else PlanState(state)
 
     def plan_events(self, plan_id: str) -> list[PlanEvent]:
-        """What happened to a plan, oldest first; the unique part of an id will do. Raises NotFound, Ambiguous."""
+        """Return a plan's events, oldest first; a unique part of an id will do. Raises NotFound, AmbiguousId."""
         with self._database.read() as connection:
             plan_id = resolve_plan_id(connection, plan_id, self._is_in_scope(PlanRow.table_name))
             rows = connection.execute(
@@ -208,9 +210,9 @@ class PlanQueries(StorePart):
             ]
 
     def figures(self, cache: RowCache | None = None) -> Figures:
-        """The database in numbers, from indexes; cheap enough for every refresh of the metrics.
+        """Return the database in numbers, from indexes; cheap enough for every refresh of the metrics.
 
-        With what is ``known`` of readings before only what changed is made anew.
+        Rows in ``cache`` that did not change are not converted again.
         """
         cache = cache or RowCache()
         sums = (func.sum(getattr(PlanRow, name)) for name in SUMMED_COLUMNS)
@@ -249,7 +251,7 @@ class PlanQueries(StorePart):
 
 
 def _proposal_figures(connection: Connection) -> tuple[ProposalFigures, ...]:
-    """What waits for approval, by table and kind."""
+    """Return the plans that wait for approval, by table and kind."""
     sums = func.count(), func.sum(PlanRow.input_bytes), func.min(PlanRow.proposed_at_ms)
     waiting = select(PlanRow.table_name, PlanRow.kind, *sums).where(is_awaiting_approval())
     rows = connection.execute(waiting.group_by(PlanRow.table_name, PlanRow.kind)).all()
@@ -266,15 +268,15 @@ def _proposal_figures(connection: Connection) -> tuple[ProposalFigures, ...]:
 
 
 def _with_runnable_since(connection: Connection, stored: Sequence[PlanFigures]) -> Sequence[PlanFigures]:
-    """``stored`` with the time since which the oldest of requested plans has been due, in the place of its age.
+    """Return ``stored`` in which the age of requested plans is the time since the oldest of them became due.
 
-    That is its latest approval or retry; of one that waits to try again it is now.
+    A plan becomes due with its latest approval or retry; a plan that waits to try again counts as due now.
     """
     if all(figures.state is not PlanState.REQUESTED for figures in stored):
         return stored
     key, due = (PlanRow.table_name, PlanRow.kind), PlanRow.not_before_ms
     since = func.min(case((is_approved_or_exempt(), case((due > db_now(), db_now()), else_=due))))
-    # Few differ from what is there already, of the tables of a large lake.
+    # In a large lake few tables differ from the stored figures.
     others = (
         select(*key, since).where(PlanRow.state == PlanState.REQUESTED).having(since != func.min(PlanRow.created_at_ms))
     )
@@ -290,7 +292,7 @@ def _with_runnable_since(connection: Connection, stored: Sequence[PlanFigures]) 
 
 
 def _add_pruned_figures(stored: Iterable[PlanFigures], pruned: Iterable[PlanFigures]) -> tuple[PlanFigures, ...]:
-    """The figures of plans that are there and of those that were, one for each table, kind and state."""
+    """Return the figures of stored and pruned plans together, one for each table, kind and state."""
     found = {(figures.table, figures.kind, figures.state): figures for figures in stored}
     for gone in pruned:
         key = (gone.table, gone.kind, gone.state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that say they live, each a row with an expiry on the database's clock."""
+"""Processes with their heartbeats, and leaders: rows with an expiry by the database's clock."""
 
 from datetime import timedelta
 
@@ -10,15 +10,15 @@ from service.control.store.database import datetime_from_ms, db_now, timedelta_t
 from service.control.store.models import LeaderRow, ProcessRow
 from service.control.store.views import Leader, ProcessFacts, ProcessView
 
-#: how long one that fell silent without taking leave is shown
+#: how long a process is shown that fell silent without unregistering
 _SILENT_REMEMBERED = timedelta(days=1)
 
 
 class Processes(StorePart):
-    """Who is there."""
+    """The registered processes."""
 
     def register_process(self, process: ProcessFacts, ttl: timedelta) -> None:
-        """Say that ``process`` lives, for ``ttl``, and what it is like; forget those silent for long."""
+        """Record the heartbeat and the facts of ``process``, valid for ``ttl``; delete long-silent processes."""
         facts = {
             "role": process.role,
             "host": process.host,
@@ -38,12 +38,12 @@ class Processes(StorePart):
                 connection.execute(delete(ProcessRow).where(old))
 
     def unregister_process(self, name: str) -> None:
-        """The process ``name`` ends."""
+        """Delete the process ``name``, which ends."""
         with self._database.write(urgent=True) as connection:
             connection.execute(delete(ProcessRow).where(ProcessRow.name == name))
 
     def processes(self) -> list[ProcessView]:
-        """Every process that lives, and those that fell silent in the last day, by name."""
+        """Return every live process, and the processes that fell silent in the last day, by name."""
         query = select(ProcessRow.__table__, (ProcessRow.expires_at_ms > db_now()).label("live"))
         old = ProcessRow.expires_at_ms < db_now() - timedelta_to_ms(_SILENT_REMEMBERED)
         with self._database.read() as connection:
@@ -69,7 +69,7 @@ class Leaders(StorePart):
     """Elections by compare-and-set."""
 
     def acquire_leader(self, role: str, holder: str, ttl: timedelta) -> bool:
-        """Take or renew ``role`` for ``ttl``; False while somebody else's hold has not expired."""
+        """Take or renew ``role`` for ``ttl``; False while another holder's row has not expired."""
         expires = db_now() + timedelta_to_ms(ttl)
         with self._database.write(urgent=True) as connection:
             this_role = update(LeaderRow).where(LeaderRow.role == role)
@@ -85,12 +85,12 @@ class Leaders(StorePart):
             )
 
     def release_leader(self, role: str, holder: str) -> None:
-        """Give ``role`` up if ``holder`` has it."""
+        """Give up ``role`` if ``holder`` has it."""
         with self._database.write(urgent=True) as connection:
             connection.execute(delete(LeaderRow).where(LeaderRow.role == role, LeaderRow.holder == holder))
 
     def leaders(self) -> list[Leader]:
-        """Every role that was ever taken and not given up, expired ones too."""
+        """Return every role that was taken and not given up, including expired ones."""
         query = select(LeaderRow.__table__, (LeaderRow.expires_at_ms > db_now()).label("live"))
         with self._database.read() as connection:
             return [

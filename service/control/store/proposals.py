@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that wait for approval: approved, declined, or taken back by the scheduler that proposed them.
+"""Proposals: plans that wait for approval; they are approved, declined, or withdrawn by the scheduler.
 
-Such a plan is requested and holds its partitions, but no executor gets it. A decision is made once: whoever comes
-second is told of the first.
+A proposal is requested and holds its partitions, but no executor gets it. It is decided once; a second decision is
+refused with the first one.
 """
 
 import logging
@@ -28,14 +28,14 @@ from service.control.store.views import Proposal, StoreSettings
 
 logger = logging.getLogger(__name__)
 
-#: scans that leave files alone for what was declined come every few minutes, and are to write nothing
+#: scans leave declined files alone every few minutes; most of them are to write nothing
 _DECLINE_NOTE_INTERVAL_MS = timedelta_to_ms(timedelta(days=1))
 
 
 def withdraw_undecided(
     connection: Connection, settings: StoreSettings, reasons: Mapping[str, str], *, actor: str
 ) -> Collection[str]:
-    """Cancel those of the proposals (plan → why) on which nobody has decided meanwhile; which ones."""
+    """Cancel the proposals (plan → reason) that are still undecided; return their ids."""
     waiting = select(PlanRow.__table__).where(PlanRow.id.in_(reasons), is_awaiting_approval()).order_by(PlanRow.id)
     rows = connection.execute(with_row_locks(waiting)).all()
     for row in rows:
@@ -44,10 +44,10 @@ def withdraw_undecided(
 
 
 class Proposals(StorePart):
-    """Proposals of the scheduler, and what people say to them."""
+    """Proposals of the scheduler, and the decisions on them."""
 
     def proposals(self, name: str) -> list[Proposal]:
-        """The proposals of the table ``name`` on which nobody has decided, the oldest first."""
+        """Return the undecided proposals of the table ``name``, oldest first."""
         waiting = select(PlanRow.id, PlanRow.settings, PlanRow.adopted).where(
             PlanRow.table_name == name, is_awaiting_approval()
         )
@@ -59,7 +59,7 @@ class Proposals(StorePart):
         ]
 
     def declined_plans(self, name: str, settings_digest: str) -> list[DeclinedPlan]:
-        """Proposals of the table ``name`` that were declined under these ``settings``."""
+        """Return the proposals of the table ``name`` that were declined under these settings."""
         declined = select(PlanRow.id, PlanRow.decided_by, PlanRow.cancel_reason).where(
             PlanRow.table_name == name,
             PlanRow.decision == ProposalDecision.DECLINED,
@@ -76,7 +76,7 @@ class Proposals(StorePart):
         ]
 
     def record_declines_in_effect(self, plan_ids: Collection[str]) -> None:
-        """Note that files were left alone now because these plans were declined. Writes once a day at most."""
+        """Record that files were left alone now because these plans were declined. Writes at most once a day."""
         since = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
         noted_before = PlanRow.decision == ProposalDecision.DECLINED, since < db_now() - _DECLINE_NOTE_INTERVAL_MS
         for some in in_batches(sorted(plan_ids)):
@@ -88,7 +88,7 @@ class Proposals(StorePart):
                 connection.execute(update(PlanRow).where(*due).values(spared_at_ms=db_now()))
 
     def approve(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """Let a proposal run. ``plan_id`` may be the unique part of one. Raises NotFound, WrongState."""
+        """Let a proposal run. ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState."""
         with self._database.write() as connection:
             row = self._lock_undecided(connection, plan_id)
             connection.execute(
@@ -105,9 +105,9 @@ class Proposals(StorePart):
         _log_decision("approved", row, actor, said)
 
     def decline(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """End a proposal that is never to run; what it would have rewritten is not proposed again while it is as it is.
+        """End a proposal that is never to run; its files are not proposed again while they are unchanged.
 
-        ``plan_id`` may be the unique part of one. Raises NotFound, WrongState.
+        ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState.
         """
         said = storable_text(reason)
         with self._database.write() as connection:
@@ -126,13 +126,13 @@ class Proposals(StorePart):
         _log_decision("declined", row, actor, said)
 
     def withdraw_proposals(self, reasons: Mapping[str, str], *, actor: str) -> None:
-        """Cancel proposals (plan → why) that are not to be decided on any more; those decided on meanwhile stay."""
+        """Cancel outdated proposals (plan → reason); proposals that were decided meanwhile stay."""
         if reasons:
             with self._database.write() as connection:
                 withdraw_undecided(connection, self._settings, reasons, actor=actor)
 
     def _lock_undecided(self, connection: Connection, part: str) -> Row[Any]:
-        """The locked row of a proposal. Raises NotFound, WrongState."""
+        """Return the locked row of a proposal. Raises NotFound, WrongState."""
         plan_id = resolve_plan_id(connection, part, self._is_in_scope(PlanRow.table_name))
         row = connection.execute(with_row_locks(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
         if row.decision is not None:
@@ -143,7 +143,7 @@ class Proposals(StorePart):
 
 
 def _slices_by_plan(connection: Connection, plan_ids: Collection[str]) -> Mapping[str, tuple[FileSlice, ...]]:
-    """What each of these plans rewrites."""
+    """Return the slices that each of these plans rewrites."""
     found: dict[str, list[FileSlice]] = defaultdict(list)
     if plan_ids:
         files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files).where(GroupRow.plan_id.in_(plan_ids))

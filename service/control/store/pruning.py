@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forgetting what ended long ago, a few rows at a time; what it adds up to stays."""
+"""Pruning of old plans, requests and bulk actions, a few rows at a time; their sums are kept."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,23 +20,23 @@ from service.control.store.models import (
     SupersededRow,
 )
 
-#: plans, or requests, of one transaction: others wait for it no longer than for any other write
+#: plans, or requests, of one transaction, so that it is no longer than other writes
 _BATCH_SIZE = 200
 _KEY = (PlanRow.table_name, PlanRow.kind, PlanRow.state)
-#: what is added up of pruned plans, column by column of the same name
+#: the columns of pruned plans that are summed, each in a column of the same name
 SUMMED_COLUMNS = ("input_files", "input_bytes", "files_before", "bytes_before", "files_after", "bytes_after")
 
 
 class Pruning(StorePart):
-    """Plans, requests and actions past their time."""
+    """Deletion of old plans, requests and actions."""
 
     def prune(self, retention: timedelta) -> int:
-        """Forget some of the plans that ended longer than ``keep`` ago, or else of the requests answered, or the bulk
-        actions, before then.
+        """Delete some of the plans that ended longer than ``retention`` ago, or else old requests or bulk actions.
 
-        Returns how many: call it again until that is none. Events, groups, what was staged and deleted superseded
-        versions go with their plan; one with a version that still waits for its deletion stays. ``figures`` are the
-        same afterwards.
+        Requests are old if they were answered before then and no plan of theirs is left, bulk actions if they were
+        begun before then. Returns how many rows were deleted: call it until that is 0. Events, groups, stagings and
+        deleted superseded versions go with their plan. A plan with a version that still waits for deletion stays.
+        ``figures`` are the same afterwards.
         """
         with self._database.write() as connection:
             ids = self._prunable_plans(connection, retention)
@@ -50,7 +50,7 @@ class Pruning(StorePart):
 
     @staticmethod
     def _prunable_plans(connection: Connection, retention: timedelta) -> list[str]:
-        # What was declined is remembered for as long as it keeps scans from proposing it again.
+        # A declined plan is kept for as long as it keeps scans from proposing its files again.
         last = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
         waits = exists().where(SupersededRow.plan_id == PlanRow.id, SupersededRow.deleted_at_ms.is_(None))
         ended = (
@@ -59,7 +59,7 @@ class Pruning(StorePart):
             .order_by(PlanRow.id)
             .limit(_BATCH_SIZE)
         )
-        # Locked, so that a failed plan which somebody retries at this moment is either pruned or retried.
+        # Locked, so that a failed plan that is retried at this moment is either pruned or retried.
         return list(connection.execute(with_row_locks(ended)).scalars())
 
     @staticmethod

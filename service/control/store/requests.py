@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wishes for plans, written by people and programs, answered by the scheduler."""
+"""Requests for plans, written by people and programs, answered by the scheduler."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -33,10 +33,10 @@ class Requests(StorePart):
         actor: str,
         kind: PlanKind | None = None,
     ) -> str:
-        """Ask for plans of ``table`` (of ``partitions`` or ``kind`` only, with policy ``overrides``); the request's id.
+        """Request plans of ``table``, or only of ``partitions`` or ``kind``, with policy ``overrides``; return the id.
 
-        The same ``idempotency_key`` of the same actor with the same request gives the first request's id; with a
-        different one it raises IdempotencyMismatch.
+        The same ``idempotency_key`` of the same actor with the same request returns the first request's id; with a
+        different request it raises IdempotencyMismatch.
         """
         body = {
             "table_name": table,
@@ -69,13 +69,13 @@ class Requests(StorePart):
         return str(first.id)
 
     def has_request(self, idempotency_key: str, actor: str) -> bool:
-        """Whether a request of ``actor`` has come under this key."""
+        """Return True if ``actor`` has sent a request with this key."""
         known = select(RequestRow.id).where(RequestRow.idempotency_key == actor_idempotency_key(actor, idempotency_key))
         with self._database.read() as connection:
             return connection.execute(known).one_or_none() is not None
 
     def open_requests(self) -> list[Request]:
-        """Requests without an answer, oldest first."""
+        """Return the requests without an answer, oldest first."""
         with self._database.read() as connection:
             rows = connection.execute(
                 select(RequestRow.__table__).where(RequestRow.answered_at_ms.is_(None)).order_by(RequestRow.id)
@@ -95,7 +95,7 @@ class Requests(StorePart):
                 raise NotFound(f"no request {request_id!r}")
 
     def request(self, request_id: str) -> Request:
-        """One request; the unique part of an id will do. Raises NotFound, Ambiguous."""
+        """Return one request; a unique part of an id will do. Raises NotFound, AmbiguousId."""
         with self._database.read() as connection:
             request_id = resolve_id(
                 connection, RequestRow.id, request_id, "request", self._is_in_scope(RequestRow.table_name)

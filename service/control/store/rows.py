@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the database as the nouns of ``lake`` and the views of the store."""
+"""Conversion of rows into the types of ``lake`` and the views of the store."""
 
 import json
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from service.modes import PLANNED_MODES
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
-    """``options`` as JSON."""
+    """Return ``options`` as JSON."""
     return {
         "target_file_max_bytes": options.target_file_max_bytes,
         "engine": options.engine,
@@ -51,11 +51,11 @@ def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
 
 
 def load_plan(connection: Connection, row: Row[Any]) -> Plan:
-    """The whole plan of a row of ``plan``, its lists of files included.
+    """Return the whole plan of a row of ``plan``, including its lists of files.
 
-    Where it is, and which table it is, stay as planned, since there its instants are. Its catalog, how writers are kept
-    apart, write options and who wins a conflict are the table's of today: what holds now decides whom an attempt
-    excludes, and how.
+    Location and identity stay as planned, since its instants are there. Catalog, concurrency, write options and the
+    side that wins a conflict are the table's present ones, since these decide which writers an attempt excludes, and
+    how.
     """
     today = _registration(connection, row)
     groups = connection.execute(
@@ -91,7 +91,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
 
 
 def obsolete_reason(connection: Connection, row: Row[Any]) -> str | None:
-    """Why the plan of a row of ``plan`` is not to be run as its table is registered today; None where it is."""
+    """Return why the plan of a row of ``plan`` must not run on its table as registered now; None if it may."""
     today = _registration(connection, row)
     if (today.format, today.location) != (row.format, row.location):
         return f"it was planned for {row.location}, {row.table_name} is at {today.location} now"
@@ -113,14 +113,14 @@ def _catalog(stored: dict[str, str] | None) -> CatalogRef | None:
 
 
 def pause_of(row: Any) -> Pause | None:
-    """The pause of a row of ``table_state``; None without one."""
+    """Return the pause of a row of ``table_state``; None without one."""
     if row.paused_at_ms is None:
         return None
     return Pause(by=row.paused_by, at=datetime_from_ms(row.paused_at_ms), reason=row.paused_reason or "")
 
 
 def table_state(row: Any) -> TableState:
-    """A row of ``table_state``."""
+    """Return a row of ``table_state`` as a ``TableState``."""
     return TableState(
         ref=TableRef(
             name=row.name,
@@ -146,7 +146,7 @@ def table_state(row: Any) -> TableState:
     )
 
 
-#: what a ``TableState`` is made of, the name first; a scan changes none of it
+#: the columns of a ``TableState``, the name first; a scan changes none of them
 TABLE_COLUMNS = tuple(
     column
     for column in TableRow.__table__.c
@@ -155,7 +155,7 @@ TABLE_COLUMNS = tuple(
 
 
 def table_state_from_texts(values: Sequence[Any]) -> TableState:
-    """The ``TABLE_COLUMNS`` of a row of ``table_state`` as ``at_once`` brings them over, documents as texts."""
+    """Return a ``TableState`` from its ``TABLE_COLUMNS`` as ``PackedQuery`` returns them, documents as texts."""
     document = {
         column.name: json.loads(value) if isinstance(column.type, Json) and value is not None else value
         for column, value in zip(TABLE_COLUMNS, values, strict=True)
@@ -164,7 +164,7 @@ def table_state_from_texts(values: Sequence[Any]) -> TableState:
 
 
 def group_view(row: Row[Any]) -> GroupView:
-    """A row of ``plan_group`` without its files."""
+    """Return a row of ``plan_group`` without its files."""
     return GroupView(
         number=row.number,
         partition=row.partition_path,
@@ -177,7 +177,7 @@ def group_view(row: Row[Any]) -> GroupView:
 
 
 def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView, ...] = ()) -> PlanView:
-    """A row of ``plan`` and what its attempts staged; with ``groups`` also what only ``plan()`` shows."""
+    """Return a row of ``plan`` with the tokens of its attempts; with ``groups`` as ``plan()`` shows it."""
     return PlanView(
         plan_id=row.id,
         table=row.table_name,
@@ -241,19 +241,19 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
     )
 
 
-#: bumped when the order of a slice's fields below changes
+#: increased when the order of a slice's fields below changes
 _SLICES_VERSION = 1
 
 
 def pack_slices(slices: Sequence[FileSlice]) -> bytes:
-    """``slices``, all of one partition, without that partition."""
+    """Return ``slices``, all of one partition, as compressed JSON without the partition."""
     rows = [[s.file_id, s.path, s.bytes, s.rows, s.log_files, s.log_bytes] for s in slices]
     text = json.dumps({"version": _SLICES_VERSION, "slices": rows}, separators=(",", ":"))
     return zstandard.ZstdCompressor(level=3).compress(text.encode())
 
 
 def unpack_slices(blob: bytes, partition: str) -> tuple[FileSlice, ...]:
-    """What ``pack`` got, in ``partition``. Raises ValueError for a blob of a newer lakefold."""
+    """Return the slices of a ``pack_slices`` blob, in ``partition``. Raises ValueError for a newer lakefold's blob."""
     document = json.loads(zstandard.ZstdDecompressor().decompress(blob))
     if document["version"] != _SLICES_VERSION:
         raise ValueError(f"this lakefold reads file lists of version {_SLICES_VERSION}, not {document['version']}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's and the operator's side of a plan's life: add, cancel, retry, and who holds which partition."""
+"""The scheduler's and the operator's side of a plan's life: add, cancel, retry, and the holders of partitions."""
 
 import logging
 from collections import defaultdict
@@ -29,13 +29,13 @@ from service.control.store.views import FailureKind
 
 logger = logging.getLogger(__name__)
 
-#: a partition whose holder ends in the very moment it is asked for is free at the next look
+#: a partition whose holder ends at that very moment is free at the next attempt
 _LOCK_ATTEMPTS = 5
 _EXHAUSTED_REMEMBERED = timedelta(days=1)
 
 
 class Scheduling(StorePart):
-    """Plans on their way in, and what people do to them."""
+    """Creation of plans, and operators' actions on them."""
 
     def add_plan(
         self,
@@ -54,15 +54,15 @@ class Scheduling(StorePart):
     ) -> None:
         """Store ``plan`` as requested and take its partitions, both or neither.
 
-        One that is ``proposed`` waits for approval. ``replaces`` are proposals (plan → why) whose place it takes: those
-        on which nobody has decided meanwhile are cancelled in the same transaction.
+        A ``proposed`` plan waits for approval. ``replaced_proposals`` are proposals (plan → reason) that it replaces:
+        the undecided ones are cancelled in the same transaction.
 
-        ``settings`` digests what the plan follows from beside its inputs; ``failed_plans`` compares it. ``cpu_seconds``
-        are what it is predicted to take, ``priority_offset`` is how much earlier it counts as made than it is, and
-        ``urgency`` how much earlier still since its table misses what it is held to, ``urgent`` in words.
+        ``settings_digest`` covers everything besides the inputs that determines the plan; ``failed_plans`` compares it.
+        ``cpu_seconds`` is the predicted cost. ``priority_offset`` is how much earlier than now the plan counts as
+        created; ``urgency`` is added because its table misses an objective, with ``urgency_reason`` in words.
 
-        A table nobody registered becomes known in mode ``observe``. Raises PartitionsTaken with the holders where
-        a live plan has one of the partitions.
+        An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the holders if a live plan has
+        one of the partitions.
         """
         groups = [
             {
@@ -143,7 +143,7 @@ class Scheduling(StorePart):
         self._run_with_partitions(plan.table.name, plan.partitions, add, make_way)
 
     def locked_partitions(self, name: str, *, include_proposals: bool = True) -> dict[str, str]:
-        """Partition → live plan that holds it, for the table ``name``; with or without those that wait for approval."""
+        """Return partition → live plan that holds it, for the table ``name``; with or without proposals."""
         with self._database.read() as connection:
             held = _partition_owners(connection, name)[0]
             if include_proposals:
@@ -153,10 +153,10 @@ class Scheduling(StorePart):
         return {partition: plan_id for partition, plan_id in held.items() if plan_id not in proposals}
 
     def failed_plans(self, name: str, settings_digest: str) -> list[FailedPlan]:
-        """Plans of the table ``name`` that failed under these ``settings`` and are not to be made again as they were.
+        """Return the plans of the table ``name`` that failed under these settings and must not be repeated unchanged.
 
-        That is until somebody retries them or resumes the table; for a day only where they ran out of attempts, since
-        what kept failing then may have been the storage.
+        They count until they are retried or the table is resumed. Plans that ran out of attempts count for only a day,
+        since the cause may have been the storage.
         """
         remembered = (PlanRow.failure == FailureKind.REJECTED) | (
             PlanRow.finalized_at_ms > db_now() - timedelta_to_ms(_EXHAUSTED_REMEMBERED)
@@ -186,9 +186,9 @@ class Scheduling(StorePart):
         ]
 
     def adopted_plans(self, name: str, instants: Collection[str]) -> dict[str, str]:
-        """Those of ``instants`` that a plan of the table ``name`` has adopted, ended ones included: instant → plan.
+        """Return instant → plan for the ``instants`` that a plan of the table ``name`` has adopted, even an ended one.
 
-        A proposal that ended before anybody decided on it is none.
+        A proposal that ended undecided does not count.
         """
         adopted = select(PlanRow.adopted, PlanRow.id).where(
             PlanRow.table_name == name,
@@ -199,9 +199,9 @@ class Scheduling(StorePart):
             return {row.adopted: row.id for row in connection.execute(adopted.order_by(PlanRow.id))}
 
     def request_cancel(self, plan_id: str, actor: str, reason: str = "") -> PlanState:
-        """Cancel a requested plan at once; ask for it where the plan is inflight. The state it is in afterwards.
+        """Cancel a requested plan at once; request the cancel of an inflight plan. Returns the state afterwards.
 
-        ``plan_id`` may be the unique part of one. Raises NotFound, or WrongState for a plan that has ended.
+        ``plan_id`` may be a unique part of an id. Raises NotFound, or WrongState for a plan that has ended.
         """
         reason = storable_text(reason or f"cancelled by {actor}")
         with self._database.write() as connection:
@@ -226,9 +226,9 @@ class Scheduling(StorePart):
         return after
 
     def retry(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """Request a failed plan again with all its attempts, taking its partitions back; its history says why.
+        """Request a failed plan again with all its attempts and its partitions; its history has the reason.
 
-        ``plan_id`` may be the unique part of one. Raises NotFound, WrongState, or PartitionsTaken.
+        ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState, or PartitionsLocked.
         """
         with self._database.write() as connection:
             plan_id = resolve_plan_id(connection, plan_id, self._is_in_scope(PlanRow.table_name))
@@ -276,9 +276,9 @@ class Scheduling(StorePart):
         write: Callable[[Connection], None],
         before: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
-        """Run ``work`` in a transaction; name the holders where another plan has one of ``partitions``.
+        """Run ``write`` in a transaction. Raises PartitionsLocked if another plan has one of ``partitions``.
 
-        ``make_way`` is run before it is looked who has them, and undone where that is still another plan.
+        ``before`` runs before the holders are read, and is rolled back if another plan still holds a partition.
         """
         for attempt in range(_LOCK_ATTEMPTS):
             try:
@@ -288,7 +288,7 @@ class Scheduling(StorePart):
                     write(connection)
                 return
             except ConstraintViolated:
-                # Another process took a partition between our look and our insert, or the write is wrong in itself.
+                # Another process took a partition between our check and our insert, or the write is invalid itself.
                 with self._database.read() as connection:
                     self._raise_if_locked(connection, table, partitions)
                 if attempt == _LOCK_ATTEMPTS - 1:
@@ -304,7 +304,7 @@ class Scheduling(StorePart):
 
 
 def _partition_owners(connection: Connection, table: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Partition → plan that holds it, and partition → keeper in words."""
+    """Return partition → plan that holds it, and partition → text of another owner."""
     by_plans, by_keepers = dict[str, str](), dict[str, str]()
     held = LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now())
     for row in connection.execute(select(LivePartitionRow.__table__).where(LivePartitionRow.table_name == table, held)):
@@ -323,7 +323,7 @@ def _lock_failed_plan(connection: Connection, plan_id: str) -> Row[Any]:
 
 
 def _proposed_figures(plan: Plan) -> dict[str, int]:
-    """What whoever decides is told of a proposal."""
+    """Return the figures in the notification of a proposal."""
     return {
         "input_files": plan.input_files,
         "input_bytes": plan.bytes,
@@ -334,7 +334,7 @@ def _proposed_figures(plan: Plan) -> dict[str, int]:
 
 def _lock_plan_partitions(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
     delete_expired_locks(connection, table)
-    # Sorted, so that two plans that want the same partitions never wait for each other in a circle.
+    # Sorted, so that two plans that want the same partitions never deadlock.
     connection.execute(
         insert(LivePartitionRow),
         [

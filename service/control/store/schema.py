@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing the database's schema up to this lakefold's, and noticing when it is not.
+"""Upgrades of the database's schema, and the check that it is this lakefold's.
 
-The migrations come from the installed ``migrations`` package: no file outside the wheel is needed. Alembic is
-loaded by ``upgrade`` only; ``check`` runs at the start of every command.
+The migrations come from the installed ``migrations`` package: no file outside the wheel is needed. Only ``upgrade``
+loads Alembic; ``check`` runs at the start of every command.
 """
 
 import time
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 #: the revision this lakefold works with, the last file of ``migrations/versions``; revisions are counted up
 HEAD_REVISION = "0032"
-#: any number, the same in every lakefold: two processes that upgrade one PostgreSQL at once take turns
+#: an arbitrary number, the same in every lakefold: concurrent upgrades of one PostgreSQL run one after the other
 _ADVISORY_LOCK = 0x6C616B65
 
 
 def alembic_config() -> "Config":
-    """Alembic's configuration, made without any ini file."""
+    """Return Alembic's configuration, made without an ini file."""
     from alembic.config import Config
 
     config = Config()
@@ -34,7 +34,7 @@ def alembic_config() -> "Config":
 
 
 def check(database: Database) -> None:
-    """Raise SchemaBehind unless the schema is exactly this lakefold's, DatabaseUnreachable without a database."""
+    """Raise SchemaMismatch unless the schema is this lakefold's, DatabaseUnreachable if there is no response."""
     if database.sqlite_file is not None and not database.sqlite_file.exists():
         raise SchemaMismatch(f"there is no database {database.display_url} yet (setting {URL_SETTING}); {UPGRADE_HINT}")
     with database.read() as connection:
@@ -43,14 +43,15 @@ def check(database: Database) -> None:
         raise SchemaMismatch(f"database {database.display_url} has no lakefold schema; {UPGRADE_HINT}")
     if found != HEAD_REVISION:
         raise SchemaMismatch(
-            f"the schema of database {database.display_url} is at revision {found}, behind {HEAD_REVISION}; {UPGRADE_HINT}"
+            f"the schema of database {database.display_url} is at revision {found}, behind {HEAD_REVISION}; "
+            f"{UPGRADE_HINT}"
         )
 
 
 def upgrade(database: Database) -> None:
     """Create or upgrade the schema. Safe to run twice, and from several processes at once.
 
-    Raises DatabaseUnreachable, and SchemaBehind where a newer lakefold made the schema.
+    Raises DatabaseUnreachable, and SchemaMismatch if the schema is a newer lakefold's.
     """
     from alembic import command
 
@@ -66,20 +67,23 @@ def upgrade(database: Database) -> None:
 
 
 def _revision(database: Database, connection: Connection) -> str | None:
-    """The schema's revision, None without one. Raises SchemaBehind for a revision of a newer lakefold."""
+    """Return the schema's revision, None without one. Raises SchemaMismatch for a revision of a newer lakefold."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
     if found is not None and found > HEAD_REVISION:
         raise SchemaMismatch(
-            f"the schema of database {database.display_url} is at revision {found}, which this lakefold ({HEAD_REVISION}) does not"
-            f" know; install the lakefold that made it, then {UPGRADE_HINT}"
+            f"the schema of database {database.display_url} is at revision {found}, which this lakefold "
+            f"({HEAD_REVISION}) does not know; install the lakefold that made it, then {UPGRADE_HINT}"
         )
     return found
 
 
 def _prepare_sqlite_file(database: Database) -> None:
-    """The directory, and write-ahead logging, which the file remembers: readers then never wait for a writer."""
+    """Create the file's directory and set write-ahead logging, which the file keeps.
+
+    With write-ahead logging, readers never wait for a writer.
+    """
     assert database.sqlite_file is not None
     try:
         database.sqlite_file.parent.mkdir(parents=True, exist_ok=True)
@@ -88,7 +92,7 @@ def _prepare_sqlite_file(database: Database) -> None:
             f"database {database.display_url} can't be used: {error.strerror} ({database.sqlite_file.parent});"
             f" the setting is {URL_SETTING}"
         ) from error
-    # Changing the journal's mode needs the file alone and does not wait for it as other statements do.
+    # Changing the journal mode needs exclusive access and does not wait for it as other statements do.
     for attempt in range(50):
         try:
             with database.outside_transaction() as connection:
@@ -104,7 +108,7 @@ _TRIGGER_NAMES = ("plan_begins_requested", "plan_transition", "plan_epoch")
 
 
 def _trigger_rules() -> list[tuple[str, str, str, str]]:
-    """Name, event, when it is broken, and what to say."""
+    """Return the name, event, violated condition and message of each trigger."""
     legal = ", ".join(
         f"'{before}>{after}'" for before, afters in sorted(TRANSITIONS.items()) for after in sorted(afters)
     )
@@ -127,7 +131,7 @@ def _trigger_rules() -> list[tuple[str, str, str, str]]:
 
 
 def create_trigger_statements(dialect: str) -> list[str]:
-    """Statements that create the triggers on ``dialect`` ('sqlite' or 'postgresql')."""
+    """Return the statements that create the triggers on ``dialect`` ('sqlite' or 'postgresql')."""
     if dialect == "sqlite":
         return [
             f"CREATE TRIGGER {name} BEFORE {event} ON plan WHEN {broken} BEGIN SELECT RAISE(ABORT, '{message}'); END"
@@ -144,7 +148,7 @@ def create_trigger_statements(dialect: str) -> list[str]:
 
 
 def drop_trigger_statements(dialect: str) -> list[str]:
-    """Statements that remove what ``create`` made."""
+    """Return the statements that drop the triggers of ``create_trigger_statements``."""
     if dialect == "sqlite":
         return [f"DROP TRIGGER {name}" for name in _TRIGGER_NAMES]
     return [statement for n in _TRIGGER_NAMES for statement in (f"DROP TRIGGER {n} ON plan", f"DROP FUNCTION {n}()")]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What attempts at plans staged on their tables: known here before the first file of it exists.
+"""The journal of staged files: each attempt at a plan records them here before the first file exists.
 
-A table without a timeline does not tell what was begun on it. So the sweep learns from here what a killed executor
-left, and goes on looking for ``STAGED_WATCH_PERIOD``, since one that only slept may write on.
+A table without a timeline does not show what was begun on it. So the sweep finds the uncommitted work of a killed
+executor here. It watches for ``STAGED_WATCH_PERIOD``, since an executor that was only suspended may write on.
 """
 
 from collections import defaultdict
@@ -19,12 +19,12 @@ from service.control.store.models import GroupRow, PlanRow, StagedRow
 
 
 class StagedJournal(StorePart):
-    """The journal of what is staged."""
+    """The journal of stagings."""
 
     def record_staged(self, claim: Claim, staged: StagedWork) -> None:
-        """Record what this attempt is about to stage. Raises LeaseLost.
+        """Record the files that this attempt is about to stage. Raises LeaseLost.
 
-        Attempts at an adopted plan share its instant, which is then the last one's.
+        Attempts at an adopted plan share its instant; the record is then the last attempt's.
         """
         key = {"plan_id": claim.plan.plan_id, "token": staged.token}
         values = {"epoch": claim.epoch, "paths": list(staged.paths), "staged_at_ms": db_now(), "cleared_at_ms": None}
@@ -35,9 +35,9 @@ class StagedJournal(StorePart):
                 connection.execute(update(StagedRow).where(*this).values(**values))
 
     def orphaned_stagings(self, table: TableRef) -> Sequence[OrphanedStaging]:
-        """What attempts at plans of the table staged and neither committed nor is known to have left nothing.
+        """Return the stagings of the table's plans that were neither committed nor cleared.
 
-        Without what an executor that holds its plan works on.
+        The stagings of an executor that holds its plan are left out.
         """
         worked_on = (PlanRow.state == PlanState.INFLIGHT) & (PlanRow.epoch == StagedRow.epoch)
         left = StagedRow.table_name == table.name, StagedRow.cleared_at_ms.is_(None), ~worked_on
@@ -72,7 +72,7 @@ class StagedJournal(StorePart):
         ]
 
     def clear_stagings(self, stagings: Collection[OrphanedStaging]) -> None:
-        """Record that nothing is left of these, and nothing will come."""
+        """Record that no file of these stagings exists or can appear."""
         with self._database.write() as connection:
             for entry in stagings:
                 this = StagedRow.plan_id == entry.plan_id, StagedRow.token == entry.staged.token
@@ -80,14 +80,14 @@ class StagedJournal(StorePart):
 
 
 def staged_by(connection: Connection, plan_id: str) -> tuple[StagedWork, ...]:
-    """What all attempts at a plan staged, oldest first."""
+    """Return the stagings of all attempts at a plan, oldest first."""
     query = select(StagedRow.token, StagedRow.paths).where(StagedRow.plan_id == plan_id)
     ordered = query.order_by(StagedRow.epoch, StagedRow.staged_at_ms, StagedRow.token)
     return tuple(_staged(row.token, row.paths) for row in connection.execute(ordered))
 
 
 def staged_tokens(connection: Connection, plan_ids: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """The tokens of what the attempts at each of ``plan_ids`` staged, oldest first."""
+    """Return the tokens of the stagings of each of ``plan_ids``, oldest first."""
     query = select(StagedRow.plan_id, StagedRow.token).where(StagedRow.plan_id.in_(plan_ids))
     found: dict[str, list[str]] = {}
     for row in connection.execute(query.order_by(StagedRow.epoch, StagedRow.staged_at_ms, StagedRow.token)):
@@ -96,10 +96,10 @@ def staged_tokens(connection: Connection, plan_ids: Collection[str]) -> Mapping[
 
 
 def clear_committed(connection: Connection, commit: Commit, epoch: int) -> None:
-    """What ``commit`` made the table's is not left over; ``epoch`` is the plan's, where the commit does not tell."""
+    """Record that the files of ``commit`` are part of the table; ``epoch`` is the plan's, if the commit has none."""
     made_by = commit.epoch if commit.epoch is not None else epoch
     clear = update(StagedRow).where(StagedRow.plan_id == commit.plan_id).values(cleared_at_ms=db_now())
-    # Not every format calls a commit as it called what was staged for it.
+    # In some formats the commit's instant is not the token of its staging.
     if not connection.execute(clear.where(StagedRow.token == commit.instant)).rowcount:
         connection.execute(clear.where(StagedRow.epoch == made_by))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that completed plans replaced, from their commit until the cleaner has deleted them."""
+"""Files that completed plans replaced, from the commit until the cleaner has deleted them."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -22,12 +22,12 @@ _DAY = timedelta(days=1)
 
 
 class SupersededVersions(StorePart):
-    """Retention marks, the cleaner deletes."""
+    """Superseded versions: retention makes them due, the cleaner deletes them."""
 
     def due_for_deletion(
         self, table: TableRef, retention: timedelta, limit: int = 10_000
     ) -> Sequence[SupersededRecord]:
-        """Superseded versions older than ``retention`` (of now, not of then), in the order of being superseded."""
+        """Return superseded versions older than ``retention`` (the present one), in the order of being superseded."""
         return self._load_due(
             _undeleted(table)
             .where(SupersededRow.superseded_at_ms <= db_now() - timedelta_to_ms(retention))
@@ -35,17 +35,18 @@ class SupersededVersions(StorePart):
         )
 
     def awaiting_deletion(self, table: TableRef) -> Sequence[SupersededRecord]:
-        """All superseded versions of the table that are not deleted yet, in the order of being superseded."""
+        """Return all superseded versions of the table that are not deleted, in the order of being superseded."""
         return self._load_due(_undeleted(table))
 
     def deletion_days(self, tables: Mapping[timedelta, Collection[str]]) -> list[DeletionDay]:
-        """What waits for its deletion by table and day (UTC), earliest day first; ``tables`` are given by retention.
+        """Return the files that wait for deletion by table and day (UTC), earliest day first.
 
-        Days in the past are what the cleaner has not come to yet, or keeps for another reason.
+        ``tables`` has the names of tables by their retention. Days in the past have files that the cleaner has not
+        reached yet, or keeps for another reason.
         """
         if not tables:
             return []
-        # The most frequent retention is everybody's, so that the others are few enough to be named.
+        # The most frequent retention is the default, so that few other tables have to be named.
         usual, *others = sorted(tables, key=lambda retention: -len(tables[retention]))
         retention: Any = literal(timedelta_to_ms(usual))
         if others:
@@ -72,9 +73,9 @@ class SupersededVersions(StorePart):
             ]
 
     def begin_deletion(self, rows: Collection[int]) -> Collection[int]:
-        """Mark that these rows' files are about to be deleted; those of them that still wait for it.
+        """Mark that these rows' files are about to be deleted; return the rows that still wait for deletion.
 
-        A mark stays where the deletion fails or its process dies: some of the files may be gone.
+        The mark stays if the deletion fails or its process dies, since some of the files may be gone.
         """
         ordered, waiting = sorted(rows), set[int]()
         with self._database.write() as connection:
@@ -92,7 +93,7 @@ class SupersededVersions(StorePart):
         return waiting
 
     def mark_deleted(self, rows: Sequence[int]) -> None:
-        """Set ``deleted_at`` now for these rows; those that have it already keep it."""
+        """Set ``deleted_at_ms`` to now for these rows; rows that have it keep it."""
         freed: Counter[str] = Counter()
         with self._database.write() as connection:
             for start in range(0, len(rows), _BATCH_SIZE):
@@ -111,7 +112,7 @@ class SupersededVersions(StorePart):
                 connection.execute(update(TableRow).where(TableRow.name == name).values(added))
 
     def close_superseded(self, rows: Mapping[int, str]) -> None:
-        """End the wait of these rows, each for its reason; those that wait no longer stay as they are."""
+        """End the wait of these rows, each for its reason; rows that no longer wait stay as they are."""
         ordered = sorted(rows)
         with self._database.write() as connection:
             for start in range(0, len(ordered), _BATCH_SIZE):

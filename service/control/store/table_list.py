@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of tables: those that are meant, in any order, a page of them, and what their databases add up to.
+"""Lists of tables: filtered, in any order, by page, and summed by database.
 
-The database puts ten thousand of them in order, by the numbers in their own rows, and hands out a page.
+The database sorts ten thousand tables by columns of their own rows and returns one page.
 """
 
 import json
@@ -27,7 +27,7 @@ from service.control.store.views import (
 
 
 class TableQueries(StorePart):
-    """Tables as people look for them."""
+    """Queries about lists of tables."""
 
     def list_tables(
         self,
@@ -39,10 +39,12 @@ class TableQueries(StorePart):
         after: str | None = None,
         **which: Unpack[TableFilter],
     ) -> TableNamesPage:
-        """The names of at most ``limit`` tables: the ``page`` with this number from 1, or those behind ``after``.
+        """Return the names of at most ``limit`` tables: the ``page`` with this number from 1, or those behind
+        ``after``.
 
-        Tables of equal values come by name, those without one last in both directions. ``after`` is the ``next`` of the
-        page before; tables whose value changes meanwhile come twice or not at all. Raises WrongCursor.
+        Tables with equal values are sorted by name; tables without a value come last in both directions. ``after`` is
+        the ``next`` of the page before. A table whose value changes meanwhile may appear twice or not at all. Raises
+        InvalidCursor.
         """
         columns = self._bytewise(TableRow.name).label("name"), self._sort_value(order).label("value")
         keys = select(*columns).where(*self._filter_conditions(which)).subquery()
@@ -59,7 +61,7 @@ class TableQueries(StorePart):
                 start = (min(page, max(1, -(-total // limit))) - 1) * limit
                 query = query.offset(start)
             rows = fetch_packed(connection, query)
-        rows.sort(key=itemgetter(0))  # they are the right ones, but nobody promises that they come in their order
+        rows.sort(key=itemgetter(0))  # the outer query does not guarantee the order of the inner one
         known, missing = [row for row in rows if row[1] is not None], [row for row in rows if row[1] is None]
         known.sort(key=itemgetter(1), reverse=descending)
         shown = known + missing
@@ -71,7 +73,7 @@ class TableQueries(StorePart):
         )
 
     def database_sums(self, **which: Unpack[TableFilter]) -> list[DatabaseSum]:
-        """What the tables of each database add up to, by the last good scan of each, those with most to rewrite first.
+        """Return the sums of each database's tables, by the last good scans, the database with most to rewrite first.
 
         A table's database is its name up to the last dot.
         """
@@ -98,7 +100,7 @@ class TableQueries(StorePart):
         return sorted(found, key=lambda entry: (-entry.reducible_bytes, entry.database))
 
     def table_labels(self) -> dict[str, list[str]]:
-        """The formats and owners that tables have, for whoever chooses among them."""
+        """Return the formats and owners of tables, as choices for filters."""
         labels = select(TableRow.format, TableRow.owner).where(
             TableRow.name != ALL_TABLES, self._is_in_scope(TableRow.name)
         )
@@ -110,7 +112,7 @@ class TableQueries(StorePart):
         }
 
     def _sort_value(self, order: TableOrder) -> Any:
-        """What the order goes by: a text or a whole number, which no driver and no JSON rounds."""
+        """Return the sort key: a text or a whole number, which no driver and no JSON rounds."""
         match order:
             case TableOrder.NAME | TableOrder.FORMAT | TableOrder.MODE | TableOrder.OWNER:
                 return self._bytewise(getattr(TableRow, order))
@@ -135,19 +137,19 @@ class TableQueries(StorePart):
         return _SCAN_COLUMNS[order]
 
     def _bytewise(self, text: Any) -> ColumnElement[Any]:
-        """A text that PostgreSQL orders as SQLite and Python do, whatever the language of its database."""
+        """Return a text that PostgreSQL sorts as SQLite and Python do, whatever the locale of its database."""
         found: ColumnElement[Any] = text.collate("C") if self._database.dialect == "postgresql" else text
         return found
 
     def _filter_conditions(self, table_filter: TableFilter) -> list[ColumnElement[bool]]:
-        """What holds of the tables that are meant."""
+        """Return the conditions on the tables that match the filter."""
         found = [TableRow.name != ALL_TABLES, self._is_in_scope(TableRow.name)]
         if name := table_filter.get("name"):
             found.append(func.lower(TableRow.name).contains(name.lower(), autoescape=True))
         if (database := table_filter.get("database")) is not None:
             if database:
                 found.append(TableRow.name.startswith(f"{database}.", autoescape=True))
-            # of a table in it nothing more than its own name is left, which has no dot
+            # the rest of the name has no dot if the table is directly in the database
             rest = func.substr(TableRow.name, len(database) + 2) if database else TableRow.name
             found.append(~rest.contains("."))
         for column, value in ((TableRow.format, "format"), (TableRow.mode, "mode"), (TableRow.owner, "owner")):
@@ -165,13 +167,13 @@ class TableQueries(StorePart):
         return found
 
 
-#: of a whole in whole numbers
+#: shares are whole numbers of billionths
 _BILLION = 10**9
-#: of a number of a database, its sign apart
+#: bits of a database's integer, without its sign
 _MAX_BITS = 63
-#: more than a table has
+#: more bytes than any table has
 _MAX_TABLE_BYTES = 10**17
-#: by the last good scan
+#: columns of the last good scan
 _SCAN_COLUMNS: Mapping[TableOrder, Any] = {
     TableOrder.FILES: TableRow.good_files,
     TableOrder.BYTES: TableRow.good_bytes,
@@ -184,7 +186,7 @@ _TEXT_ORDERS = frozenset({TableOrder.NAME, TableOrder.FORMAT, TableOrder.MODE, T
 
 
 def database_of(name: str) -> str:
-    """What a table's name has before its last dot; '' where it has none."""
+    """Return the part of a table's name before its last dot; '' without a dot."""
     return name.rpartition(".")[0]
 
 
@@ -197,7 +199,7 @@ def _state_expression() -> Any:
 
 
 def _is_after_cursor(keys: Subquery, order: TableOrder, cursor: str, descending: bool) -> ColumnElement[bool]:
-    """What holds of the keys behind a cursor. Raises WrongCursor."""
+    """Return the condition on keys behind a cursor. Raises InvalidCursor."""
     try:
         value, name = json.loads(cursor)
         _check_cursor_part(name, str)
@@ -213,26 +215,26 @@ def _is_after_cursor(keys: Subquery, order: TableOrder, cursor: str, descending:
 
 
 def _check_cursor_part(value: Any, kind: type) -> None:
-    """That a part of a cursor is one which a database can compare. Raises TypeError, ValueError."""
+    """Check that a database can compare this part of a cursor. Raises TypeError, ValueError."""
     if type(value) is not kind:
         raise TypeError(f"{value!r} is no {kind.__name__}")
-    if isinstance(value, str) and "\x00" in value.encode().decode():  # what has no bytes raises, too
+    if isinstance(value, str) and "\x00" in value.encode().decode():  # encode() raises for a lone surrogate
         raise ValueError("no text of a database")
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ValueError("no number of a database")
 
 
-#: a file system that became unreadable has a problem for each of its directories
+#: the most problems that are stored: an unreadable file system has one for each of its directories
 _MAX_PROBLEMS = 100
 
 
 class SourceProblems(StorePart):
-    """Problems of sources, in the order in which the search met them."""
+    """Problems of sources, in the order in which the search found them."""
 
     def record_source_problems(self, problems: Sequence[str]) -> None:
-        """Put ``problems``, a line each, in the place of those of the search before. One that stays keeps its time.
+        """Replace the problems of the last search by ``problems``, a line each. A problem that persists keeps its time.
 
-        Of more than a hundred the last line says how many there are.
+        If there are more than a hundred, the last line has the number of the others.
         """
         lines = [storable_text(problem) for problem in problems[:_MAX_PROBLEMS]]
         if (more := len(problems) - len(lines)) > 0:
@@ -249,7 +251,7 @@ class SourceProblems(StorePart):
                 connection.execute(row)
 
     def source_problems(self) -> list[SourceProblem]:
-        """What the last search could not read; nothing for those who see some tables only."""
+        """Return the problems of the last search; empty for a caller who sees some tables only."""
         if not self._table_scope.is_unrestricted:
             return []
         query = select(SourceProblemRow.__table__).order_by(SourceProblemRow.position)

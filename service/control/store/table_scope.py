@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that somebody may see, by patterns of their names: told by Python and by the database alike."""
+"""The tables that a caller may see, by patterns of their names; evaluated alike by Python and by the database."""
 
 import re
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, false, or_, true
 
-#: what a pattern may not have, since SQLite, PostgreSQL and shells take it differently
+#: characters not allowed in a pattern, since SQLite, PostgreSQL and shells treat them differently
 _UNPORTABLE = re.compile(r"[\[\]\x00]")
 
 
 @dataclass(frozen=True)
 class TableScope:
-    """Names that match one of ``patterns``, in which ``*`` stands for anything and ``?`` for one character.
+    """Table names that match one of ``patterns``, in which ``*`` is any text and ``?`` is one character.
 
-    All tables where ``patterns`` is None.
+    ``patterns`` is None for all tables.
     """
 
     patterns: tuple[str, ...] | None = None
@@ -28,22 +28,22 @@ class TableScope:
 
     @property
     def is_unrestricted(self) -> bool:
-        """Whether that is every table, and what is of no table."""
+        """True if the scope has every table, and records that belong to no table."""
         return self.patterns is None
 
     @property
     def text(self) -> str:
-        """The tables, for a sentence."""
+        """The scope in words, for a sentence."""
         return "all tables" if self.patterns is None else ", ".join(self.patterns)
 
     def has_table(self, name: str | None) -> bool:
-        """Whether the table ``name`` is among them; what is of no table, None, only where all tables are."""
+        """Return True if the table ``name`` is in the scope; None, for a record of no table, only if all tables are."""
         if self.patterns is None:
             return True
         return name is not None and self._expression.fullmatch(name) is not None
 
     def sql_condition(self, column: Any, dialect: str) -> ColumnElement[bool]:
-        """``sees`` of a name in ``column``, for a query."""
+        """Return ``has_table`` of the name in ``column`` as an SQL condition."""
         if self.patterns is None:
             return true()
         if dialect == "postgresql":
@@ -56,7 +56,7 @@ class TableScope:
         return re.compile("|".join(f"(?:{part})" for part in parts) or "(?!)", re.DOTALL)
 
 
-#: of whoever may see all
+#: the scope with all tables
 UNRESTRICTED = TableScope()
 
 

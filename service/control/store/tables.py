@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registered tables: mode, pause, halt, quarantine, and what their scans found."""
+"""Registered tables: mode, pause, halt, quarantine, and the results of scans."""
 
 import json
 import logging
@@ -49,7 +49,7 @@ _SCANS_QUERY = PackedQuery(
 
 
 def table_values(table: TableRef, mode: str) -> dict[str, Any]:
-    """The columns of a newly registered table."""
+    """Return the columns of a newly registered table."""
     return {
         "name": table.name,
         "format": table.format,
@@ -68,10 +68,10 @@ class Tables(StorePart):
     """Registered tables and their scans."""
 
     def register_table(self, table: TableRef, mode: str, owner: str | None = None) -> None:
-        """Make ``table`` known, or bring all that the configuration says of it up to date.
+        """Register ``table``, or update its registration to the present configuration.
 
-        Whoever opens the table from then on, an executor with a plan of last week too, goes by it. Pause, halt and
-        quarantine stay as they are, and so does its identity where ``table`` has none.
+        Every later use of the table goes by it, including an executor with a plan of last week. Pause, halt and
+        quarantine stay as they are, and so does the identity if ``table`` has none.
         """
         values = table_values(table, mode) | {"owner": owner}
         with self._database.write() as connection:
@@ -81,13 +81,13 @@ class Tables(StorePart):
                 connection.execute(update(TableRow).where(TableRow.name == table.name).values(**changed))
 
     def table_states(self, names: Collection[str] | None = None) -> list[TableState]:
-        """Every registered table by name, or those of ``names`` that are registered."""
+        """Return every registered table by name, or those of ``names`` that are registered."""
         with self._database.read() as connection:
             rows = self._rows_of_tables(connection, _STATES_QUERY, names)
         return [table_state_from_texts(row) for row in sorted(rows)]
 
     def formats_in_use(self) -> Collection[str]:
-        """Formats of tables that are to be rewritten, have a live plan, or files that wait for their deletion."""
+        """Return the formats of tables that are planned, have a live plan, or have files awaiting deletion."""
         waiting = select(SupersededRow.table_name).where(SupersededRow.deleted_at_ms.is_(None))
         planned = TableRow.mode.in_(PLANNED_MODES) | TableRow.name.in_(waiting)
         with self._database.read() as connection:
@@ -97,12 +97,12 @@ class Tables(StorePart):
             return frozenset(of_tables.scalars()) | _formats_of_live_plans(connection)
 
     def formats_of_live_plans(self) -> Collection[str]:
-        """Formats of the tables that have a live plan. Cheap."""
+        """Return the formats of the tables with a live plan. Cheap."""
         with self._database.read() as connection:
             return _formats_of_live_plans(connection)
 
     def table_state(self, name: str) -> TableState:
-        """The registered table ``name``. Raises NotFound."""
+        """Return the registered table ``name``. Raises NotFound."""
         with self._database.read() as connection:
             row = connection.execute(
                 select(TableRow.__table__).where(
@@ -129,23 +129,23 @@ class Tables(StorePart):
         _log_change("paused", name, why)
 
     def resume(self, name: str | None, actor: str) -> None:
-        """End the pause of table ``name``, its halts and its quarantine; what failed may be planned again.
+        """End the pause, the halts and the quarantine of table ``name``; failed plans may be planned again.
 
-        With None the pause of the whole service ends; tables that are paused or halted by themselves stay so. Raises
+        With None the pause of the whole service ends; tables that are paused or halted themselves stay so. Raises
         NotFound.
         """
         with self._database.write() as connection:
             halted = TableRow.halted_at_ms.is_not(None) | (TableRow.halted_partitions != {})
             held = TableRow.paused_at_ms.is_not(None) | halted
             self._notify_change(connection, "table.resumed", name, f"by {actor}", held)
-            nobody = {"paused_at_ms": None, "paused_by": None, "paused_reason": None}
+            unpaused = {"paused_at_ms": None, "paused_by": None, "paused_reason": None}
             if name is None and self._table_scope.is_unrestricted:
-                self._update(connection, ALL_TABLES, **nobody)
+                self._update(connection, ALL_TABLES, **unpaused)
             else:
                 self._update_registered(
                     connection,
                     name,
-                    **nobody,
+                    **unpaused,
                     halted_at_ms=None,
                     halted_reason=None,
                     halted_partitions={},
@@ -158,7 +158,7 @@ class Tables(StorePart):
         _log_change("resumed", name, f"by {actor}")
 
     def end_quarantine(self, name: str, replaced: Mapping[str, int]) -> None:
-        """Quarantine these paths of the table ``name`` no more, unless the file there has another size by now."""
+        """End the quarantine of the paths in ``replaced`` whose recorded size is still the given one."""
         this_table = TableRow.name == name
         columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
         with self._database.write() as connection:
@@ -171,17 +171,17 @@ class Tables(StorePart):
             connection.execute(update(TableRow).where(this_table).values(both))
 
     def service_pause(self) -> Pause | None:
-        """The pause of the whole service; None while there is none."""
+        """Return the pause of the whole service; None without one."""
         with self._database.read() as connection:
             return service_pause(connection)
 
     def record_scan(
         self, scan: ScanRecord, partitions: "pa.Table | None" = None, evaluations: Sequence[ObjectiveEvaluation] = ()
     ) -> None:
-        """Remember what a scan found, forgetting the table's oldest scans. Raises NotFound for an unknown table.
+        """Store the result of a scan, and delete the table's oldest scans. Raises NotFound for an unknown table.
 
-        ``partitions`` are those of a whole scan that succeeded, in the columns of ``PARTITION_SCHEMA``, and
-        ``objectives`` all that the table is held to, judged by it.
+        ``partitions`` are those of a successful whole scan, in the columns of ``PARTITION_SCHEMA``; ``evaluations`` are
+        all objectives of the table as this scan judged them.
         """
         document = {field.name: getattr(scan, field.name) for field in fields(scan) if field.name != "taken_at"}
         document |= {"skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)}
@@ -228,33 +228,33 @@ class Tables(StorePart):
                 connection.execute(old.where(ScanRow.id.not_in(keep)))
 
     def last_scan(self, name: str, *, ok: bool = False) -> ScanRecord | None:
-        """The newest scan of a table, or with ``ok`` the newest that succeeded; None without one."""
+        """Return the newest scan of a table, or with ``ok`` the newest successful one; None without one."""
         return self._last_scans(ok, TableRow.name == name).get(name)
 
     def last_scans(self, names: Collection[str] | None = None, *, ok: bool = False) -> dict[str, ScanRecord]:
-        """``last_scan`` of every table, or of each of ``names``, that has one."""
+        """Return ``last_scan`` of every table, or of each of ``names``, that has one."""
         return self._last_scans(ok, *(() if names is None else [TableRow.name.in_(names)]))
 
     def first_scan(self, name: str) -> ScanRecord | None:
-        """The oldest scan of a table that succeeded, which is never forgotten; None without one."""
+        """Return the oldest successful scan of a table, which is never deleted; None without one."""
         return self._scans_at(TableRow.first_ok_scan_id, TableRow.name == name).get(name)
 
     def reference_scans(self, cache: RowCache | None = None, *, names: Collection[str] | None = None) -> ReferenceScans:
-        """``last_scan``, the last that succeeded and ``first_scan`` of every table, or of each of ``names``.
+        """Return the last, the last successful and the first successful scan of every table, or of each of ``names``.
 
-        A scan that is several of them is read once, and one that is ``known`` is not.
+        A scan in several of these roles is read once; a scan in ``cache`` is not read.
         """
         cache = cache or RowCache()
         with self._database.read() as connection:
             pointed = sorted(self._rows_of_tables(connection, _SCAN_IDS_QUERY, names))
-            # A scan never changes, and one that is pointed to is never forgotten.
+            # A scan never changes, and a scan with a pointer to it is never deleted.
             keys = list(dict.fromkeys((id_, name) for name, *ids in pointed for id_ in ids if id_ is not None))
             records = {
                 id_: (record, at)
                 for batch in in_batches([id_ for id_, _ in cache.uncached_rows("scan", keys)])
                 for id_, record, at in _SCANS_QUERY.rows(connection, ids=batch)
             }
-        # Those of all tables would push out those of a page.
+        # The scans of all tables would evict those of a page from the cache.
         make = _scan_from_json if names is None else _cached_scan_from_json
         scans = cache.objects_of("scan", keys, lambda key: make(*records[key[0]]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
@@ -264,7 +264,7 @@ class Tables(StorePart):
         return ReferenceScans(latest=last, latest_ok=good, first_ok=first)
 
     def scans(self, name: str, limit: int = 288) -> list[ScanRecord]:
-        """The newest scans of a table, newest first."""
+        """Return the newest scans of a table, newest first."""
         with self._database.read() as connection:
             rows = connection.execute(
                 select(ScanRow.record, ScanRow.taken_at_ms)
@@ -296,13 +296,13 @@ class Tables(StorePart):
             raise NotFound(f"no table {name!r} is registered")
 
     def _notify_change(self, connection: Any, event: str, name: str | None, reason: str, condition: Any) -> None:
-        """Tell the webhook of a table, None for the service, that a person is about to change."""
+        """Notify the webhook of a person's change of a table, or with None of the service."""
         here = select(TableRow.name).where(TableRow.name == (name or ALL_TABLES), condition)
         if connection.execute(here).one_or_none() is not None:
             enqueue_notification(connection, self._settings, event, table=name, reason=reason)
 
     def _notify_scan_outcome(self, connection: Any, scan: ScanRecord, error: str | None) -> None:
-        """Tell the webhook where a scan fails after one that did not, or the other way round."""
+        """Notify the webhook if a scan fails after a successful one, or succeeds after a failed one."""
         last = select(ScanRow.outcome).join(TableRow, TableRow.last_scan_id == ScanRow.id)
         before = connection.execute(last.where(TableRow.name == scan.table)).scalar_one_or_none() or "ok"
         if before != scan.outcome:
@@ -322,21 +322,21 @@ def _log_change(what: str, name: str | None, why: str) -> None:
 
 
 def service_pause(connection: Any) -> Pause | None:
-    """The pause of the whole service; None while there is none."""
+    """Return the pause of the whole service; None without one."""
     everything = select(TableRow.__table__).where(TableRow.name == ALL_TABLES)
     row = connection.execute(everything).one_or_none()
     return None if row is None else pause_of(row)
 
 
 def is_served(table_name: Any) -> Any:
-    """The table of the column ``table_name`` is neither paused nor halted, and the service is not paused."""
+    """Return the condition that the table is neither paused nor halted, and that the service is not paused."""
     held_back = select(TableRow.name).where(TableRow.paused_at_ms.is_not(None) | TableRow.halted_at_ms.is_not(None))
     everything = select(TableRow.name).where(TableRow.name == ALL_TABLES, TableRow.paused_at_ms.is_not(None))
     return table_name.not_in(held_back) & ~everything.exists()
 
 
 def _scan_columns(scan: ScanRecord) -> dict[str, Any]:
-    """What of a good scan its table's row has as well."""
+    """Return the figures of a good scan that its table's row has too."""
     return {
         "good_scanned_at_ms": datetime_to_ms(scan.taken_at),
         "good_files": scan.files,
@@ -352,7 +352,7 @@ def _scan_from_json(record: str, taken_at_ms: int) -> ScanRecord:
     return _scan_from_document(json.loads(record), taken_at_ms)
 
 
-#: those of the tables on a page, which is looked at again
+#: caches the scans of the tables on a page, which is loaded repeatedly
 _cached_scan_from_json = lru_cache(maxsize=1024)(_scan_from_json)
 
 
@@ -367,7 +367,7 @@ def _formats_of_live_plans(connection: Connection) -> frozenset[str]:
     return frozenset(connection.execute(live).scalars())
 
 
-#: so many partitions of a table are halted one by one; a reason to halt more of them is a matter of the whole table
+#: the most partitions of a table that are halted one by one; a further halt halts the whole table
 MAX_HALTED_PARTITIONS = 100
 
 
@@ -375,27 +375,27 @@ class Halts(StorePart):
     """Halts of tables and of partitions; implements a part of ``lake.plan_store.PlanStore``."""
 
     def halt_table(self, table: TableRef, reason: str) -> bool:
-        """Halt a table until a person resumes it; False where it is halted already, whose first reason stays."""
+        """Halt a table until a person resumes it; False if it is halted already, whose first reason stays."""
         with self._database.write() as connection:
             return record_table_halt(connection, self._settings, table.name, reason)
 
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
-        """Halt one partition until a person resumes it; False where it is halted already, whose first reason stays.
+        """Halt one partition until a person resumes it; False if it is halted already, whose first reason stays.
 
-        The table is halted instead where it has no partitions, and where too many of them are halted.
+        The table is halted instead if it has no partitions, or if too many of them are halted.
         """
         with self._database.write() as connection:
             return record_partition_halt(connection, self._settings, table.name, partition, reason)
 
     def halted_partitions(self, table: TableRef) -> Mapping[str, str]:
-        """The table's partitions that are halted by themselves, each with the reason. Cheap."""
+        """Return the table's partitions that are halted themselves, each with the reason. Cheap."""
         query = select(TableRow.halted_partitions).where(TableRow.name == table.name)
         with self._database.read() as connection:
             found = connection.execute(query).scalar_one_or_none() or {}
         return {partition: one["reason"] for partition, one in found.items()}
 
     def resume_partitions(self, name: str, partitions: Collection[str], actor: str) -> None:
-        """End the halts of these partitions of the table ``name``; others, and the table's own, stay."""
+        """End the halts of these partitions of the table ``name``; halts of others, and of the table, stay."""
         with self._database.write() as connection:
             known = _lock_halted_partitions(connection, name) or {}
             ended = sorted(known.keys() & set(partitions))
@@ -420,7 +420,7 @@ def record_table_halt(
     plan_id: str | None = None,
     epoch: int | None = None,
 ) -> bool:
-    """Halt a table; False where it was halted before, whose first reason stays: there the search begins."""
+    """Halt a table; False if it was halted before. The first reason stays, since it is the best clue to the cause."""
     halted = connection.execute(
         update(TableRow)
         .where(TableRow.name == table, TableRow.halted_at_ms.is_(None))
@@ -443,14 +443,15 @@ def record_partition_halt(
     plan_id: str | None = None,
     epoch: int | None = None,
 ) -> bool:
-    """Halt one partition, or the table where it has none; False where it was halted before."""
+    """Halt one partition, or the table if it has none; False if it was halted before."""
     if not partition:
         return record_table_halt(connection, settings, table, reason, plan_id=plan_id, epoch=epoch)
     known = _lock_halted_partitions(connection, table)
     if known is None or partition in known:
         return False
     if len(known) >= MAX_HALTED_PARTITIONS:
-        many = f"more than {MAX_HALTED_PARTITIONS} partitions are halted, {partition_label(partition)} among them: {reason}"
+        label = partition_label(partition)
+        many = f"more than {MAX_HALTED_PARTITIONS} partitions are halted, {label} among them: {reason}"
         return record_table_halt(connection, settings, table, many, plan_id=plan_id, epoch=epoch)
     now = connection.execute(select(db_now())).scalar_one()
     halted = {**known, partition: {"reason": storable_text(reason), "at_ms": now}}
@@ -462,7 +463,7 @@ def record_partition_halt(
 
 
 def _lock_halted_partitions(connection: Connection, table: str) -> Mapping[str, Any] | None:
-    """The halted partitions of a table as they are stored; None where no such table is registered."""
+    """Return the halted partitions of a table as stored, locked; None if no such table is registered."""
     query = select(TableRow.halted_partitions).where(TableRow.name == table)
     found: Mapping[str, Any] | None = connection.execute(with_row_locks(query)).scalar_one_or_none()
     return found
@@ -478,7 +479,7 @@ _COUNT_COLUMNS = (
     "reducible_files",
     "reducible_bytes",
 )
-#: slices of one partition that share a reason, as ``service.control.planning.decision_summary.Line`` documents them
+#: slices of one partition with the same reason, as ``service.control.planning.decision_summary.DecisionLine``
 LINE_FIELDS = [
     pa.field("reason", pa.string()),
     pa.field("text", pa.string()),
@@ -486,8 +487,8 @@ LINE_FIELDS = [
     pa.field("knob", pa.string()),
     *(pa.field(name, pa.int64()) for name in ("slices", "files", "bytes", "log_files", "log_bytes")),
 ]
-#: partition is its path; files and bytes are of base files; small ones are below the limit in force at the scan;
-#: reducible files are those of the small ones, bytes those to read, that plans take now or later
+#: ``partition`` is the path; files and bytes are of base files; small files are below the limit in force at the scan;
+#: reducible files are the small ones that plans take now or later, reducible bytes the input of these plans
 PARTITION_SCHEMA = pa.schema(
     [
         pa.field("partition", pa.string()),
@@ -501,7 +502,7 @@ class PartitionLayouts(StorePart):
     """Layouts of partitions, written by ``record_scan``."""
 
     def partition_layout(self, table: str) -> PartitionLayout | None:
-        """The partitions of ``table`` at its last whole scan that succeeded; None before the first."""
+        """Return the partitions of ``table`` at its last successful whole scan; None before the first."""
         query = select(PartitionLayoutRow.taken_at_ms, PartitionLayoutRow.partitions)
         with self._database.read() as connection:
             row = connection.execute(query.where(PartitionLayoutRow.table_name == table)).one_or_none()
@@ -514,7 +515,7 @@ class PartitionLayouts(StorePart):
 
 
 def store_partition_layout(connection: Connection, scan: ScanRecord, partitions: pa.Table) -> None:
-    """Put the partitions that ``scan`` found in the place of those of the scan before."""
+    """Replace the stored partitions by those of ``scan``."""
     sink = pa.BufferOutputStream()
     rows = partitions.select(PARTITION_SCHEMA.names).cast(PARTITION_SCHEMA)
     with pa.ipc.new_stream(sink, PARTITION_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:

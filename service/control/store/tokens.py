@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bearer tokens of the HTTP API: added, revoked and looked up by their digest. The tokens themselves are not kept."""
+"""Bearer tokens of the HTTP API: added, revoked and found by their digests. The tokens themselves are not stored."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -19,7 +19,7 @@ _IN_FORCE = (TokenRow.revoked_at_ms.is_(None), or_(TokenRow.expires_at_ms.is_(No
 
 
 class Tokens(StorePart):
-    """Who may call the HTTP API. Expiry goes by the database's clock."""
+    """Tokens with access to the HTTP API. Expiry goes by the database's clock."""
 
     def add_token(
         self,
@@ -32,13 +32,13 @@ class Tokens(StorePart):
         table_scope: TableScope = UNRESTRICTED,
         person: str | None = None,
     ) -> None:
-        """Keep a token by the hexadecimal SHA-256 of it, for the tables within ``reach``.
+        """Store a token by its hexadecimal SHA-256, for the tables in ``table_scope``.
 
-        ``person`` is who signed in, for whose browser it is. The name of a revoked or expired token may be used again.
-        Raises WrongState where it is in force.
+        ``person`` is the person who signed in, if the token is for a browser. The name of a revoked or expired token
+        may be used again. Raises WrongState if a token of this name is in force.
         """
         with self._database.write() as connection:
-            # Read once: two readings within one statement may lie a millisecond apart.
+            # Read once: two readings in one statement may differ by a millisecond.
             now = connection.execute(select(db_now())).scalar_one()
             values: dict[str, Any] = {
                 "digest": digest,
@@ -64,7 +64,7 @@ class Tokens(StorePart):
             record_audit(connection, actor, action, subject=name, detail=f"scope {scope}, {table_scope.text}")
 
     def revoke_token(self, name: str, *, actor: str) -> None:
-        """End a token; one that was revoked before keeps its time. Raises NotFound."""
+        """Revoke a token; a token that was revoked before keeps its time. Raises NotFound."""
         with self._database.write() as connection:
             if connection.execute(select(TokenRow.name).where(TokenRow.name == name)).one_or_none() is None:
                 raise NotFound(f"no token {name!r}")
@@ -73,7 +73,7 @@ class Tokens(StorePart):
                 record_audit(connection, actor, "token revoked", subject=name)
 
     def tokens(self) -> list[Token]:
-        """Every token by name, those revoked or expired included."""
+        """Return every token by name, including revoked and expired ones."""
         in_force = select(TokenRow.name).where(*_IN_FORCE)
         with self._database.read() as connection:
             live = set(connection.execute(in_force).scalars())
@@ -95,7 +95,7 @@ class Tokens(StorePart):
             ]
 
     def tokens_in_force(self) -> dict[str, Bearer]:
-        """Digest → bearer of every token that is neither revoked nor expired."""
+        """Return digest → bearer of every token that is neither revoked nor expired."""
         query = select(TokenRow.digest, TokenRow.name, TokenRow.scope, TokenRow.tables, TokenRow.person)
         with self._database.read() as connection:
             return {
@@ -109,12 +109,12 @@ class Tokens(StorePart):
             }
 
     def prune_sign_ins(self) -> int:
-        """Forget tokens of people who signed in that are no longer valid; how many."""
+        """Delete the tokens of signed-in people that are no longer valid; return how many."""
         ended = select(TokenRow.name).where(TokenRow.person.is_not(None), not_(and_(*_IN_FORCE)))
         with self._database.write() as connection:
             return int(connection.execute(delete(TokenRow).where(TokenRow.name.in_(ended))).rowcount)
 
     def record_token_use(self, names: Collection[str]) -> None:
-        """Note that these tokens were used now."""
+        """Record that these tokens were used now."""
         with self._database.write() as connection:
             connection.execute(update(TokenRow).where(TokenRow.name.in_(names)).values(last_used_at_ms=db_now()))

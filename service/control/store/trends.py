@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tables and the lake change over weeks: what their scans found, thinned with age."""
+"""Trends of tables and of the lake over weeks: figures of scans, fewer with age."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +14,8 @@ from service.control.store.errors import NotFound
 from service.control.store.models import ALL_TABLES, PlanRow, PlanTotalRow, TableRow, TrendRow
 from service.modes import PLANNED_MODES
 
-#: a point in each such time, counted from midnight UTC, of the last ``_FINE_PERIOD``; then one a day, until ``_KEPT`` is over
+#: one point in each ``_FINE_STEP``, counted from midnight UTC, for the last ``_FINE_PERIOD``; then one a day, for
+#: ``_RETENTION``
 _FINE_STEP, _FINE_PERIOD, _RETENTION = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
 _DAY_MS = timedelta_to_ms(timedelta(days=1))
 _SCAN_FIGURES = ("files", "bytes", "small_files", "reducible_files")
@@ -23,7 +24,7 @@ _FIGURES = (*_SCAN_FIGURES, "rewritten_bytes", "freed_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """A table, or all in modes propose and compact, at one moment. Bytes rewritten and freed only grow."""
+    """A table, or all tables in modes propose and compact, at one time. Bytes rewritten and freed only grow."""
 
     at: datetime
     files: int
@@ -38,16 +39,16 @@ class Trends(StorePart):
     """A few points of the last 30 days for each table, and for the lake."""
 
     def record_trends(self) -> bool:
-        """Keep what the last good scan of each table found, unless this stretch of time has its point; whether it did.
+        """Store a point from the last good scan of each table, unless this step has one; return whether it did.
 
-        Forgets points with their age, so that there are never more than 67 of a table.
+        Deletes points by their age, so that a table never has more than 67.
         """
         with self._database.write() as connection:
             now = int(connection.execute(select(db_now())).scalar_one())
             newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
             last = connection.execute(newest).scalar_one()
             if last is None and not _is_every_table_scanned(connection):
-                return False  # a history that began with half a lake would tell of growth
+                return False  # a trend that began with half of the tables would show growth
             if last is not None and last >= now - now % timedelta_to_ms(_FINE_STEP):
                 return False
             columns = ("table_name", "at_ms", *_FIGURES)
@@ -57,7 +58,10 @@ class Trends(StorePart):
             return True
 
     def trend(self, name: str | None) -> list[TrendPoint]:
-        """The points of table ``name``, or with None of all in modes propose and compact together, oldest first."""
+        """Return the points of table ``name``, or with None of all in modes propose and compact together.
+
+        The oldest point is first.
+        """
         if not (self._table_scope.is_unrestricted if name is None else self._table_scope.has_table(name)):
             return []
         query = (
@@ -72,7 +76,7 @@ class Trends(StorePart):
             ]
 
     def byte_totals(self, name: str) -> tuple[int, int]:
-        """The bytes that plans of table ``name`` wrote, and those that the cleaner freed. Raises NotFound."""
+        """Return the bytes that plans of table ``name`` wrote, and those that the cleaner freed. Raises NotFound."""
         with self._database.read() as connection:
             query = select(_rewritten(TableRow.name), TableRow.freed_bytes).where(TableRow.name == name)
             row = connection.execute(query.where(self._is_in_scope(TableRow.name))).one_or_none()
@@ -82,14 +86,14 @@ class Trends(StorePart):
 
 
 def _is_every_table_scanned(connection: Connection) -> bool:
-    """Whether there are tables, and each that is to be scanned was."""
+    """Return True if there are tables, and each table that is to be scanned was scanned."""
     scanned = select(TableRow.last_scan_id.is_not(None)).where(TableRow.name != ALL_TABLES, TableRow.mode != "off")
     found = list(connection.execute(scanned).scalars())
     return bool(found) and all(found)
 
 
 def _rewritten(table_name: Any) -> Any:
-    """The bytes that completed plans of ``table_name`` have written, those that are forgotten included."""
+    """Return the bytes that completed plans of ``table_name`` have written, including pruned plans."""
     sums = (
         select(func.coalesce(func.sum(row.bytes_after), 0))
         .where(row.table_name == table_name, row.state == PlanState.COMPLETED)
@@ -101,7 +105,7 @@ def _rewritten(table_name: Any) -> Any:
 
 
 def _table_points(now: int) -> Any:
-    """The point of each table; none before a scan that tells reducible files from residual ones."""
+    """Return the point of each table that has a scan with reducible files."""
     found = (getattr(TableRow, f"good_{name}") for name in _SCAN_FIGURES)
     totals = _rewritten(TableRow.name), TableRow.freed_bytes
     return select(TableRow.name, literal(now), *found, *totals).where(
@@ -110,7 +114,7 @@ def _table_points(now: int) -> Any:
 
 
 def _lake_point(now: int) -> Any:
-    """The point of the lake: what those of the tables that are planned add up to."""
+    """Return the point of the lake: the sum of the points of the planned tables."""
     sums = (func.coalesce(func.sum(getattr(TrendRow, figure)), 0) for figure in _FIGURES)
     return (
         select(literal(ALL_TABLES), literal(now), *sums)
@@ -120,7 +124,7 @@ def _lake_point(now: int) -> Any:
 
 
 def _prune_points(connection: Connection, now: int) -> None:
-    """Forget what is past its time, and of the days that are past the fine part all but the first point."""
+    """Delete points older than the retention, and of each day before the fine period all but the first point."""
     connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - timedelta_to_ms(_RETENTION)))
     first_of_day = (
         select(func.min(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES).group_by(TrendRow.at_ms // _DAY_MS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partitions that writers say they have written, each waiting for a look at it by the scheduler."""
+"""Reports of partitions that writers have written, each waiting for a scan by the scheduler."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -23,18 +23,18 @@ from service.control.store.plan_filter import is_approved_or_exempt
 from service.control.store.tables import is_served
 from service.control.store.views import WriteReport
 
-#: a scan that a plan's end brings about waits for so many times as long as the last one took
+#: a scan due to a plan's end waits for this many times the duration of the last scan
 _RESCAN_DELAY_FACTOR = 10
 _KEY = (WrittenPartitionRow.table_name, WrittenPartitionRow.partition_path)
 
 
 class WriteReports(StorePart):
-    """Reports of writers. One row a partition: a burst of reports costs one look."""
+    """Reports of writers, one row for each partition: a burst of reports costs one scan."""
 
     def report_written(
         self, table: str, partitions: Collection[str] | None, *, reporter: str, delay: timedelta
     ) -> None:
-        """Somebody has written ``partitions`` of ``table``, anywhere in it with None: a look is due in ``delay``.
+        """Record that ``partitions`` of ``table`` were written (None: any of them); a scan is due in ``delay``.
 
         A partition that waits already keeps the earlier time, so that a steady stream of reports postpones nothing.
         """
@@ -45,9 +45,9 @@ class WriteReports(StorePart):
             _upsert_reports(connection, table, named, reporter, timedelta_to_ms(delay))
 
     def due_write_reports(self, limit: int = 10_000) -> dict[str, tuple[WriteReport, ...]]:
-        """Reported partitions that are due now, by table.
+        """Return the reported partitions that are due now, by table.
 
-        Those of paused and halted tables wait for their resume, those that a live plan holds for its end.
+        Partitions of paused and halted tables wait for the resume, partitions that are held wait for the holder's end.
         """
         row = WrittenPartitionRow
         held = exists().where(
@@ -70,9 +70,10 @@ class WriteReports(StorePart):
     def finish_write_reports(
         self, reports: Collection[WriteReport], rescan_in: Mapping[str | None, timedelta] | None = None
     ) -> None:
-        """Forget what was looked at, or look once more after ``rescan_in`` (partition → time).
+        """Delete reports whose partitions were scanned, or make them due again after ``rescan_in`` (partition → time).
 
-        What was reported again since ``due_write_reports`` gave it out stays as it is: it waits for a look of its own.
+        A partition that was reported again since ``due_write_reports`` returned it stays as it is: it waits for its own
+        scan.
         """
         rescan_in = rescan_in or {}
         row = WrittenPartitionRow
@@ -91,7 +92,7 @@ class WriteReports(StorePart):
                     connection.execute(update(row).where(*this).values(due_at_ms=db_now() + timedelta_to_ms(wait)))
 
     def write_reports(self, table: str | None = None) -> list[WriteReport]:
-        """Everything that waits, of one table with ``table``, the first due first."""
+        """Return all waiting reports, or those of ``table``, the first due first."""
         row = WrittenPartitionRow
         waiting = select(row.__table__).order_by(row.due_at_ms, *_KEY)
         if table is not None:
@@ -111,9 +112,9 @@ def _write_report(row: Any) -> WriteReport:
 
 
 def schedule_rescan(connection: Connection, table: str) -> None:
-    """Have a table scanned anew once the last of its plans has ended, so that nobody reads a layout from before them.
+    """Have a table scanned again once the last of its plans has ended, so that its recorded layout is not outdated.
 
-    Tables take from no time to minutes to scan; a tenth of the time at most is spent on this.
+    A scan takes from milliseconds to minutes; at most a tenth of the time is spent on these scans.
     """
     more = select(PlanRow.id).where(
         PlanRow.table_name == table,
@@ -132,12 +133,12 @@ def schedule_rescan(connection: Connection, table: str) -> None:
 def _upsert_reports(
     connection: Connection, table: str, partitions: Sequence[str], reporter: str, delay_ms: int
 ) -> None:
-    """``partitions`` are sorted, so that two reports of the same ones never wait for each other in a circle."""
+    """Insert or update reports; ``partitions`` are sorted, so that two concurrent reports never deadlock."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     now, due = db_now(), db_now() + delay_ms
     row = WrittenPartitionRow
     report = dialect.insert(row).values(table_name=table, reported_at_ms=now, reported_by=reporter, due_at_ms=due)
-    # Always a later time than before: whoever looks meanwhile must see that there was another report.
+    # Always a later time than before, so that a scan in progress detects the new report.
     later = case((row.reported_at_ms < now, now), else_=row.reported_at_ms + 1)
     earlier = case((row.due_at_ms > due, due), else_=row.due_at_ms)
     report = report.on_conflict_do_update(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/audit``: who asked for what."""
+"""The route ``/v1/audit``: who asked for what."""
 
 from typing import Annotated
 

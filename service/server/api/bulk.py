@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``POST /v1/plans/cancel`` and its like: done to all plans that a filter means, or first what that would be."""
+"""The routes ``POST /v1/plans/cancel``, ``retry``, ``approve`` and ``decline``: one action on all plans of a filter."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ IdempotencyKey = Annotated[
 
 
 class BulkSelection(RequestBody):
-    """Which plans, as the query of `GET /v1/plans` says it; why; and with `dry_run` only which ones they are."""
+    """Plans selected as in the query of `GET /v1/plans`, and the reason; `dry_run` only lists them."""
 
     table: TableName | None = None
     name: TableName | None = None
@@ -46,10 +46,10 @@ class BulkSelection(RequestBody):
 def cancel_plans(
     context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Cancel the plans that `chosen` means: requested ones at once, inflight ones before their commit.
+    """Cancel the selected plans: requested ones at once, inflight ones before their commit.
 
-    At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
-    has those that could not be cancelled, each with the reason. 400 where nothing says which plans are meant.
+    At most 1,000 plans, newest first; `next` is the `after` of the next call, null if there are no further plans.
+    `left` has the plans that could not be cancelled, each with the reason. 400 if nothing selects plans.
     """
     return _apply(context, "cancel", caller, chosen, idempotency_key)
 
@@ -58,9 +58,9 @@ def cancel_plans(
 def retry_plans(
     context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Request the failed plans that `chosen` means again; those whose partitions are not free are `left`.
+    """Request the selected failed plans again; `left` has the plans whose partitions are not free.
 
-    At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more.
+    At most 1,000 plans, newest first; `next` is the `after` of the next call, null if there are no further plans.
     """
     return _apply(context, "retry", caller, chosen, idempotency_key)
 
@@ -69,11 +69,11 @@ def retry_plans(
 def approve_plans(
     context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Let those plans run that wait for it (mode `propose`) and that `chosen` means; `{"proposed": true}` means all.
+    """Approve the selected plans that wait for approval (mode `propose`); `{"proposed": true}` selects all.
 
-    At most 1,000 of them, newest first; `next` is the `after` of the next call, null where there are no more. `left`
-    has those on which somebody else has decided meanwhile. What a scan proposes after `until` is not meant; a dry run
-    says until when it has looked.
+    At most 1,000 plans, newest first; `next` is the `after` of the next call, null if there are no further plans.
+    `left` has the plans that others have decided meanwhile. Plans proposed after `until` are excluded; a dry run
+    returns the `until` of its listing.
     """
     return _apply(context, "approve", caller, chosen, idempotency_key)
 
@@ -82,9 +82,9 @@ def approve_plans(
 def decline_plans(
     context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """End those plans that wait for approval and that `chosen` means, as `approve` does.
+    """Decline the selected plans that wait for approval, with the limits of `approve`.
 
-    What they would have rewritten is not proposed again while it is as it is.
+    Their files are not proposed again until they change.
     """
     return _apply(context, "decline", caller, chosen, idempotency_key)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes that change the lake: whoever has had the answer sees the change."""
+"""The dependency of routes that change the lake: after the answer every read shows the change."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -11,7 +11,7 @@ from service.server.api.security import Caller, require
 
 
 def _invalidate_lake_cache(context: ContextDep, writer: Annotated[Caller, require("write")]) -> Iterator[None]:
-    # Only a writer's: else strangers could have the lake read anew as often as they like, by being refused.
+    # Only requests with the write scope: otherwise refused requests of strangers could cause readings of the lake.
     try:
         yield
     finally:
@@ -19,4 +19,4 @@ def _invalidate_lake_cache(context: ContextDep, writer: Annotated[Caller, requir
 
 
 invalidates_lake_cache = Depends(_invalidate_lake_cache, scope="function")
-"""For routes that change tables or plans: whoever has had the answer sees the change, on the page and in the status."""
+"""For routes that change tables or plans: after the answer, page and status show the change."""

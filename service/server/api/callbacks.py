@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/events/hudi``: Hudi's own commit callback, which writers are configured with and which has a key of its own."""
+"""The route ``/v1/events/hudi``: Hudi's HTTP commit callback, which authenticates with its own key."""
 
 import hmac
 from typing import Annotated
@@ -29,7 +29,7 @@ _Key = Annotated[
         APIKeyHeader(name=KEY_HEADER, scheme_name="hudi", auto_error=False, description="[http] hudi_callback_key")
     ),
 ]
-#: what of a callback is read, for the description of the API
+#: the fields of a callback that are read, for the OpenAPI document
 _CALLBACK_SCHEMA = {
     "type": "object",
     "required": ["commitTime", "basePath"],
@@ -43,20 +43,20 @@ _CALLBACK_SCHEMA = {
     },
 }
 _HUDI_CALLER = Caller("Hudi's commit callback", "write")
-#: how the description of the API tells of the key
+#: the key in the OpenAPI document
 SECURITY_SCHEMES = {"hudi": {"type": "apiKey", "in": "header", "name": KEY_HEADER}}
-#: a callback tells every file of a commit; its handler reads no body before it has checked the key
+#: a callback lists every file of a commit; the handler checks the key before it reads the body
 MAX_BODY_BYTES = {"/v1/events/hudi": 64 << 20}
 
 
 class WriteStat(BaseModel):
-    """One file that a commit of Hudi's wrote."""
+    """One file that a Hudi commit wrote."""
 
     partition_path: Annotated[PartitionPath, Field(alias="partitionPath")] = ""
 
 
 class HudiCommit(BaseModel):
-    """What Hudi's HTTP callback says of a commit. Older versions tell no files."""
+    """A commit as Hudi's HTTP callback reports it. Older versions of Hudi list no files."""
 
     instant: Annotated[str, Field(alias="commitTime", max_length=64)]
     base_path: Annotated[TableName, Field(alias="basePath")]
@@ -64,7 +64,7 @@ class HudiCommit(BaseModel):
 
     @property
     def partitions(self) -> list[str] | None:
-        """The partitions written; None where they are not told, or too many to be told one by one."""
+        """The written partitions; None if the callback lists no files, or if there are too many partitions."""
         if self.stats is None:
             return None
         found = sorted({stat.partition_path for stat in self.stats})
@@ -72,7 +72,7 @@ class HudiCommit(BaseModel):
 
 
 def callback_key(context: ContextDep, key: _Key) -> Caller:
-    """A dependency that lets only the bearer of the key of ``[http] hudi_callback_key`` through."""
+    """Check the key of ``[http] hudi_callback_key``, as a dependency. Raises ProblemError if it is wrong."""
     expected = context.config.http.hudi_callback_key
     if expected is None:
         raise HttpProblemError(problems.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
@@ -90,7 +90,7 @@ async def hudi_written(
     context: ContextDep, request: Request, caller: Annotated[Caller, Depends(callback_key)]
 ) -> Response:
     """Hudi's own HTTP commit callback: the partitions of this commit are scanned now."""
-    # Read here and not as a parameter, so that nobody's body is read before the key is checked.
+    # Read here and not as a parameter, so that the key is checked before a body is read.
     body = await request.body()
     return await to_thread.run_sync(_report_commit, context, body, caller)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The context of request handlers: made once by the process, reached by every router through ``ContextDep``."""
+"""The context of request handlers, which the process creates once and routers get through ``ContextDep``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,10 @@ API_ROLES = ("all", "api")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The process behind the handlers. ``readiness_problem`` gives None when the process is ready, else why it is not."""
+    """The process behind the handlers.
+
+    ``readiness_problem`` returns None if the process is ready, else the reason why it is not.
+    """
 
     config: Config
     store: Store
@@ -39,18 +42,18 @@ class Context:
 
     @property
     def serves_api(self) -> bool:
-        """Whether ``/v1`` is served."""
+        """True if the process serves ``/v1``."""
         return self.role in API_ROLES
 
     def configured_table(self, state: TableState) -> ConfiguredTable:
-        """What the configuration says of a registered table. Raises ConfigError."""
+        """Return the configuration of a registered table. Raises ConfigError."""
         key = (state.name, state.format, state.location)
         if key not in self._configured:
             self._configured[key] = configure_table(self.config, state.ref)
         return self._configured[key]
 
     def limited_to(self, table_scope: TableScope) -> "Context":
-        """The same for whoever sees only the tables within ``reach``."""
+        """Return this context limited to the tables within ``table_scope``."""
         if table_scope.is_unrestricted:
             return self
         return replace(
@@ -59,7 +62,7 @@ class Context:
 
 
 def request_context(request: Request) -> Context:
-    """The process's context as far as the caller may see it; as a dependency, ``ContextDep``."""
+    """Return the process's context, limited to the tables of the caller; the dependency ``ContextDep``."""
     whole = cast(Context, request.app.state.context)
     caller = getattr(request.state, "caller", None)
     return whole if caller is None else whole.limited_to(caller.table_scope)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/events``: writers say what they have just written, and the scheduler looks at it at once."""
+"""The routes ``/v1/events``: writers report commits, and the scheduler scans the written partitions at once."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/events", tags=["events"])
 
 
 class CommitReport(RequestBody):
-    """A commit to a table (its name, or its location), to ``partitions`` or, without them, anywhere in it."""
+    """A commit to a table (its name or location), to `partitions` or, without them, to any part of it."""
 
     table: TableName
     partitions: Partitions | None = None
@@ -26,9 +26,9 @@ class CommitReport(RequestBody):
 
 @router.post("/commit", status_code=202)
 def table_written(context: ContextDep, caller: Annotated[Caller, require("write")], commit: CommitReport) -> Response:
-    """A writer has committed to a table: these partitions are scanned now, and planned as at a regular scan.
+    """Report a writer's commit: its partitions are scanned now and planned as at a regular scan.
 
-    Partitions that do not exist are no error. Reports that come in a burst are one scan.
+    Partitions that do not exist are no error. A burst of reports causes one scan.
     """
     table = find_table_by_name_or_location(context, commit.table)
     return report_written(context, table, commit.partitions, caller)
@@ -37,7 +37,7 @@ def table_written(context: ContextDep, caller: Annotated[Caller, require("write"
 def report_written(
     context: Context, table: ConfiguredTable, partitions: list[str] | None, caller: Caller, **facts: Any
 ) -> Response:
-    """Store a report; a table that is not in mode propose or compact is not looked at before its next regular scan."""
+    """Store a report. It is not accepted if the table's mode is neither propose nor compact."""
     named = None if partitions is None else sorted({partition.strip("/") for partition in partitions})
     accepted = table.mode in PLANNED_MODES
     if accepted:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/tables/{table}/explain``: a fresh account of every file of a table."""
+"""The route ``/v1/tables/{table}/explain``: a new scan that explains the decision on every file of a table."""
 
 import threading
 from typing import Annotated
@@ -19,9 +19,9 @@ from service.server.api.table_lookup import find_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
-#: listings at a time: each may read much of a lake and hold a table's whole list of files
+#: concurrent listings: each may read much of a lake and keep a table's whole file list in memory
 _MAX_CONCURRENT = 4
-#: files named in one answer; the lines by partition have no such limit
+#: files in one answer; items per partition and reason have no limit
 _MAX_FILES = 100_000
 _listing_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
 
@@ -33,9 +33,9 @@ def explain(
     partition: Annotated[str | None, Query(description="Only this partition.")] = None,
     files: Annotated[bool, Query(description="One item per file instead of one per partition and reason.")] = False,
 ) -> Response:
-    """List the table's files now and account for each: chosen for a plan, or left alone, why, and by which setting.
+    """List the table's files now and explain each: chosen for a plan, or left alone, why, and by which setting.
 
-    Nothing is stored. The process that answers lists the files itself and needs the same access as the scheduler.
+    Nothing is stored. The answering process lists the files itself and needs the same access as the scheduler.
     """
     found = find_table(context, table)
     if not _listing_slots.acquire(blocking=False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plans a request means, from its query: the same for ``/v1/plans`` and for the page."""
+"""The filters of plans and tables in a request's query, for ``/v1`` and the page."""
 
 from typing import Annotated, Literal
 
@@ -37,7 +37,7 @@ def build_plan_filter(
     since: TimeOrAge,
     until: TimeOrAge,
 ) -> PlanFilter:
-    """Those that say something."""
+    """Build a filter from the parameters that are set."""
     plan_filter: PlanFilter = {}
     if table:
         plan_filter["table"] = table
@@ -100,5 +100,5 @@ TableFilterQuery = Annotated[TableFilter, Depends(_table_filter_from_query)]
 
 
 def parse_sort(sort: str) -> tuple[TableOrder, bool]:
-    """The order that a checked ``sort`` asks for, and whether it is descending."""
+    """Return the order of a checked ``sort``, and whether it is descending."""
     return TableOrder(sort.removeprefix("-")), sort.startswith("-")

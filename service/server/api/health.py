@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/metrics``, ``/-/healthy``, ``/-/ready`` and what problems mean: what every role serves."""
+"""The routes of every role: ``/metrics``, ``/-/healthy``, ``/-/ready``, and the pages about problems."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,19 +13,19 @@ from service.server.api.context import ContextDep
 health = APIRouter(prefix="/-", include_in_schema=False, default_response_class=PlainTextResponse)
 metrics = APIRouter(include_in_schema=False)
 explanations = APIRouter(include_in_schema=False)
-#: beside this module in an installed lakefold, among the other documentation in a clone
+#: beside this module in an installed lakefold, in docs/ in a clone
 _DOC_DIRECTORIES = (Path(__file__).parent, Path(__file__).parents[3] / "docs")
 
 
 @explanations.get("/docs/problems.md")
 def problems() -> Response:
-    """The page that the ``type`` of a problem document points at."""
+    """Serve the page that the ``type`` of a problem document links to."""
     return _doc_page("problems.md")
 
 
 @explanations.get("/docs/runbook.md")
 def runbook() -> Response:
-    """The page that alerts, status and halted tables point at."""
+    """Serve the page that alerts, status and halted tables link to."""
     return _doc_page("runbook.md")
 
 
@@ -36,20 +36,20 @@ def _doc_page(name: str) -> Response:
 
 @health.get("/healthy")
 async def healthy() -> str:
-    """The process answers."""
+    """Answer that the process lives."""
     return "healthy\n"
 
 
 @health.get("/ready")
 async def ready(context: ContextDep) -> Response:
-    """The role can do its work: the database answered lately, and an executor has Spark; 503 with the reason else."""
+    """Answer 200 if the role can work: the database answered lately and an executor has Spark; else 503 and why."""
     reason = context.readiness_problem()
     return PlainTextResponse(f"{reason or 'ready'}\n", status_code=200 if reason is None else 503)
 
 
 @metrics.get("/metrics")
 async def scrape(context: ContextDep, request: Request) -> Response:
-    """The metrics as they were at the last refresh."""
+    """Serve the metrics of the last refresh."""
     gzipped = "gzip" in request.headers.get("accept-encoding", "")
     headers = {"Vary": "Accept-Encoding"} | ({"Content-Encoding": "gzip"} if gzipped else {})
     return _ChunkedResponse(
@@ -58,7 +58,7 @@ async def scrape(context: ContextDep, request: Request) -> Response:
 
 
 class _ChunkedResponse(Response):
-    """An answer of many megabytes that nobody ever puts together."""
+    """A response of many megabytes that is sent in parts and never joined in memory."""
 
     def __init__(self, parts: Sequence[bytes], headers: Mapping[str, str], media_type: str) -> None:
         length = sum(map(len, parts))

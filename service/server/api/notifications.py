@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/notifications``: what the webhook was told, and what it could not be told."""
+"""The routes ``/v1/notifications``: messages to the webhook, delivered and not delivered."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ Number = Annotated[RowNumber, Path()]
 
 
 class NotificationNumbers(RequestBody):
-    """Dead messages by their numbers; without `numbers` all of them."""
+    """The numbers of dead messages; without `numbers` all dead messages."""
 
     numbers: Annotated[list[RowNumber], Field(min_length=1, max_length=_MAX_NUMBERS)] | None = None
 
@@ -37,7 +37,7 @@ def list_notifications(
     limit: Limit = 50,
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER, description="Continue after this message.")] = None,
 ) -> Response:
-    """Messages to the webhook, newest first. Dead ones were given up: retry sends them again, drop forgets them."""
+    """Messages to the webhook, newest first. Dead ones were given up: retry sends them again, drop deletes them."""
     found = context.store.notifications(state, limit + 1, after)
     shown = found[:limit]
     following = str(shown[-1].number) if len(found) > limit else None
@@ -46,9 +46,9 @@ def list_notifications(
 
 @router.post("/retry", dependencies=[invalidates_lake_cache])
 def retry_notifications(context: ContextDep, caller: Writer, chosen: NotificationNumbers | None = None) -> Response:
-    """Send dead messages again with all their attempts, all of those named or none; those that wait do so already.
+    """Send dead messages again with a new set of attempts: all named messages or none. Waiting ones stay unchanged.
 
-    404 where one is unknown, 409 where one was delivered.
+    404 if one is unknown, 409 if one was delivered.
     """
     return json_response(
         notifications_retried(
@@ -59,7 +59,7 @@ def retry_notifications(context: ContextDep, caller: Writer, chosen: Notificatio
 
 @router.post("/drop", dependencies=[invalidates_lake_cache])
 def drop_notifications(context: ContextDep, caller: Writer, chosen: NotificationNumbers | None = None) -> Response:
-    """Forget dead messages, all of those named or none; 404 where one is unknown, 409 where one is not dead."""
+    """Delete dead messages: all named messages or none; 404 if one is unknown, 409 if one is not dead."""
     return json_response(
         notifications_dropped(
             context.store.drop_notifications((chosen or NotificationNumbers()).numbers, actor=caller.actor)
@@ -69,11 +69,11 @@ def drop_notifications(context: ContextDep, caller: Writer, chosen: Notification
 
 @router.post("/{number}/retry", dependencies=[invalidates_lake_cache])
 def retry_notification(context: ContextDep, caller: Writer, number: Number) -> Response:
-    """Send a dead message again with all its attempts; `retried` is 0 where it waits already, 409 once delivered."""
+    """Send a dead message again with a new set of attempts; `retried` is 0 if it already waits, 409 if delivered."""
     return json_response(notifications_retried(context.store.retry_notifications([number], actor=caller.actor)))
 
 
 @router.post("/{number}/drop", dependencies=[invalidates_lake_cache])
 def drop_notification(context: ContextDep, caller: Writer, number: Number) -> Response:
-    """Forget a dead message; 409 where it is not dead."""
+    """Delete a dead message; 409 if it is not dead."""
     return json_response(notifications_dropped(context.store.drop_notifications([number], actor=caller.actor)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signing in at a provider of OpenID Connect: the authorization code flow with PKCE, state and nonce."""
+"""The sign-in at an OpenID Connect provider: the authorization code flow with PKCE, state and nonce."""
 
 import json
 import secrets
@@ -16,22 +16,22 @@ from service.control.config.loader import Config, ConfigError
 from service.control.config.oidc import OidcSettings
 from service.problems import ProblemError
 
-#: signatures with a key of the provider's; one made with the client's secret, or none, proves nothing here
+#: signatures with a key of the provider; "none" and signatures with the client's secret are not accepted
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 _TIMEOUT_SECONDS = 10.0
-#: for so long what the provider says of itself is not asked for again
+#: how long the provider's metadata is cached
 _METADATA_TTL_SECONDS = 600.0
-#: by which the clocks of two machines may differ
+#: the tolerated difference between the clocks of two machines
 _LEEWAY_SECONDS = 60
 _MAX_NAME_LENGTH = 200
-#: questions to the provider at a time
+#: concurrent requests to the provider
 _MAX_CONCURRENT = 8
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingSignIn:
-    """A sign-in under way, which the browser keeps and brings back."""
+    """A sign-in under way, which the browser stores in a cookie."""
 
     state: str
     nonce: str
@@ -40,13 +40,13 @@ class PendingSignIn:
 
     @classmethod
     def new(cls, next_: str) -> "PendingSignIn":
-        """Another one, which nobody can guess."""
+        """Create a sign-in with random values."""
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
         return cls(state=state, nonce=nonce, verifier=verifier, next=next_)
 
     @classmethod
     def from_cookie(cls, value: str) -> "PendingSignIn | None":
-        """The one that ``words`` are of; None for anything else."""
+        """Parse the cookie ``value``; returns None if it is not valid."""
         try:
             values = json.loads(value)
             texts = {key: values[key] for key in ("state", "nonce", "verifier", "next")}
@@ -56,20 +56,20 @@ class PendingSignIn:
 
     @property
     def cookie_value(self) -> str:
-        """As a browser can keep it."""
+        """The value of the cookie."""
         return json.dumps({"state": self.state, "nonce": self.nonce, "verifier": self.verifier, "next": self.next})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Person:
-    """Who signed in, and what their groups let them do; ``scope`` is None for nothing."""
+    """The person who signed in, and the scope that their groups give; None for no access."""
 
     name: str
     scope: str | None
 
 
 class OidcProvider:
-    """The provider of a configuration. Thread-safe. What it is asked raises CommandError where that fails."""
+    """The provider of a configuration. Thread-safe. Every request to it raises ProblemError if it fails."""
 
     def __init__(self, settings: OidcSettings) -> None:
         self.settings = settings
@@ -79,11 +79,11 @@ class OidcProvider:
 
     @property
     def display_name(self) -> str:
-        """How people know it."""
+        """The provider's host name."""
         return urlsplit(self.settings.issuer or "").netloc
 
     def authorization_url(self, sign_in: PendingSignIn) -> str:
-        """Where to send a browser."""
+        """Return the address to which the browser is redirected."""
         from authlib.common.urls import add_params_to_uri
         from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
@@ -100,7 +100,7 @@ class OidcProvider:
         return str(add_params_to_uri(self._metadata()["authorization_endpoint"], list(asked.items())))
 
     def authenticate(self, sign_in: PendingSignIn, code: str) -> Person:
-        """Who came back from the provider with ``code``."""
+        """Exchange ``code`` and return the person who signed in."""
         metadata = self._metadata()
         token = self._exchange_code(metadata, sign_in, code)
         claims = self.verify_id_token(token, sign_in.nonce, self._request_json(metadata["jwks_uri"]))
@@ -110,7 +110,10 @@ class OidcProvider:
         return self._person_from_claims(claims)
 
     def verify_id_token(self, token: Mapping[str, Any], nonce: str, keys: Mapping[str, Any]) -> dict[str, Any]:
-        """The claims of the ID token in ``token``, signed with one of ``keys``, for this sign-in and this client."""
+        """Verify the ID token in ``token`` and return its claims.
+
+        Raises ProblemError unless it is signed with one of ``keys`` and made for this sign-in and this client.
+        """
         from authlib.oidc.core import CodeIDToken
         from joserfc import jwt
         from joserfc.errors import JoseError
@@ -162,7 +165,7 @@ class OidcProvider:
         return Person(name=shown[:_MAX_NAME_LENGTH], scope=scope)
 
     def _metadata(self) -> Mapping[str, Any]:
-        """What the provider says of itself."""
+        """Return the provider's metadata. Raises ProblemError if they are incomplete or of another issuer."""
         if time.monotonic() - self._metadata_read_at > _METADATA_TTL_SECONDS:
             issuer = self.settings.issuer or ""
             found = self._request_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
@@ -172,12 +175,12 @@ class OidcProvider:
                 )
             missing = [name for name in _ENDPOINTS if not isinstance(found.get(name), str)]
             if missing:
-                raise self._provider_error(f"it does not tell its {missing[0]}")
+                raise self._provider_error(f"its metadata have no {missing[0]}")
             self._metadata_cache, self._metadata_read_at = found, time.monotonic()
         return self._metadata_cache
 
     def _exchange_code(self, metadata: Mapping[str, Any], sign_in: PendingSignIn, code: str) -> dict[str, Any]:
-        """What the provider gives for ``code``; CommandError where it has been used, or is another sign-in's."""
+        """Exchange ``code`` for tokens. Raises ProblemError if it was used before or belongs to another sign-in."""
         settings, form = self.settings, {"grant_type": "authorization_code", "code": code}
         form |= {"redirect_uri": settings.redirect_url or "", "code_verifier": sign_in.verifier}
         known, auth = settings.client_id or "", None
@@ -189,10 +192,10 @@ class OidcProvider:
         return self._request_json(metadata["token_endpoint"], data=form, auth=auth)
 
     def _request_json(self, url: str, **more: Any) -> dict[str, Any]:
-        """The JSON object at ``url``; with a form in ``data`` what is answered to it."""
+        """GET the JSON object at ``url``, or POST the form ``data`` and return the answer."""
         import httpx
 
-        # Whoever waits for a provider that is silent has a thread that others need.
+        # A request that waits for a silent provider blocks a thread that others need: hence the limit.
         if not self._request_slots.acquire(blocking=False):
             raise self._provider_error(f"{_MAX_CONCURRENT} others are waiting for it already")
         try:
@@ -214,7 +217,7 @@ class OidcProvider:
 
 
 def create_provider(config: Config) -> OidcProvider | None:
-    """The provider of ``config``, None without one. Raises ConfigError where the extra for it is not installed."""
+    """Return the provider of ``config``, None without one. Raises ConfigError if its extra is not installed."""
     if config.oidc.issuer is None:
         return None
     try:

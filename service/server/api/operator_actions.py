@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators' actions on plans, tables and the service: cancel, approve, decline, retry, pause, resume."""
+"""The routes of operators' actions on plans, tables and the service: cancel, approve, decline, retry, pause, resume."""
 
 from typing import Annotated
 
@@ -22,26 +22,26 @@ WriterOfAll = Annotated[Caller, require("write", all_tables=True)]
 
 
 class CancelBody(RequestBody):
-    """Why a plan is cancelled, for its history."""
+    """The reason of a cancellation, for the plan's history."""
 
     reason: Reason = "cancelled over HTTP"
 
 
 class DecisionBody(RequestBody):
-    """Why a plan is approved or declined, for its history."""
+    """The reason of a decision, for the plan's history."""
 
     reason: Reason = ""
 
 
 class PauseBody(RequestBody):
-    """Why nothing more is begun, shown to others."""
+    """The reason of a pause, shown to others."""
 
     reason: Reason = ""
 
 
 @router.post("/plans/{plan_id}/cancel", tags=["plans"])
 def cancel_plan(context: ContextDep, caller: Writer, plan_id: str, cancel: CancelBody | None = None) -> Response:
-    """Cancel a plan: at once while requested; 202 where its executor was asked to stop before the commit."""
+    """Cancel a plan: at once while requested; 202 if its executor must first stop before the commit."""
     plan_id = context.store.plan(plan_id).plan_id
     state = context.store.request_cancel(plan_id, actor=caller.actor, reason=(cancel or CancelBody()).reason)
     response = json_response(plan_cancelled(plan_id, state))
@@ -51,7 +51,7 @@ def cancel_plan(context: ContextDep, caller: Writer, plan_id: str, cancel: Cance
 
 @router.post("/plans/{plan_id}/approve", tags=["plans"])
 def approve_plan(context: ContextDep, caller: Writer, plan_id: str, said: DecisionBody | None = None) -> Response:
-    """Let a plan run that waits for it (mode `propose`); 409 where it does not, or somebody has decided before."""
+    """Approve a plan that waits for approval (mode `propose`); 409 if it does not wait or is already decided."""
     plan_id = context.store.plan(plan_id).plan_id
     context.store.approve(plan_id, caller.actor, (said or DecisionBody()).reason)
     return json_response(plan_decided(plan_id, ProposalDecision.APPROVED))
@@ -59,7 +59,7 @@ def approve_plan(context: ContextDep, caller: Writer, plan_id: str, said: Decisi
 
 @router.post("/plans/{plan_id}/decline", tags=["plans"])
 def decline_plan(context: ContextDep, caller: Writer, plan_id: str, said: DecisionBody | None = None) -> Response:
-    """End a plan that waits for approval. What it would have rewritten is not proposed again while it is as it is."""
+    """Decline a plan that waits for approval. Its files are not proposed again until they change."""
     plan_id = context.store.plan(plan_id).plan_id
     context.store.decline(plan_id, caller.actor, (said or DecisionBody()).reason)
     return json_response(plan_decided(plan_id, ProposalDecision.DECLINED))
@@ -67,7 +67,7 @@ def decline_plan(context: ContextDep, caller: Writer, plan_id: str, said: Decisi
 
 @router.post("/plans/{plan_id}/retry", tags=["plans"])
 def retry_plan(context: ContextDep, caller: Writer, plan_id: str) -> Response:
-    """Request a failed plan again; 409 where its partitions are not free."""
+    """Request a failed plan again; 409 if its partitions are not free."""
     plan_id = context.store.plan(plan_id).plan_id
     context.store.retry(plan_id, caller.actor)
     return json_response(plan_retried(plan_id))
@@ -75,7 +75,7 @@ def retry_plan(context: ContextDep, caller: Writer, plan_id: str) -> Response:
 
 @router.post("/tables/{table}/pause", tags=["tables"])
 def pause_table(context: ContextDep, caller: Writer, table: str, pause: PauseBody | None = None) -> Response:
-    """Begin no more plans of a table; what runs goes on to its end."""
+    """Pause a table: no further plans start, running plans finish."""
     name = find_table(context, table).name
     context.store.pause(name, caller.actor, (pause or PauseBody()).reason)
     return json_response(pause_result(name, True))
@@ -91,13 +91,13 @@ def resume_table(context: ContextDep, caller: Writer, table: str) -> Response:
 
 @router.post("/pause", tags=["service"])
 def pause_everything(context: ContextDep, caller: WriterOfAll, pause: PauseBody | None = None) -> Response:
-    """Begin no more plans of any table; what runs goes on to its end."""
+    """Pause the whole service: no further plans start, running plans finish."""
     context.store.pause(None, caller.actor, (pause or PauseBody()).reason)
     return json_response(pause_result(None, True))
 
 
 @router.post("/resume", tags=["service"])
 def resume_everything(context: ContextDep, caller: WriterOfAll) -> Response:
-    """End the pause of the whole service; tables that are paused by themselves stay so."""
+    """End the pause of the whole service; tables with a pause of their own stay paused."""
     context.store.resume(None, caller.actor)
     return json_response(pause_result(None, False))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/status``, ``/v1/cleaning`` and ``/v1/settings``: one look at the service, and what it was told."""
+"""The routes about the whole service: ``/v1/status``, ``trend``, ``processes``, ``cleaning`` and ``settings``."""
 
 from typing import Annotated
 
@@ -18,21 +18,21 @@ router = APIRouter(tags=["service"])
 
 @router.get("/status")
 def status(context: ContextDep) -> Response:
-    """How the lake is, who works on it and what needs a person, as it was `taken_at`, a second ago at most."""
+    """The state of the lake, its processes and what needs attention, at `taken_at`, at most a second ago."""
     return json_response(serializers.status(context.lake_cache.get(fresh=True)))
 
 
 @router.get("/trend", responses=TREND_RESPONSES)
 def trend(context: ContextDep) -> Response:
-    """How the tables in modes propose and compact changed together over 30 days, in points as of a table's trend."""
+    """The trend of all tables in modes propose and compact together over 30 days, with points as in a table's trend."""
     return json_response(queries.trend_document(serializers.lake_points(context.lake_cache.get(fresh=True))))
 
 
 @router.get("/processes", responses=LIST_RESPONSES)
 def processes(context: ContextDep, request: Request) -> Response:
-    """The processes of this lakefold: what each does, runs and leads, how it is with Spark, and when it was last seen.
+    """The processes of this lakefold: role, running plans, leaderships, state of Spark, and when each was last seen.
 
-    One that ended without taking leave is shown for a day, with `live` false.
+    A process that ended without a sign-off is listed for a day, with `live` false.
     """
     lake = context.lake_cache.get(fresh=True)
     return list_response(request, serializers.process_list(lake.processes, lake.leaders, lake.running_plans))
@@ -40,9 +40,10 @@ def processes(context: ContextDep, request: Request) -> Response:
 
 @router.get("/cleaning", responses=LIST_RESPONSES)
 def cleaning(context: ContextDep, request: Request) -> Response:
-    """Bytes that plans replaced by the day (UTC) on which their retention ends, earliest first, an item a table.
+    """Superseded bytes by the day (UTC) on which their retention ends, earliest first, one item per table and day.
 
-    Days in the past are what the cleaner has not come to yet, or keeps for a reason that `lakefold clean -n` tells.
+    Days in the past are files that the cleaner has not deleted yet, or retains for a reason; `lakefold clean -n` shows
+    the reasons.
     """
     return list_response(request, queries.load_deletion_days(context.store, context.configured_table))
 
@@ -54,7 +55,7 @@ def settings(
     caller: Annotated[Caller, require("read")],
     table: Annotated[str | None, Query(description="The settings of this table instead of the service's.")] = None,
 ) -> Response:
-    """Every setting in force and where it came from; secrets are hidden."""
+    """Every setting in force and its origin; secrets are hidden."""
     if table is None:
         caller.require_all_tables()
         return list_response(request, serializers.service_settings(context.config))

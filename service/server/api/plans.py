@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/plans``: what is planned, running and done."""
+"""The routes ``/v1/plans``: requested, running and ended plans."""
 
 from typing import Annotated
 
@@ -32,11 +32,11 @@ def list_plans(
 
 @router.get("/{plan_id}")
 def show_plan(context: ContextDep, plan_id: str) -> Response:
-    """One plan with its groups, partitions and events; any unique part of an id will do."""
+    """One plan with its groups, partitions and events; any unique part of its id suffices."""
     return json_response(queries.load_plan(context.store, plan_id))
 
 
 @router.get("/{plan_id}/events", responses=LIST_RESPONSES)
 def plan_events(context: ContextDep, request: Request, plan_id: str) -> Response:
-    """What happened to a plan, oldest first."""
+    """The events of a plan, oldest first."""
     return list_response(request, context.store.plan_events(plan_id))

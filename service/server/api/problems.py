@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors as problem documents (RFC 9457), those of FastAPI itself included; ``docs/problems.md`` has each kind."""
+"""Errors as problem documents (RFC 9457), including FastAPI's own errors; ``docs/problems.md`` lists the kinds."""
 
 import logging
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _BY_STATUS: Mapping[int, Problem] = {
 
 
 class HttpProblemError(ProblemError):
-    """A problem with headers of its own."""
+    """A problem with HTTP headers."""
 
     def __init__(self, problem: Problem, detail: str, headers: Mapping[str, str] | None = None, **facts: Any) -> None:
         super().__init__(problem, detail, **facts)
@@ -41,13 +41,13 @@ class HttpProblemError(ProblemError):
 
 
 def problem_response(error: BaseException, instance: str) -> Response:
-    """``error`` as a response; ``instance`` is the path asked for."""
+    """Return ``error`` as a response; ``instance`` is the requested path."""
     document = problems.problem_document(error)
-    if problems.classify(error) is problems.ERROR:  # its text may tell what is nobody's business
-        document["detail"] = "an error nobody foresaw; the log of lakefold has it"
+    if problems.classify(error) is problems.ERROR:  # its text may contain internal details
+        document["detail"] = "an unexpected error; lakefold's log has the details"
     linked = {**document, "type": f"/{document['type']}", "instance": instance}
     return Response(
-        # A half of a surrogate pair, which JSON may bring and UTF-8 can't hold, goes back as its escape.
+        # JSON may contain a lone surrogate, which UTF-8 can't encode: it is returned as an escape.
         to_json(linked).encode(errors="backslashreplace"),
         status_code=document["status"],
         headers=getattr(error, "headers", None),
@@ -70,13 +70,13 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
-    """The problem document of an HTTP error that a router or FastAPI raised."""
+    """Answer an HTTP error of a router or of FastAPI with a problem document."""
     assert isinstance(error, HTTPException)
     return problem_response(problem_from_http_error(request, error), request.url.path)
 
 
 def problem_from_http_error(request: Request, error: HTTPException) -> HttpProblemError:
-    """The problem that an HTTP error of a router or of FastAPI is, with its status and headers."""
+    """Convert an HTTP error of a router or of FastAPI to a problem with its status and headers."""
     problem = _BY_STATUS.get(error.status_code, replace(problems.USAGE, status=error.status_code))
     detail = str(error.detail)
     if error.status_code == 404:

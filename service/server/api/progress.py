@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/plans/{plan_id}/progress``: bytes and steps of a plan as server-sent events, until its end."""
+"""The route ``/v1/plans/{plan_id}/progress``: bytes and steps of a plan as server-sent events, until its end."""
 
 import asyncio
 import logging
@@ -29,32 +29,32 @@ router = APIRouter(prefix="/plans", tags=["plans"])
 MAX_STREAMS = 200
 _POLL_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 10
-#: how long a browser waits before it takes a broken stream up again
+#: how long a browser waits before it reopens a broken stream
 _RETRY_MILLISECONDS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subscriber:
-    """One who follows a plan with ``token``, None for a read that needs none.
+    """A client that follows a plan with ``token``, None for a read that needs no token.
 
-    ``news`` has the plan as it was at the last round; None where nothing more will come.
+    ``updates`` holds the plan of the last round; None means that the stream ends.
     """
 
     token: str | None
     updates: asyncio.Queue[PlanView | None] = field(default_factory=lambda: asyncio.Queue(maxsize=1))
 
     def publish(self, plan: PlanView | None) -> None:
-        """Put what is new; whoever reads too slowly misses what is out of date, and costs no memory."""
+        """Replace the waiting update: a slow client misses outdated updates and costs no memory."""
         if self.updates.full():
             self.updates.get_nowait()
         self.updates.put_nowait(plan)
 
 
 class ProgressStreams:
-    """The progress of plans for all who follow one: one query per round for all of them, none while nobody listens.
+    """The progress streams of a process: one query per round for all subscribers, none without subscribers.
 
-    A token that is no longer valid hears nothing from the next round on. Used from the server's own thread, but
-    for ``close``.
+    The stream of a token that is no longer valid ends at the next round. Used from the server's thread, except
+    ``close``.
     """
 
     def __init__(self, store: PlanQueries, tokens: TokenCache, max_streams: int = MAX_STREAMS) -> None:
@@ -65,7 +65,7 @@ class ProgressStreams:
 
     @property
     def is_full(self) -> bool:
-        """Whether as many streams are open as may be."""
+        """True if the maximum of open streams is reached."""
         return self._closed or sum(map(len, self._subscribers.values())) >= self.max_streams
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class ProgressStreams:
 
     @contextmanager
     def subscribe(self, plan_id: str, token: str | None) -> Iterator[Subscriber]:
-        """A listener to a plan, told at each round until the server or the token's time ends."""
+        """Subscribe to a plan; the subscriber gets an update each round until the server stops or the token ends."""
         listener = Subscriber(token=token)
         self._subscribers.setdefault(plan_id, set()).add(listener)
         if self._poll_task is None or self._poll_task.done():
@@ -89,8 +89,8 @@ class ProgressStreams:
     async def _poll_until_unused(self) -> None:
         while self._subscribers:
             await asyncio.sleep(_POLL_SECONDS)
-            everybody = [listener for listeners in self._subscribers.values() for listener in listeners]
-            tokens = {listener.token for listener in everybody if listener.token is not None}
+            subscribed = [listener for listeners in self._subscribers.values() for listener in listeners]
+            tokens = {listener.token for listener in subscribed if listener.token is not None}
             plans, void = await to_thread.run_sync(self._read_plans, tuple(self._subscribers), tokens)
             for plan_id, listeners in self._subscribers.items():
                 for listener in listeners:
@@ -102,11 +102,11 @@ class ProgressStreams:
     def _read_plans(
         self, plan_ids: Collection[str], tokens: Collection[str]
     ) -> tuple[Mapping[str, PlanView], Collection[str]]:
-        """These plans as they are now, and which tokens are in force no more."""
+        """Return the current state of these plans, and the tokens that are no longer valid."""
         try:
             void = {token for token in tokens if self._tokens.find(token) is None}
             return self._store.plans_by_id(plan_ids), void
-        except StoreError as error:  # the store tells of its outages; who listens hears the heartbeat
+        except StoreError as error:  # the store logs its outages; subscribers still get the keep-alive comments
             logger.debug("progress: %s", error)
             return {}, ()
 
@@ -120,11 +120,13 @@ async def plan_progress_events(
     context: ContextDep,
     request: Request,
     plan_id: str,
-    last_event_id: Annotated[str | None, Header(max_length=200, description="The last event that was heard.")] = None,
+    last_event_id: Annotated[
+        str | None, Header(max_length=200, description="The last event that was received.")
+    ] = None,
 ) -> Response:
     """Events `progress` whose data is the plan's progress: one at once, one at each change, until the plan's end.
 
-    A comment comes now and then as a sign of life. 204 where the caller has heard the last event already.
+    Comments in between keep the stream alive. 204 if the caller has already received the last event.
     """
     hub = cast(ProgressStreams, request.app.state.progress)
     plan = await to_thread.run_sync(context.store.plan, plan_id)
@@ -155,5 +157,5 @@ async def _progress_events(
 
 
 def _event_id(plan: PlanView) -> str:
-    """The same for the same news, whoever tells them and when."""
+    """Return an id that depends only on the reported progress, not on the process or the time."""
     return f"{plan.state}-{plan.epoch}-{plan.step or 'begin'}-{plan.progress_bytes_done}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/tables/{table}/replay`` and ``advice``: the table's own history under other policies, and of other writers."""
+"""The routes ``/v1/tables/{table}/replay`` and ``advice``: a table's history under other policies or settings."""
 
 import threading
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from service.server.api.table_lookup import find_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
-#: each keeps a core busy for as long as it may take
+#: each replay uses a whole core, for up to ``_MAX_SECONDS``
 _MAX_CONCURRENT = 1
 _MAX_SECONDS = 30.0
 _replay_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
@@ -35,7 +35,7 @@ Days = Annotated[float, Query(gt=0, le=MAX_PERIOD.days, description="How much of
 
 @contextmanager
 def replay_slot() -> Iterator[None]:
-    """Raise ProblemError where somebody else's table is being replayed."""
+    """Take the slot for a replay. Raises ProblemError if another replay is running."""
     if not _replay_slots.acquire(blocking=False):
         raise HttpProblemError(problems.TOO_MANY_REQUESTS, "another table is being replayed", {"Retry-After": "5"})
     try:
@@ -56,11 +56,11 @@ def replay(
         ),
     ] = None,
 ) -> Response:
-    """What each combination of settings would have left of the table's last days, and what it would have cost.
+    """Replay the table's last days under each combination of settings: the resulting files, and the cost.
 
-    Stores nothing. The process that answers reads the table's history itself and needs the scheduler's access. 422
-    where it asks for more than 24 policies or 100,000 commits, or takes longer than half a minute; 429 while another
-    replay is under way. docs/planning.md says how each number comes about.
+    Nothing is stored. The answering process reads the table's history itself and needs the scheduler's access. 422 for
+    more than 24 policies or 100,000 commits, or if it takes longer than half a minute; 429 while another replay is
+    running. docs/planning.md explains how each number is computed.
     """
     grid = parse_grid(settings or [])
     found = find_table(context, table)
@@ -73,9 +73,9 @@ def replay(
 
 @router.get("/{table}/advice")
 def advice(context: ContextDep, table: str, days: Days = DEFAULT_DAYS) -> Response:
-    """Which writes made the table's small files, and the one setting of its writer whose change would have saved most.
+    """The writes that made the table's small files, and the writer's setting whose change would have saved most.
 
-    `change` is null where nothing is worth it. Stores nothing. 422 and 429 as for a replay.
+    `change` is null if no change is worth it. Nothing is stored. 422 and 429 as for a replay.
     """
     found = find_table(context, table)
     with replay_slot():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building blocks of the bodies of writes."""
+"""The common types of request bodies."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -8,9 +8,9 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from service.text import parse_time_or_age
 
-#: more than that is said more shortly by naming none: the whole table
+#: a longer list is refused; without a list a request means the whole table
 MOST_PARTITIONS = 10_000
-#: the largest number of a row that both databases can compare with
+#: the largest row number that both databases can compare
 MAX_ROW_NUMBER = 2**63 - 1
 
 
@@ -21,12 +21,12 @@ def _check_relative_path(path: str) -> str:
 
 
 def _parse_time(value: Any) -> datetime | None:
-    """What a form leaves empty is none."""
+    """Parse a time or an age; an empty field of a form is None."""
     return parse_time_or_age(str(value), datetime.now(UTC)) if str(value).strip() else None
 
 
 class RequestBody(BaseModel):
-    """A JSON object without members that nobody reads."""
+    """A JSON object without unknown members."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/requests``: asking for plans. Only the scheduler scans; the process that is asked waits for its answer."""
+"""The routes ``/v1/requests``: requests for plans. Only the scheduler scans; this process waits for its answer."""
 
 import asyncio
 import time
@@ -31,13 +31,13 @@ _POLL_SECONDS = 0.2
 #: holders that the Link header of a refusal names
 _MAX_LINKS = 5
 
-#: lakefold's own knobs and those of other tools that are accepted in their place
+#: lakefold's own settings, and the settings of other tools that are accepted instead
 SettingName = Annotated[str, StringConstraints(max_length=200, pattern=r"^[A-Za-z0-9_.-]+$")]
 Setting = str | int | float | bool | list[str]
 
 
 class PlanRequestBody(RequestBody):
-    """What plans are wanted of a table: of all of it or of ``partitions``, of any kind or one, with policy settings."""
+    """A request for plans of a table or of `partitions`, of any kind or one, with policy settings as `overrides`."""
 
     table: TableName
     partitions: Partitions | None = None
@@ -51,7 +51,7 @@ async def request_plans(
     context: ContextDep,
     body: PlanRequestBody,
     caller: Annotated[Caller, require("write")],
-    dry_run: Annotated[bool, Query(description="PlanResponse with the plans and store none.")] = False,
+    dry_run: Annotated[bool, Query(description="Answer with the plans and store none.")] = False,
     wait: Annotated[
         float | None,
         Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the answer: 0, and 30 for a dry run."),
@@ -65,10 +65,10 @@ async def request_plans(
         ),
     ] = None,
 ) -> Response:
-    """Ask for plans. 202 while the scheduler has not answered, then 200 with its answer, the same as for GET.
+    """Request plans. 202 while the scheduler has not answered, then 200 with its answer, the same as for GET.
 
-    409 where the table may not be planned now, or where live plans hold every partition asked for: `holders` names
-    them. "Nothing to do" is an answer, with reasons.
+    409 if the table may not be planned now, or if live plans hold every requested partition: `holders` names them.
+    "Nothing to do" is an answer, with reasons.
     """
     body.dry_run |= dry_run
     request = await to_thread.run_sync(_submit, context, body, caller.actor, idempotency_key)
@@ -87,13 +87,13 @@ async def request_plans(
 
 @router.get("/{request_id}")
 def show_request(context: ContextDep, request_id: str) -> Response:
-    """A request and, once there is one, its `answer`: the plans made, reasons, and who holds what is taken."""
+    """A request and, once there is one, its `answer`: new plans, reasons, and the plans that hold partitions."""
     return json_response(context.store.request(request_id))
 
 
 def _submit(context: Context, body: PlanRequestBody, actor: str, key: str | None) -> Request:
     table = find_table(context, body.table)
-    # What is known without a scan is said at once, but a repeated request gets the first one's answer.
+    # Refusals that need no scan are immediate, but a repeated request gets the first request's answer.
     if not body.dry_run and not (key is not None and context.store.has_request(key, actor)):
         try:
             requests.raise_if_refused(context.config, context.store, table, body.partitions)
@@ -118,7 +118,7 @@ def _raise_problem(request: Request, answer: PlanResponse) -> None:
 
 
 def _with_plan_links(error: ProblemError) -> ProblemError:
-    """A refusal because of live plans with a link to them."""
+    """Add links to the live plans if they are the reason of the refusal."""
     if error.problem is not problems.LIVE_PLAN:
         return error
     plans = sorted(set(error.facts.get("holders", {}).values()))[:_MAX_LINKS]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists over HTTP: ``items``, and the cursor of the next page."""
+"""JSON responses, and lists with ``items`` and the cursor of the next page."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ def _array_schema(meaning: str, **properties: Mapping[str, Any]) -> dict[str, An
 
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many items.")]
 
-#: how a list is described, for ``responses`` of its route
+#: the description of a list, for ``responses`` of its route
 LIST_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "One page of a list",
@@ -40,7 +40,7 @@ LIST_RESPONSES: dict[int | str, dict[str, Any]] = {
     }
 }
 
-#: how a trend is described, for ``responses`` of its route
+#: the description of a trend, for ``responses`` of its route
 TREND_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "A trend",
@@ -84,12 +84,15 @@ TREND_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 def json_response(value: Any) -> Response:
-    """``value`` as JSON, in the form that ``--json`` has."""
+    """Return ``value`` as JSON, in the same form as ``--json``."""
     return Response(to_json(value), media_type="application/json")
 
 
 def list_response(request: Request, items: Sequence[Any], after: str | None = None, **facts: Any) -> Response:
-    """A list of which these are ``items``; ``after`` continues it, None on its last page. ``facts`` are of the list."""
+    """Return one page of a list with its ``items`` and ``facts`` about the list.
+
+    ``after`` is the cursor of the next page, None on the last page.
+    """
     response = json_response({"items": items, "next": after, **facts})
     if after is not None:
         following = request.url.include_query_params(after=after)

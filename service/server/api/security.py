@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callers, and what they may do: bearer tokens, the page's cookie, and reads that are open on the loopback."""
+"""Callers and their permissions: bearer tokens, the page's cookie, and anonymous reads on the loopback."""
 
 import ipaddress
 import re
@@ -18,18 +18,18 @@ from service.control.store import UNRESTRICTED, TableScope
 from service.server.api.context import Context
 from service.server.api.problems import HttpProblemError
 
-#: the cookie in which the page keeps its token
+#: the cookie with the page's token
 TOKEN_COOKIE = "lakefold_token"
 READ, WRITE = "read", "write"
 #: methods that change nothing and whose requests have no body
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
-#: what proxies add; whoever comes through one may come from anywhere
+#: headers that proxies add; a forwarded request may come from anywhere
 _FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 #: a name or IPv4 address, or an IPv6 address in brackets, and a port; a list or user information is neither
 _HOST_PATTERN = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 
-#: only for the description of the API; the Guard has looked at the header before
+#: only for the OpenAPI document; the Guard has already read the header
 _TokenSecurityScheme = Annotated[
     Any,
     Depends(
@@ -40,9 +40,9 @@ _TokenSecurityScheme = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: the name of a token with its scope, and the tables within its reach.
+    """The caller of a request: the name of a token, its scope, and the tables it may access.
 
-    ``name`` is None for a read that needs no token; ``person`` is who signed in.
+    ``name`` is None for a read that needs no token; ``person`` is the person who signed in, if any.
     """
 
     name: str | None
@@ -52,23 +52,23 @@ class Caller:
 
     @property
     def actor(self) -> str:
-        """How the audit trail calls them."""
+        """The caller's name in the audit trail."""
         if self.person is not None:
             return f"oidc {self.person}"
         return f"token {self.name}" if self.name is not None else "anonymous"
 
     def require_all_tables(self) -> None:
-        """Raise ProblemError where what is asked for concerns all tables and not all are within reach."""
+        """Raise ProblemError if the caller is limited to some tables; for requests that concern all tables."""
         if not self.table_scope.is_unrestricted:
             detail = f"{self.actor} is limited to {self.table_scope.text}; this concerns all tables"
             raise HttpProblemError(problems.FORBIDDEN, detail, tables=self.table_scope.patterns)
 
 
 def require(scope: str, *, all_tables: bool = False) -> Any:
-    """A dependency that lets only callers with ``scope`` (read or write) through; its value is the Caller.
+    """Return a dependency that admits only callers with ``scope`` (read or write); its value is the Caller.
 
-    Every route but those of health has one. 401 where a token is missing or not in force, 403 where its scope
-    does not suffice; with ``everything`` also where it does not reach all tables.
+    Every route except those of health has one. 401 if a token is missing or not valid, 403 if its scope does not
+    suffice; with ``all_tables`` also if it is limited to some tables.
     """
 
     async def required(request: Request, _: _TokenSecurityScheme) -> Caller:
@@ -97,7 +97,7 @@ def _unauthenticated(what: str, more: str) -> HttpProblemError:
 
 
 def request_token(connection: HTTPConnection) -> tuple[str | None, bool]:
-    """The token of a request, and whether it came in the cookie."""
+    """Return the token of a request, and whether it came in the cookie."""
     kind, _, value = connection.headers.get("authorization", "").partition(" ")
     if kind.lower() == "bearer" and value.strip():
         return value.strip(), False
@@ -106,9 +106,9 @@ def request_token(connection: HTTPConnection) -> tuple[str | None, bool]:
 
 
 def request_host(headers: Headers) -> str:
-    """The name by which a request calls us, in lower case and without its port; '' where it names none.
+    """Return the host name of a request in lower case, without its port; '' if it has none.
 
-    Raises ProblemError for a header that is no name: what another program would take it for nobody knows.
+    Raises ProblemError for a malformed header, which other programs may interpret differently.
     """
     header = headers.get("host", "")
     found = _HOST_PATTERN.fullmatch(header)
@@ -118,7 +118,7 @@ def request_host(headers: Headers) -> str:
 
 
 def check_same_origin(method: str, headers: Headers) -> None:
-    """Raise ProblemError where a write by cookie may have been started by another site."""
+    """Raise ProblemError if another site may have started a write by cookie."""
     if method in SAFE_METHODS:
         return
     site = headers.get("sec-fetch-site")
@@ -129,7 +129,7 @@ def check_same_origin(method: str, headers: Headers) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach ``address``."""
+    """Return True if only this machine can reach ``address``."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
@@ -137,16 +137,16 @@ def is_loopback(address: str) -> bool:
 
 
 def allows_anonymous_reads(context: Context, host: str, headers: Headers) -> bool:
-    """Whether a read needs no token: on the loopback, by a name of the loopback, and not handed on by a proxy."""
+    """Return True if a read needs no token: on the loopback, under a loopback name, and not through a proxy."""
     forwarded = any(name in headers for name in _FORWARDING_HEADERS)
     return is_loopback(context.config.http.address) and host in _LOOPBACK_HOSTS and not forwarded
 
 
 def allowed_hosts(context: Context) -> frozenset[str] | None:
-    """The names by which this process may be called; None for any.
+    """Return the host names that requests may use; None for any.
 
-    A page of another site can point a name of its own at the loopback; such a name is refused. Elsewhere than on
-    the loopback everything needs a token, which such a page has not, and names are only refused when some are set.
+    Another site can point its own name at the loopback (DNS rebinding); such a name is refused. Outside the loopback
+    everything needs a token, which such a site does not have, so names are only restricted if http.hosts is set.
     """
     http = context.config.http
     if not is_loopback(http.address) and not http.hosts:
@@ -155,7 +155,7 @@ def allowed_hosts(context: Context) -> frozenset[str] | None:
 
 
 def check_exposure(context: Context) -> None:
-    """Raise Rejected where the process would listen beyond this machine and nobody has a token, or can get one."""
+    """Raise Rejected if the process would listen beyond this machine although there is neither a token nor OIDC."""
     http = context.config.http
     asks = context.serves_api or http.metrics_token
     if asks and not is_loopback(http.address) and context.oidc is None and not context.tokens.has_tokens():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/simulate``: which files a writer will make. Nothing is read of any table, and nothing is stored."""
+"""The route ``/v1/simulate``: which files a writer will make. It reads no table and stores nothing."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from service.server.api.responses import json_response
 
 router = APIRouter(prefix="/simulate", tags=["simulate"])
 
-#: bytes of a body, by path: reading suffices here, so that less is taken than of whoever may write
+#: maximum body bytes by path; smaller than for writes, because the read scope suffices here
 MAX_BODY_BYTES = {"/v1/simulate": 256 << 10}
 #: files of all steps together in one answer
 _MAX_FILES = 50_000
@@ -27,7 +27,7 @@ _MAX_BATCHES = 10_000
 
 
 class RowAmount(RequestBody):
-    """Rows of one partition, or the same of each of several: two of `rows`, `bytes` and `row_bytes` say how much."""
+    """The rows of one partition, or of each of several: two of `rows`, `bytes` and `row_bytes` give the amount."""
 
     partition: PartitionPath | None = None
     partitions: Partitions | None = None
@@ -37,13 +37,13 @@ class RowAmount(RequestBody):
 
 
 class BatchWrite(RowAmount):
-    """What a batch does with some rows."""
+    """An operation of a batch on some rows."""
 
     operation: Operation
 
 
 class BatchBody(RowAmount):
-    """Writes that are committed at once: one of its own, or those of `writes`."""
+    """Writes that are committed together: a single one, or those of `writes`."""
 
     operation: Operation | None = None
     writes: Annotated[list[BatchWrite], Field(max_length=_MAX_BATCHES)] | None = None
@@ -52,7 +52,7 @@ class BatchBody(RowAmount):
 
 
 class ScenarioBody(RequestBody):
-    """A writer with its settings under their own names, the files that are there, and the batches."""
+    """A writer with its settings under their own names, the existing files, and the batches."""
 
     writer: WriterKind
     row_bytes: float | None = None
@@ -63,9 +63,9 @@ class ScenarioBody(RequestBody):
 
 @router.post("")
 def simulate(scenario: ScenarioBody) -> Response:
-    """The files after each batch, as the rules of the writer make them; docs/planning.md explains each rule.
+    """The files after each batch by the rules of the writer; docs/planning.md explains each rule.
 
-    422 where the scenario can't be simulated, and where it would make more than 50,000 files over all batches.
+    422 if the scenario can't be simulated, or if it would make more than 50,000 files over all batches.
     """
     return json_response(
         serializers.simulation(scenario.model_dump(mode="json", exclude_none=True), most_files=_MAX_FILES)

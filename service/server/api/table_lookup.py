@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table a caller means: by the name it is registered under, or by its location.
+"""Find a registered table by its name or its location.
 
-Of a path only this is looked at: which directory it leads to, where no table's location is spelled like it.
+If no location equals a local path, the directory that the path leads to is compared with the tables' directories.
 """
 
 import os
@@ -17,7 +17,7 @@ from service.text import did_you_mean, plural
 
 
 def find_table(context: Context, name: str) -> ConfiguredTable:
-    """The registered table called ``word``. Raises CommandError with the nearest name."""
+    """Find the registered table called ``name``. Raises ProblemError with the nearest name if there is none."""
     try:
         return context.configured_table(context.store.table_state(name))
     except NotFound:
@@ -27,7 +27,7 @@ def find_table(context: Context, name: str) -> ConfiguredTable:
 
 
 def find_table_at(context: Context, location: str) -> ConfiguredTable:
-    """The registered table at ``location``, however its URI is spelled. Raises CommandError."""
+    """Find the registered table at ``location``, in any spelling of its URI. Raises ProblemError if there is none."""
     wanted, states = normalize_location(location), context.store.table_states()
     found = next((state for state in states if normalize_location(state.location) == wanted), None)
     if found is None and is_local(wanted) and os.path.isdir(wanted):
@@ -39,12 +39,12 @@ def find_table_at(context: Context, location: str) -> ConfiguredTable:
 
 
 def find_table_by_name_or_location(context: Context, name_or_location: str) -> ConfiguredTable:
-    """The registered table called ``word`` or at the path or URI ``word``. Raises CommandError."""
+    """Find a registered table by its name, path or URI. Raises ProblemError if there is none."""
     return (
         find_table_at(context, name_or_location) if "/" in name_or_location else find_table(context, name_or_location)
     )
 
 
 def normalize_location(location: str) -> str:
-    """``location`` in the one spelling that all spellings of the same place share."""
+    """Return the canonical spelling of ``location``, equal for all spellings of it."""
     return re.sub(r"(?<!:)/{2,}", "/", canonical_location(location))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``/v1/tables``: what there is, as the last scan of each table saw it."""
+"""The routes ``/v1/tables`` and ``/v1/databases``: tables as of their last scans."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -29,20 +29,20 @@ def list_tables(
     table_filter: TableFilterQuery,
     sort: Sort = "-rewrite",
     limit: Limit = 1000,
-    after: Annotated[str | None, Query(description="The `next` of the list_response before.")] = None,
+    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
     number: Annotated[
         int | None,
         Query(
-            alias="list_response",
+            alias="page",
             ge=1,
             le=MAX_ROW_NUMBER,
-            description="The list_response with this number, not the one `after`.",
+            description="The page with this number, not the one `after`.",
         ),
     ] = None,
 ) -> Response:
-    """The tables, those with most reducible bytes first unless `sort` says otherwise; `total` is how many there are.
+    """The tables, by default those with most reducible bytes first; `total` is their number.
 
-    Orders and states go by the last good scan; `scan` is the last one, be it good or not.
+    Orders and states use the last good scan; `scan` is the last scan, good or not.
     """
     if after is not None and number is not None:
         raise ProblemError(problems.USAGE, "page and after exclude each other")
@@ -61,7 +61,7 @@ def list_tables(
 
 
 def table_summaries(context: Context, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The documents of the tables with these ``names``, in their order."""
+    """Return the documents of the tables with these ``names``, in the same order."""
     states, scans = (
         {state.name: state for state in context.store.table_states(names)},
         context.store.reference_scans(names=names).latest,
@@ -75,16 +75,16 @@ def table_summaries(context: Context, names: Sequence[str]) -> list[dict[str, An
 
 @databases_router.get("/databases", tags=["tables"], responses=LIST_RESPONSES)
 def list_databases(context: ContextDep, request: Request, table_filter: TableFilterQuery) -> Response:
-    """What the tables of each database add up to, those with most to rewrite first.
+    """The totals of each database's tables, those with most to rewrite first.
 
-    A table's database is its name up to the last dot, '' where there is none.
+    A table's database is its name up to the last dot, '' if there is none.
     """
     return list_response(request, context.store.database_sums(**table_filter))
 
 
 @router.get("/{table}")
 def show_table(context: ContextDep, table: str) -> Response:
-    """One table: its last scan, the facts its format tells, and its policy."""
+    """One table: its last scan, the facts from its format, and its policy."""
     return json_response(queries.load_table(context.store, find_table(context, table)))
 
 
@@ -95,16 +95,16 @@ def list_partitions(
     table: str,
     limit: Limit = 1000,
     after: Annotated[str | None, Query(description="Continue after this partition.")] = None,
-    search: Annotated[str, Query(description="Only partitions whose path contains this, in whatever case.")] = "",
+    search: Annotated[str, Query(description="Only partitions whose path contains this, ignoring case.")] = "",
     worst: Annotated[
-        bool, Query(description="Those with most reducible bytes first; `limit` of them, without a next list_response.")
+        bool, Query(description="Those with most reducible bytes first; `limit` of them, without a next page.")
     ] = False,
 ) -> Response:
-    """The partitions by path or worst first, as the last whole scan found them; `taken_at` is null before the first.
+    """The partitions by path or worst first, as of the last complete scan; `taken_at` is null before the first.
 
-    Small files were below the limit in force at the scan. Reducible files are those of them that a plan takes, now or
-    once what they wait for is over, such as a live plan of the partition; reducible bytes are all that plans would
-    read. `lines` account for every file slice: chosen for a plan, or left alone, why, and by which setting.
+    Small files were below the limit in force at the scan. Reducible files are the small files that a plan takes now,
+    or after an obstacle such as a live plan of the partition has ended. Reducible bytes are all bytes that plans would
+    read. `lines` explain every file slice: chosen for a plan, or left alone, why, and by which setting.
     """
     layout = context.store.partition_layout(find_table(context, table).name)
     if layout is None:
@@ -122,10 +122,10 @@ def list_partitions(
 
 @router.get("/{table}/trend", responses=TREND_RESPONSES)
 def show_trend(context: ContextDep, table: str) -> Response:
-    """How the table changed over 30 days: a point each four hours of the last seven days, one a day before that.
+    """The table's trend over 30 days: a point every four hours in the last seven days, one a day before.
 
-    At most 67 points are kept of a table; the last one is its last good scan. `rewritten_bytes` and `freed_bytes` of
-    points are totals, those of `trends` are what was rewritten and deleted since `since`.
+    A table has at most 67 points; the last one is its last good scan. `rewritten_bytes` and `freed_bytes` of points
+    are totals; those of `trends` are the bytes rewritten and deleted since `since`.
     """
     name = find_table(context, table).name
     good = context.store.last_scan(name, ok=True)
@@ -134,5 +134,5 @@ def show_trend(context: ContextDep, table: str) -> Response:
 
 @router.get("/{table}/scans", responses=LIST_RESPONSES)
 def list_scans(context: ContextDep, request: Request, table: str, limit: Limit = 288) -> Response:
-    """The newest scans, newest first: sizes, what was left alone and why, or the error of a scan that failed."""
+    """The newest scans, newest first: sizes, the reasons why files were left alone, or the error of a failed scan."""
     return list_response(request, context.store.scans(find_table(context, table).name, limit))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens in memory: a check costs no query, and a token revoked elsewhere is refused within seconds."""
+"""API tokens and their cache: a check costs no query, and a token revoked elsewhere is refused within seconds."""
 
 import hashlib
 import secrets
@@ -11,26 +11,29 @@ if TYPE_CHECKING:
     from service.control.store.tokens import Tokens
     from service.control.store.views import Bearer
 
-#: for so long tokens are not asked for again
+#: how long the tokens are cached
 _CACHE_SECONDS = 3.0
-#: how often the last use of a token is written down at most
+#: the shortest interval between two records of tokens' last use
 _USE_RECORDING_SECONDS = 60.0
-#: what a token begins with, so that people and scanners of secrets recognise one
+#: the prefix by which people and secret scanners recognize a token
 _PREFIX = "lakefold_"
 
 
 def new_token() -> str:
-    """A token of 256 random bits."""
+    """Create a token of 256 random bits."""
     return _PREFIX + secrets.token_urlsafe(32)
 
 
 def token_digest(token: str) -> str:
-    """How a token is kept: its hexadecimal SHA-256. Nothing slower is needed for what nobody can guess."""
+    """Return the hexadecimal SHA-256 of a token, the form in which it is stored.
+
+    A slow hash is not needed because a token is random and can't be guessed.
+    """
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class TokenCache:
-    """The tokens in force, read again when they are seconds old. Thread-safe."""
+    """The cache of the tokens in force, read again every few seconds. Thread-safe."""
 
     def __init__(self, store: "Tokens") -> None:
         self._store = store
@@ -41,13 +44,13 @@ class TokenCache:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether ``find`` needs no query now."""
+        """True if ``find`` needs no query now."""
         return time.monotonic() - self._read_at < _CACHE_SECONDS
 
     def find(self, token: str) -> "Bearer | None":
-        """Who has a token in force, else None. Raises what the store raises.
+        """Return the bearer of a token in force, else None. Raises StoreError.
 
-        Every token is hashed and looked up by its hash, so that the time this takes says nothing about other tokens.
+        The token is looked up by its hash, so that the duration reveals nothing about other tokens.
         """
         hashed = token_digest(token)
         with self._lock:
@@ -59,7 +62,7 @@ class TokenCache:
             return found
 
     def has_tokens(self) -> bool:
-        """Whether there is a token. Raises what the store raises."""
+        """Return True if there is a token in force. Raises StoreError."""
         return bool(self._store.tokens_in_force())
 
     def _read(self) -> None:

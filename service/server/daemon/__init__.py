@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold serve``: one process, its loops, and the work of each."""
+"""The daemon of ``lakefold serve``: one process, its loops, and the work of each loop."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's collector of garbage in a process of ours."""
+"""The settings of Python's garbage collector in the daemon."""
 
 import gc
 
 
 def freeze_heap() -> None:
-    """Never again look for garbage among what there is now.
+    """Exclude all current objects from later garbage collections.
 
-    Most of it stays for as long as the process does: modules, routes, what is known of the tables. To look through all
-    of it stops every thread, for more than a tenth of a second at each reading of a large lake.
+    Most of them live as long as the process: modules, routes, the states of the tables. Traversing them stops every
+    thread, for more than a tenth of a second at each reading of a large lake.
     """
     gc.collect()
     gc.freeze()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon's store: plans of this process counted as busy slots, errors counted, an outage told once."""
+"""The daemon's store: it counts this process's plans as busy slots, counts errors, and logs an outage once."""
 
 import logging
 import threading
@@ -24,19 +24,19 @@ logger = logging.getLogger(__name__)
 
 
 class OutageLog(DatabaseObserver):
-    """Counts the errors of a database; tells in the log when an outage begins and when it is over."""
+    """The observer that counts database errors and logs the begin and the end of an outage."""
 
     def __init__(self, metrics: Metrics, shown_url: str) -> None:
         self._metrics, self._shown_url = metrics, shown_url
         self._lock = threading.Lock()
-        #: when the last call was lost, monotonic; None while the database answers
+        #: monotonic time of the last failed call; None while the database answers
         self._lost_at: float | None = None
 
     def call_succeeded(self, began: float) -> None:
         if self._lost_at is None:
             return
         with self._lock:
-            # A call under way since before the outage may still end well, and says nothing about the next one.
+            # A call that began before the outage may still succeed, which does not mean that the outage is over.
             over = self._lost_at is not None and began > self._lost_at
             if over:
                 self._lost_at = None
@@ -45,7 +45,7 @@ class OutageLog(DatabaseObserver):
 
     def call_failed(self, error: StoreError) -> None:
         lost = isinstance(error, (DatabaseUnreachable, SchemaMismatch))
-        if lost or type(error) is StoreError:  # its other kinds are answers, such as that a partition is taken
+        if lost or type(error) is StoreError:  # its subclasses are answers, for example that a partition is locked
             self._metrics.record_database_error()
         if not lost:
             return
@@ -56,17 +56,17 @@ class OutageLog(DatabaseObserver):
 
 
 class ExecutorSlots:
-    """The plans whose lease this process extends, as a gauge of busy and free slots. Thread-safe."""
+    """The gauge of busy and free slots, from the plans whose lease this process extends. Thread-safe."""
 
     def __init__(self, metrics: Metrics, slots: int, lease: timedelta) -> None:
         self._metrics, self._slots, self._lease = metrics, slots, lease.total_seconds()
         self._lock = threading.Lock()
-        #: plan → when its lease was last extended
+        #: plan → monotonic time of the last extension of its lease
         self._running: dict[str, float] = {}
         self.publish()
 
     def publish(self) -> None:
-        """Bring the gauge up to now; a plan whose lease ran out unnoticed is not ours any more."""
+        """Update the gauge; a plan whose lease has expired does not count."""
         with self._lock:
             oldest = time.monotonic() - self._lease
             self._running = {plan: beat for plan, beat in self._running.items() if beat >= oldest}
@@ -75,12 +75,12 @@ class ExecutorSlots:
 
     @property
     def is_busy(self) -> bool:
-        """Whether this process has a plan."""
+        """True if this process runs a plan."""
         self.publish()
         return bool(self._running)
 
     def record_claim(self, claim: Claim | None) -> Claim | None:
-        """``claim``, which this process has now; None where it looked for a plan and there was none."""
+        """Record and return a claim of this process; None means that it looked for a plan and found none."""
         self._metrics.record_executor_heartbeat()
         if claim is not None:
             with self._lock:
@@ -89,14 +89,14 @@ class ExecutorSlots:
         return claim
 
     def record_end(self, claim: Claim) -> None:
-        """The claim is no longer this process's."""
+        """Record that this process no longer has the claim."""
         with self._lock:
             self._running.pop(claim.plan.plan_id, None)
         self.publish()
 
     @contextmanager
     def end_on_lease_loss(self, claim: Claim) -> Iterator[None]:
-        """A call for ``claim``, which has ended where the lease is lost."""
+        """Record the end of ``claim`` if the call inside this context raises LeaseLost."""
         try:
             yield
         except LeaseLost:
@@ -105,7 +105,7 @@ class ExecutorSlots:
 
 
 class InstrumentedStore(Store):
-    """A store that knows which plans this process has."""
+    """The store that records the plans of this process in ``slots``."""
 
     def __init__(self, url: str, settings: StoreSettings, slots: ExecutorSlots) -> None:
         super().__init__(url, settings)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lanes: work for tables on a few threads, so that one table never waits for another."""
+"""A thread pool for work on tables, at most one job for each table at a time."""
 
 import logging
 import threading
@@ -10,9 +10,9 @@ logger = logging.getLogger(__name__)
 
 
 class KeyedPool:
-    """Runs work for tables on a few threads, at most one piece of work for each key at a time.
+    """A pool of ``workers`` threads that runs at most one job for each key at a time.
 
-    A table whose storage hangs keeps one lane busy; the other tables go on in the others.
+    A table whose storage hangs occupies one thread; the jobs of other tables continue on the other threads.
     """
 
     def __init__(self, name: str, workers: int) -> None:
@@ -22,7 +22,7 @@ class KeyedPool:
         self._idle = threading.Condition(self._lock)
 
     def submit(self, key: str, function: Callable[[], None]) -> bool:
-        """Run ``function`` soon; False when work for ``key`` is waiting or under way. It must not raise."""
+        """Run ``function`` soon; returns False if a job for ``key`` waits or runs. ``function`` must not raise."""
         with self._lock:
             if key in self._busy:
                 return False
@@ -31,19 +31,19 @@ class KeyedPool:
         return True
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until nothing is waiting or under way; False when ``timeout`` seconds passed before."""
+        """Block until no job waits or runs; returns False if this takes longer than ``timeout`` seconds."""
         with self._idle:
             return self._idle.wait_for(lambda: not self._busy, timeout)
 
     def stop(self) -> None:
-        """Drop what waits, end when what is under way has ended."""
+        """Discard waiting jobs and return when the running jobs have ended."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _run(self, key: str, function: Callable[[], None]) -> None:
         try:
             function()
         except Exception:
-            logger.exception("work for %s ended in an error nobody handled", key)
+            logger.exception("work for %s ended in an unexpected error", key)
         finally:
             with self._idle:
                 self._busy.discard(key)

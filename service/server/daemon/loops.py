@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loop of a daemon as a row of its table, and what is said of a loop that fails."""
+"""The loops of a daemon: their description, their timer, and the log of their failures."""
 
 import logging
 import threading
@@ -16,13 +16,16 @@ from service.control.store import DatabaseUnreachable, SchemaMismatch
 
 logger = logging.getLogger(__name__)
 
-#: a loop that keeps failing in the same way says so again after a while
+#: the interval after which a repeated failure is logged again
 _REPEAT_LOG_SECONDS = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """``tick`` is called every ``every``; ``runs_while_draining`` also while the plans under way end and nothing new begins."""
+    """A loop that calls ``tick`` every ``interval``, with ``runs_while_draining`` also while the daemon drains.
+
+    A draining daemon begins nothing new and waits for its running plans.
+    """
 
     name: str
     interval: timedelta
@@ -31,21 +34,21 @@ class Loop:
 
 
 class LoopFailureLog:
-    """One log line when a loop begins to fail, or fails in another way than before."""
+    """The log of failing loops: one line when a loop begins to fail or fails with another error than before."""
 
     def __init__(self) -> None:
         self._last_logged: dict[str, tuple[str, float]] = {}
 
     def log_failure(self, name: str, error: Exception) -> None:
-        """``error`` ended a tick of the loop ``name``; of its outages the store tells itself."""
+        """Log that ``error`` ended a tick of the loop ``name``; outages of the database are logged by the store."""
         if isinstance(error, (DatabaseUnreachable, SchemaMismatch)):
             return
         text, last = one_line(error), self._last_logged.get(name, ("", 0.0))
         if text == last[0] and time.monotonic() - last[1] < _REPEAT_LOG_SECONDS:
             return
         self._last_logged[name] = text, time.monotonic()
-        foreseen = isinstance(error, (LakefoldError, OSError))
-        logger.error("loop %s: %s; it goes on at its next tick", name, text, exc_info=None if foreseen else error)
+        expected = isinstance(error, (LakefoldError, OSError))
+        logger.error("loop %s: %s; it goes on at its next tick", name, text, exc_info=None if expected else error)
 
 
 _JITTER_SHARE = 0.1
@@ -53,12 +56,15 @@ _MAX_LOOPS = 16
 
 
 class LoopRunner:
-    """Calls functions at intervals until ``stop``. An exception is handed to ``failed`` and ends only its own tick."""
+    """The timer that calls functions at intervals until ``stop``.
+
+    An exception is passed to ``on_failure`` and ends only its own tick.
+    """
 
     def __init__(self, on_failure: Callable[[str, Exception], None]) -> None:
         self._on_failure = on_failure
         self._stopping = threading.Event()
-        # One thread for each possible loop: a pool smaller than that would make loops wait for each other.
+        # One thread for each possible loop: with a smaller pool loops would wait for each other.
         self._scheduler = BackgroundScheduler(
             executors={"default": ThreadPoolExecutor(_MAX_LOOPS)},
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
@@ -67,10 +73,10 @@ class LoopRunner:
         )
 
     def add_loop(self, interval: timedelta, name: str, function: Callable[[], None]) -> None:
-        """Call ``function`` now and then every ``interval`` and up to a tenth more, so that daemons spread out.
+        """Call ``function`` now and then every ``interval``, with a jitter of a tenth so that daemons spread out.
 
-        A call that is still running when the next is due makes that one fall out. Raises ValueError for more
-        loops than there are threads.
+        A tick that is due while the previous one runs is skipped. Raises ValueError for more than ``_MAX_LOOPS``
+        loops.
         """
         if len(self._scheduler.get_jobs()) >= _MAX_LOOPS:
             raise ValueError(f"no more than {_MAX_LOOPS} loops")
@@ -86,11 +92,11 @@ class LoopRunner:
         )
 
     def start(self) -> None:
-        """Begin ticking."""
+        """Start the loops."""
         self._scheduler.start()
 
     def stop(self) -> None:
-        """No more ticks; returns when those under way have ended."""
+        """Stop the loops and return when the running ticks have ended."""
         self._stopping.set()
         if self._scheduler.running:
             self._scheduler.shutdown(wait=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loops that tidy tables: delete what retention has released, withdraw what stragglers left behind."""
+"""The maintenance loops: they delete superseded files, withdraw instants of ended plans, and sweep relocations."""
 
 import logging
 import math
@@ -14,7 +14,7 @@ from executors.relocation.pruning import prune_relocations
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.sweep import restore_original_locations
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake import capabilities
 from lake.capabilities import RecordsRelocations, RunsTableServices, UsesRetention
 from lake.errors import TableGone, one_line
@@ -30,20 +30,20 @@ from service.control.store import Figures, Store, StoreError, TableState
 logger = logging.getLogger(__name__)
 
 RECENT_RELOCATION = timedelta(hours=1)
-"""How long after a partition's move writers that began before it are expected to end: they are looked for often."""
+"""How long a relocation is recent: writers that began before it may still end, so that the sweep runs often."""
 
 FORGET_INTERVAL = timedelta(days=1)
-"""How often all partitions of a table have their turn of forgetting what was moved long ago."""
+"""How often each table's old relocations are pruned."""
 
 RELOCATION_SEARCH_INTERVAL = timedelta(minutes=10)
-"""How often a table is asked for moves that the database does not know: two listings, beside a look at a new table."""
+"""How often a table is searched for relocations that the database does not know, which costs two listings."""
 
 
 def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
-    """One job for each table with superseded versions (of ``names`` only), with the retention now in force.
+    """Return one job for each table with superseded files (of ``names`` only), with the retention now in force.
 
-    How the table's writers are kept apart is what it is registered with, for every process alike. Halted, paused and
-    switched-off tables are held. Raises ConfigError for a bad rule.
+    The table's concurrency comes from its registration, so that it is equal in every process. Jobs of halted, paused
+    and switched-off tables have a ``skip_reason``. Raises ConfigError for a bad rule.
     """
     waiting = {entry.table for entry in figures.superseded}
     wanted = waiting if names is None else waiting & set(names)
@@ -67,9 +67,9 @@ def _skip_reason(state: TableState, mode: str, *, paused: bool) -> str | None:
 
 
 class Maintenance:
-    """Ticks of the clean loop and of the sweep loop of one process.
+    """The ticks of the clean loop and of the sweep loop of one process.
 
-    ``missed`` is called when a table is not where it was any more: it may have another name by now.
+    ``on_missing`` is called if a table is no longer at its location: it may have another name now.
     """
 
     def __init__(
@@ -85,20 +85,20 @@ class Maintenance:
         self._catalog = Catalog(config)
         self._on_success, self._on_missing = on_success, on_missing
         self._failing: set[str] = set()
-        #: those that were missed, and that it was told
+        #: missing tables that were reported to ``on_missing``
         self._missing: set[str] = set()
         self._watch = PartitionWatch()
         self._recent_sweep = RecentLocations()
-        #: table → when all its partitions had their turn of forgetting, or the name after which that goes on
+        #: table → when its relocations were last pruned, or the partition after which pruning continues
         self._forget_progress: dict[str, float | str] = {}
         self._clean_failing: set[str] = set()
-        #: name and place of a table → when it was last asked for moves
+        #: name and location of a table → when it was last searched for relocations
         self._searched_at: dict[tuple[str, str], float] = {}
         #: table → when its services last ran
         self._services_ran_at: dict[str, float] = {}
 
     def clean(self) -> list[CleanReport]:
-        """One round over all tables. Raises what the store raises, ConfigError for a bad rule."""
+        """Clean all tables once. Raises StoreError, and ConfigError for a bad rule."""
         jobs = clean_jobs(self._config, self._store.figures())
         reports = clean_tables(jobs, store=self._store, spark=self._spark, observer=self._observer)
         for report in reports:
@@ -115,9 +115,9 @@ class Maintenance:
         return reports
 
     def restore_locations(self) -> int:
-        """Move partitions whose retention has passed into the directories that were their own; how many.
+        """Move partitions whose retention has passed back to their original locations, and return how many.
 
-        One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
+        The failure of a table does not affect the others. Raises StoreError, and ConfigError for a bad rule.
         """
         names, done = self._store.relocated_tables(), 0
         paused = bool(names) and self._store.service_pause() is not None
@@ -126,18 +126,18 @@ class Maintenance:
             if _skip_reason(state, table.mode, paused=paused) is None:
                 age = table.policy.retention
 
-                def home(ref: TableRef, adapter: TableFormat, age: timedelta = age) -> int:
+                def restore(ref: TableRef, adapter: TableFormat, age: timedelta = age) -> int:
                     return restore_original_locations(
                         ref, format=adapter, store=self._store, spark=self._spark, older_than=age
                     ).relocated_back
 
-                done += self._run_for_table(state, home)
+                done += self._run_for_table(state, restore)
         return done
 
     def forget_relocations(self) -> int:
-        """Forget moves of partitions whose former places are gone for good; how many. Some partitions at a time.
+        """Prune relocations whose previous locations no longer exist, some partitions at a time; returns how many.
 
-        One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
+        The failure of a table does not affect the others. Raises StoreError, and ConfigError for a bad rule.
         """
         names, done = self._store.relocated_tables(), 0
         paused = bool(names) and self._store.service_pause() is not None
@@ -151,7 +151,7 @@ class Maintenance:
             def forget(
                 ref: TableRef, adapter: TableFormat, after: str = begun if isinstance(begun, str) else ""
             ) -> int:
-                self._forget_progress[ref.name] = time.monotonic()  # where it fails
+                self._forget_progress[ref.name] = time.monotonic()  # after a failure the next try waits, too
                 count, last = prune_relocations(ref, format=adapter, store=self._store, after=after)
                 self._forget_progress[ref.name] = last or time.monotonic()
                 return count
@@ -160,7 +160,7 @@ class Maintenance:
         return done
 
     def _notify_clean_state(self, report: CleanReport) -> None:
-        """Tell the webhook where a table's cleaning begins to fail and where it works again."""
+        """Notify the webhook when a table's cleaning begins to fail and when it works again."""
         table, error = report.table, report.error
         if error is not None and table not in self._clean_failing:
             self._store.notify("clean.failing", table=table, reason=error)
@@ -170,9 +170,9 @@ class Maintenance:
             self._clean_failing.discard(table)
 
     def run_table_services(self) -> list[str]:
-        """The services that tables of the sources asked for and that are due, table by table; what was done.
+        """Run the due table services that the configuration requests, and return a line for each result.
 
-        One table's failure is its own. Raises what the store raises, ConfigError for a bad rule.
+        The failure of a table does not affect the others. Raises StoreError, and ConfigError for a bad rule.
         """
         figures, done = self._store.figures(), []
         for state in figures.tables:
@@ -207,16 +207,16 @@ class Maintenance:
         return done
 
     def sweep(self) -> int:
-        """Withdraw pending instants of ended plans, of every table that ever had a plan; how many were withdrawn.
+        """Withdraw pending instants of ended plans in every table that ever had a plan, and return how many.
 
-        Of tables that are halted or off only partitions that were moved are seen to. One table's failure is its own.
-        Raises what the store raises.
+        In tables that are halted or off the sweep handles only relocated partitions. The failure of a table does not
+        affect the others. Raises StoreError.
         """
         figures = self._store.figures()
         planned = {row.table for row in figures.plans}
 
         def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool) -> int:
-            finds_moves = self._should_search_relocations(ref)
+            searches = self._should_search_relocations(ref)
             done = sweep_table(
                 ref,
                 format=adapter,
@@ -224,9 +224,9 @@ class Maintenance:
                 spark=self._spark,
                 halted=halted,
                 watch=self._watch,
-                discovers_relocations=finds_moves,
+                discovers_relocations=searches,
             )
-            if finds_moves:
+            if searches:
                 self._searched_at[ref.name, ref.location] = time.monotonic()
             return done
 
@@ -237,16 +237,16 @@ class Maintenance:
         )
 
     def _should_search_relocations(self, table: TableRef) -> bool:
-        """Whether the table is to be asked for moves that the database does not know under its name."""
+        """Return True if a search for relocations that the database does not know under the table's name is due."""
         asked_at = self._searched_at.get((table.name, table.location), -math.inf)
         return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds() and isinstance(
             load_format(table.format), RecordsRelocations
         )
 
     def sweep_recent(self) -> int:
-        """Look into the places that partitions left a short while ago: writers that began there are ending now.
+        """Sweep the previous locations of recently relocated partitions, where earlier writers may still commit.
 
-        Returns how many files and partitions were put right. Raises what the store raises.
+        Returns the number of copied files, superseded files and partitions moved back. Raises StoreError.
         """
 
         def sweep_table(ref: TableRef, adapter: TableFormat) -> int:
@@ -266,7 +266,7 @@ class Maintenance:
         )
 
     def _run_for_table(self, state: TableState, job: Callable[[TableRef, TableFormat], int]) -> int:
-        """What ``work`` did to a table. Its failure is told once."""
+        """Run ``job`` for a table and return its result, 0 after a failure. Only the first failure is logged."""
         try:
             done = job(state.ref, load_format(state.ref.format))
         except StoreError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``lakefold serve``: one process, its loops, and how it ends.
+"""The process of ``lakefold serve``: its parts, its loops and its shutdown.
 
-SIGTERM or SIGINT drains: nothing new begins, the plans under way end, leader rows are given up. A second signal
-stops the plans before their commits and requeues them. A third has the system's own effect.
+SIGTERM or SIGINT drains: nothing new begins, running plans end, leader rows are released. A second signal stops the
+plans before their commits and requeues them. A third signal has the operating system's default effect.
 """
 
 import logging
@@ -56,7 +56,7 @@ from service.server.observability.telemetry import Telemetry
 logger = logging.getLogger(__name__)
 
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
-#: a late writer's rows are to be seen within twice this
+#: the rows of a late writer become visible within twice this time
 _RECENT_SWEEP_TICK = timedelta(seconds=5)
 _PRUNE_TICK = timedelta(minutes=10)
 _TRENDS_TICK = timedelta(minutes=5)
@@ -65,12 +65,12 @@ _READY_REFRESHES = 3
 
 
 class Daemon:
-    """One process in one role, from opening its database to closing it. Use as a context manager.
+    """One process in one role, from opening its database to closing it. Use it as a context manager.
 
-    ``settled`` is called when all tables have been read for the first time.
+    ``on_first_refresh`` is called after the figures of all tables have been read for the first time.
 
-    Raises ConfigError for a bad rule, DatabaseUnreachable or SchemaBehind where the database can't be used,
-    ValueError for an unknown role.
+    Raises ConfigError for a bad rule, DatabaseUnreachable or SchemaMismatch if the database can't be used, ValueError
+    for an unknown role.
     """
 
     def __init__(self, config: Config, role: str, on_first_refresh: Callable[[], None] = lambda: None) -> None:
@@ -80,13 +80,13 @@ class Daemon:
         self.config, self.role, self._on_first_refresh = config, role, on_first_refresh
         self.name = executor_name()
         self._is_scheduler, self._is_executor = role in ("all", "scheduler"), role in ("all", "executor")
-        settings, knobs = config.daemon, global_settings(config)
+        settings, durations = config.daemon, global_settings(config)
         self.metrics = Metrics(role)
         self._metrics_page = MetricsPage(self.metrics.process_registry, self.metrics.table_series)
         self._telemetry = Telemetry(config, self.name)
         webhook = open_webhook(config) if self._is_scheduler else None
         slots = settings.executor_slots if self._is_executor else 0
-        self._slots = ExecutorSlots(self.metrics, slots, knobs.lease)
+        self._slots = ExecutorSlots(self.metrics, slots, durations.lease)
         url = config.database.url.get_secret_value()
         self.store = check_store_schema(InstrumentedStore(url, store_settings(config), self._slots))
         self.store.set_observer(OutageLog(self.metrics, self.store.url))
@@ -137,13 +137,13 @@ class Daemon:
             executor=self.name,
             observer=self._observer,
             settings=WorkerSettings(
-                slots=max(1, slots), heartbeat=knobs.heartbeat, poll_interval=settings.claim_interval
+                slots=max(1, slots), heartbeat=durations.heartbeat, poll_interval=settings.claim_interval
             ),
         )
-        complaints = LoopFailureLog()
-        #: until the process begins to drain, and until it ends
-        self._work_loops, self._drain_loops = LoopRunner(complaints.log_failure), LoopRunner(complaints.log_failure)
-        self._sweep_interval = knobs.sweep_interval
+        failures = LoopFailureLog()
+        #: the loops that run until the process drains, and those that run until it ends
+        self._work_loops, self._drain_loops = LoopRunner(failures.log_failure), LoopRunner(failures.log_failure)
+        self._sweep_interval = durations.sweep_interval
         self._refreshed_at: datetime | None = None
         self._draining, self._aborted, self._worker_failed = threading.Event(), False, False
 
@@ -162,7 +162,10 @@ class Daemon:
         self.store.close()
 
     def run(self) -> ExitCode:
-        """Work until told to end. Raises Rejected where the address can't be bound, or may not be without a token."""
+        """Run until ``drain`` or ``abort``.
+
+        Raises Rejected if the address can't be bound, or if it is reachable by others and there is no token.
+        """
         context = self._context()
         check_exposure(context)
         app = create_app(context)
@@ -192,9 +195,9 @@ class Daemon:
         return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
 
     def run_once(self) -> ExitCode:
-        """Scan and answer requests, run every plan, then clean; each part as the role has it. Serves no metrics.
+        """Scan, answer requests, run every plan, then clean, as far as the role includes it. Serves no metrics.
 
-        The result is partial where a plan failed or is left. Parts that another process leads are left to it.
+        Returns PARTIAL if a plan failed or remains. Parts that another process leads are skipped.
         """
         self._renew()
         if self._is_scheduler and self.leadership.is_leader(SCAN_ROLE):
@@ -223,18 +226,18 @@ class Daemon:
         return ExitCode.INTERRUPTED if self._draining.is_set() else result
 
     def drain(self) -> None:
-        """Begin nothing new; ``run`` returns when what is under way has ended."""
+        """Begin nothing new; ``run`` returns when the running plans have ended."""
         self._draining.set()
         self.worker.drain()
 
     def abort(self) -> None:
-        """Stop the plans under way before their commits, too."""
+        """Drain, and stop the running plans before their commits."""
         self._aborted = True
         self.drain()
         self.worker.abort()
 
     def readiness_problem(self) -> str | None:
-        """None when the database answered lately and nothing else keeps the role from its work, else why not."""
+        """Return None if the database answered lately and the role can work, else the reason why not."""
         if self._draining.is_set():
             return "draining: running plans end, nothing new begins"
         if self._is_executor and (broken := self.sessions.failure) is not None:
@@ -262,7 +265,7 @@ class Daemon:
     # The loops.
 
     def _loops(self) -> Iterator[Loop]:
-        """The loops of the role. What only a leader does asks at each tick whether this process is the leader."""
+        """Yield the loops of the role. The tick of a leader's loop does nothing if this process is not the leader."""
         daemon = self.config.daemon
         yield self._leader_loop
         yield Loop(name="metrics", interval=daemon.metrics_interval, tick=self._refresh, runs_while_draining=True)
@@ -294,7 +297,7 @@ class Daemon:
     def _start_loops(self) -> None:
         for loop in self._loops():
             self._add_loop(loop)
-        with suppress(StoreError):  # the store has told; the next renewal comes
+        with suppress(StoreError):  # the store has logged it; the next renewal follows
             self._renew()
         self._drain_loops.start()
         self._work_loops.start()
@@ -338,7 +341,7 @@ class Daemon:
         self._publish_leadership()
 
     def _sign_off(self) -> None:
-        with suppress(StoreError):  # it is shown as silent then
+        with suppress(StoreError):  # without the sign-off the process is shown as silent
             self.store.unregister_process(self.name)
 
     def _refresh(self) -> None:
@@ -355,20 +358,20 @@ class Daemon:
             if self._refreshed_at is None:
                 self._on_first_refresh()
             self._refreshed_at = datetime.now(UTC)
-        finally:  # what this process counted is news without a database, too
+        finally:  # the counters of this process are current without a database, too
             self._metrics_page.render()
 
     def _run_worker(self) -> None:
         try:
             self.worker.run()
         except BaseException:
-            logger.exception("the executor ended in an error nobody handled")
+            logger.exception("the executor ended in an unexpected error")
         if not self._draining.is_set():
             self._worker_failed = True
             self.drain()
 
     def _rescue(self) -> None:
-        """Silent executors' plans are taken over even while all slots of this one are busy."""
+        """Take over the plans of silent executors, even while all slots of this process are busy."""
         while (
             not self._draining.is_set()
             and self.sessions.failure is None
@@ -418,9 +421,9 @@ class Daemon:
 
 
 def serve(config: Config, role: str, once: bool = False) -> int:
-    """Run one process in ``role`` (all, scheduler, executor or api) to its end; its exit code. Main thread only.
+    """Run one process in ``role`` (all, scheduler, executor or api) and return its exit code. Main thread only.
 
-    With ``once`` it does what there is to do now and ends. Raises what ``Daemon`` and ``Daemon.run`` raise.
+    With ``once`` it does the work that is due now and ends. Raises the errors of ``Daemon`` and ``Daemon.run``.
     """
     logs.configure_logging(config.daemon.log_level, config.daemon.log_format)
     for unread in unknown_variables().values():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's loops: find tables, scan those that are due, answer requests. Only the leader of scans acts."""
+"""The scheduler's loops: find tables, scan due tables, answer requests. Only the leader of scans acts."""
 
 import logging
 import math
@@ -28,18 +28,18 @@ from service.server.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-#: scans wait for storage more than they compute; requests have lanes of their own so that no scan delays a person
+#: scans mostly wait for storage; requests have their own threads, so that scans do not delay people
 _SCAN_WORKERS = 4
 _REQUEST_WORKERS = 2
 _WRITTEN_WORKERS = 2
-#: when sources are searched again after the first search that met problems; then after twice as long, and so on
+#: the delay before sources are searched again after a first search with problems; it doubles each time
 _FIRST_SEARCH_RETRY_SECONDS = 1.0
-#: when to look again at reported partitions of a table that did not answer
+#: the delay before reported partitions of a table that did not answer are scanned again
 _WRITTEN_RETRY_DELAY = timedelta(seconds=30)
 
 
 class Scheduler:
-    """Ticks of the scan loop and of the requests loop. One table's failure is its own."""
+    """The ticks of the scan, requests and written loops. The failure of a table does not affect the others."""
 
     def __init__(
         self,
@@ -68,21 +68,21 @@ class Scheduler:
         self._due_at: dict[str, float] = {}
         self._discover_at = 0.0
         self._source_problems: list[str] = []
-        #: how long after a search that failed, or met problems, the next one follows
+        #: the delay after a search that failed or found problems
         self._search_retry_seconds = _FIRST_SEARCH_RETRY_SECONDS
         self._failing: set[str] = set()
-        #: those that scans missed, and that were searched for
+        #: tables that a scan did not find, for which a search was requested
         self._missing: set[str] = set()
         self._abandoned_work = AbandonedActionLog()
 
     def discover(self) -> None:
-        """Look for tables and register the new and changed ones; each new one is due as its last scan says."""
+        """Find tables, and register new and changed ones. A new table is due one interval after its last scan."""
         tables = {table.name: table for table in self._catalog.tables()}
         self._report_source_problems()
         known = {state.name: state for state in self._store.table_states()}
         for table in tables.values():
             state = known.get(table.name)
-            # Which table it is only scans find out.
+            # The identity is compared without its value: only scans determine it.
             if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
                 self._store.register_table(table.ref, table.mode, table.owner)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
@@ -100,56 +100,56 @@ class Scheduler:
             for name, found in self._store.objectives().items()
             if (missed := [one for one in found if not one.met])
         }
-        # Those that miss what they are held to come first, the one with least of its error budget left before all
+        # Tables that miss objectives come first, the one with the least remaining error budget before all others.
         self._tables = dict(sorted(tables.items(), key=lambda item: budgets.get(item[0], math.inf)))
         if not tables:
             self._metrics.record_planner_success()
             self._on_success()
 
     def _update_missing_tables(self, known: Mapping[str, TableState], tables: Mapping[str, ConfiguredTable]) -> None:
-        """Bring tables that were not found under today's rules, and cancel what was planned of those without a source.
+        """Apply the current rules to tables that were not found, and cancel the plans of tables without a source.
 
-        What a person asked for by the path of such a table goes on, as the rules that are left say.
+        Plans that a person requested by the path of such a table continue under the remaining rules.
         """
         names = {table.ref.location: name for name, table in tables.items()}
         for state in known.values():
             if state.name in tables:
                 continue
-            left = configure_table(self._config, state.ref)
-            if (left.ref, left.mode) != (state.ref, state.mode):
-                self._store.register_table(left.ref, left.mode)
+            table = configure_table(self._config, state.ref)
+            if (table.ref, table.mode) != (state.ref, state.mode):
+                self._store.register_table(table.ref, table.mode)
             if state.location in names:
                 reason = f"{state.name} is called {names[state.location]} now"
             elif not self._catalog.covers(state):
-                reason = f"no source of the configuration names {state.name} any more"
+                reason = f"no source of the configuration covers {state.name}"
             else:
-                continue  # its source could not be read, or the table is away
+                continue  # its source could not be read, or the table is missing
             for plan_id in sorted(set(self._store.locked_partitions(state.name).values())):
                 if self._store.plan(plan_id).request_id is None:
-                    with suppress(WrongState):  # it has ended since
+                    with suppress(WrongState):  # the plan has ended meanwhile
                         self._store.request_cancel(plan_id, self._actor, reason)
 
     def request_discovery(self) -> None:
-        """Look for tables at the next tick: one is missed, which may have another name by now."""
+        """Search for tables at the next tick: a table is missing and may have another name now."""
         self._discover_at = 0.0
 
     def tick(self, *, all_tables: bool = False) -> None:
-        """Hand every table that is due to a lane; looks for tables when that is due. Raises what the store raises.
+        """Submit a scan for every due table, and search for tables if a search is due. Raises StoreError.
 
-        With ``everything`` all tables are looked for and due.
+        With ``all_tables`` the search and all tables are due.
         """
         if not self._is_leader():
             return
         now = time.monotonic()
         if all_tables or now >= self._discover_at:
-            self._discover_at = now + self._search_retry_seconds  # where the database fails it
+            self._discover_at = now + self._search_retry_seconds  # applies if the search fails
             self.discover()
             interval = self._config.daemon.discover_interval.total_seconds()
-            # A source that is away for a moment, such as a metastore that starts, must not hide its tables for minutes.
+            # A source that is briefly unavailable, such as a starting metastore, must not hide its tables for minutes.
             self._search_retry_seconds = (
                 min(interval, 2 * self._search_retry_seconds) if self._source_problems else _FIRST_SEARCH_RETRY_SECONDS
             )
-            if self._discover_at:  # else one is missed since
+            if self._discover_at:  # 0 if another search was requested meanwhile
                 self._discover_at = now + (self._search_retry_seconds if self._source_problems else interval)
         for name, table in self._tables.items():
             due = table.mode != "off" and (all_tables or now >= self._due_at[name])
@@ -157,26 +157,26 @@ class Scheduler:
                 self._due_at[name] = now + table.policy.scan_interval.total_seconds()
 
     def answer_requests(self) -> None:
-        """Hand every open request to a lane. Raises what the store raises."""
+        """Submit every open request. Raises StoreError."""
         if not self._is_leader():
             return
         for request in self._store.open_requests():
             self._request_pool.submit(request.request_id, self._request_job(request))
 
     def scan_written(self) -> None:
-        """Hand every table with reported partitions that are due to a lane. Raises what the store raises."""
+        """Submit a scan for every table with due reports of written partitions. Raises StoreError."""
         if not self._is_leader():
             return
         for name, written in self._store.due_write_reports().items():
             self._written_pool.submit(name, self._written_job(name, written))
 
     def wait(self) -> None:
-        """Block until everything handed out so far has ended."""
+        """Block until all submitted jobs have ended."""
         for lanes in (self._scan_pool, self._request_pool, self._written_pool):
             lanes.wait()
 
     def stop(self) -> None:
-        """Drop what waits and return when what is under way has ended."""
+        """Discard waiting jobs and return when the running jobs have ended."""
         for lanes in (self._scan_pool, self._request_pool, self._written_pool):
             lanes.stop()
 
@@ -213,7 +213,7 @@ class Scheduler:
                 logger.warning("request %s: %s; it will be tried again", request.request_id, one_line(error))
                 return
             except Exception as error:
-                # Nobody foresaw this; the request must not come back every second for ever.
+                # An unexpected error is stored as the answer; otherwise the request would be retried every second.
                 logger.exception("request %s for %s", request.request_id, request.table)
                 given = PlanResponse.from_error(request.table, error)
                 with suppress(StoreError):
@@ -226,7 +226,7 @@ class Scheduler:
     def _written_job(self, name: str, written: Collection[WriteReport]) -> Callable[[], None]:
         partitions = {entry.partition for entry in written if entry.partition is not None}
 
-        def look() -> None:
+        def scan() -> None:
             if not self._is_leader():
                 return
             again_in: Mapping[str | None, timedelta] = {}
@@ -246,16 +246,16 @@ class Scheduler:
                 logger.warning("table %s: written partitions: %s; again at once", name, one_line(error))
                 return
             except Exception as error:
-                # A full scan will say the same and keep it; the report must not come back every second for ever.
-                foreseen = isinstance(error, LakefoldError)
-                logger.warning("table %s: written partitions: %s", name, one_line(error), exc_info=not foreseen)
+                # A full scan will meet and record the same error; the report must not be retried every second.
+                expected = isinstance(error, LakefoldError)
+                logger.warning("table %s: written partitions: %s", name, one_line(error), exc_info=not expected)
             with suppress(StoreError):
                 self._store.finish_write_reports(written, again_in)
 
-        return self._in_trace(name, look)
+        return self._in_trace(name, scan)
 
     def _scan_written_partitions(self, table: ConfiguredTable, partitions: Collection[str]) -> WrittenScan:
-        """Plan what writers reported, counted. Raises what ``scan_written_partitions`` raises."""
+        """Scan and plan reported partitions, and record the metrics. Raises as ``scan_written_partitions`` does."""
         began = time.monotonic()
         try:
             found = scan_written_partitions(self._config, self._store, table, partitions, actor=self._actor)
@@ -274,15 +274,15 @@ class Scheduler:
         return in_trace
 
     def _scan_failed(self, table: ConfiguredTable, error: Exception, seconds: float) -> None:
-        """One line when a table begins to fail, not one at each scan; a traceback where nobody foresaw the error."""
+        """Log when a table's scans begin to fail, with a traceback if the error is unexpected."""
         if isinstance(error, StoreError):
             logger.warning("table %s: scan not recorded: %s", table.name, one_line(error))
             return
         if isinstance(error, TableGone) and table.name not in self._missing:
             self._missing.add(table.name)
             self.request_discovery()
-        foreseen = isinstance(error, (LakefoldError, OSError))
-        if not foreseen:  # what the scan foresees it has recorded itself
+        expected = isinstance(error, (LakefoldError, OSError))
+        if not expected:  # the scan itself has recorded expected errors
             with suppress(StoreError):
                 self._store.record_scan(
                     ScanRecord(
@@ -296,11 +296,11 @@ class Scheduler:
         if table.name not in self._failing:
             self._failing.add(table.name)
             logger.warning(
-                "table %s: scan failed: %s", table.name, one_line(error), exc_info=None if foreseen else error
+                "table %s: scan failed: %s", table.name, one_line(error), exc_info=None if expected else error
             )
 
     def _report_source_problems(self) -> None:
-        """Say what the search could not read: new lines in the log, all of them in the database for status and page."""
+        """Log new problems of the search, and store all of them in the database for status and page."""
         for problem in self._catalog.problems:
             if problem not in self._source_problems:
                 logger.warning("%s", problem)
@@ -315,9 +315,9 @@ def _log_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:
 
 
 def _skipped_partitions(answer: PlanResponse) -> dict[str, int]:
-    """Partitions by the reason for which slices in them were left alone."""
+    """Return the number of partitions with slices that are left alone, by reason."""
     skipped = {str(line["reason"]): int(line["partitions"]) for line in answer.reasons}
-    # The reasons are those after planning, when this very run's plans hold what they chose.
+    # The reasons were computed after planning, when the new plans already hold their partitions.
     planned = {group["partition"] for plan in answer.plans for group in plan["groups"]}
     if Reason.HELD in skipped:
         skipped[Reason.HELD] -= len(planned)

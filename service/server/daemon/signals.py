@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the signals mean that end a daemon: drain at first, abort the second time, the system's own effect the third."""
+"""The signals that end a daemon: the first drains, the second aborts, the third has the system's default effect."""
 
 import logging
 import signal
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 def install(*, drain: Callable[[], None], abort: Callable[[], None]) -> None:
-    """Have SIGTERM and SIGINT call ``drain`` at first, ``abort`` the second time; call it in the main thread."""
+    """Let the first SIGTERM or SIGINT call ``drain`` and the second ``abort``. Call this in the main thread."""
     received = 0
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -21,7 +21,7 @@ def install(*, drain: Callable[[], None], abort: Callable[[], None]) -> None:
         if again:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # In a thread of its own: the interrupted main thread may hold the very lock that setting an event needs.
+        # In a new thread: the interrupted main thread may hold the lock that setting an event needs.
         threading.Thread(target=act, args=(signal.Signals(number).name, again)).start()
 
     def act(name: str, again: bool) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The application: every router with what it demands of a caller."""
+"""The HTTP application: every router with the scope that it requires."""
 
 from functools import cache
 from typing import Any
@@ -35,7 +35,7 @@ from service.server.http.middleware import TimingMiddleware, TraceparentMiddlewa
 from service.server.web.app import add_pages
 from service.server.web.problems import on_missing_route
 
-#: what ``/v1`` consists of; each router's writing routes demand the write scope themselves
+#: the routers of ``/v1``; each route that writes requires the write scope itself
 ROUTERS: tuple[APIRouter, ...] = (
     overview.router,
     tables.router,
@@ -84,10 +84,10 @@ _PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 @cache
 def _routes(serves_api: bool, metrics_token: bool) -> list[BaseRoute]:
-    """Every route of a process with what it demands of a caller.
+    """Return every route of a process with the scope that it requires.
 
-    FastAPI works out what a route takes and answers when it is first looked at, a good part of starting an application:
-    all applications of a process, and the description, share one set.
+    FastAPI analyses a route's parameters at its first use, which takes much of an application's start. Therefore all
+    applications of a process, and the OpenAPI document, share one set of routes.
     """
     root = APIRouter(responses=_PROBLEM_RESPONSES)
     root.include_router(health.health)
@@ -103,7 +103,7 @@ def _routes(serves_api: bool, metrics_token: bool) -> list[BaseRoute]:
 
 
 def create_bare_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI:
-    """The routes of a process, without the process."""
+    """Create the application with the routes only, without the context of a process."""
     app = FastAPI(
         title="lakefold",
         version=__version__,
@@ -121,22 +121,22 @@ def create_bare_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI
 
 
 def create_app(context: Context) -> FastAPI:
-    """The application of a process."""
+    """Create the application of a process."""
     app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
     app.state.context = context
-    # A stream waits for us and never makes room: half of the connections are left for everybody else.
+    # An open stream never makes room for another connection: half of the connections are reserved for other requests.
     most = connection_limit(context.config.http.max_connections) // 2
     app.state.progress = progress.ProgressStreams(context.store, context.tokens, most)
     app.add_middleware(TraceparentMiddleware)
     app.add_middleware(Guard, context=context)
-    # Around the guard: what it refuses is answered, too.
+    # Outside the guard, so that refused requests are timed too.
     app.add_middleware(TimingMiddleware, metrics=context.metrics, routes=app.routes)
     return app
 
 
 @cache
 def openapi_document() -> dict[str, Any]:
-    """The OpenAPI document of ``/v1``."""
+    """Return the OpenAPI document of ``/v1``."""
     document = create_bare_app(serves_api=True).openapi()
     schemes = document["components"]["securitySchemes"]
     schemes |= callbacks.SECURITY_SCHEMES
@@ -144,5 +144,5 @@ def openapi_document() -> dict[str, Any]:
 
 
 async def _openapi() -> JSONResponse:
-    """This description."""
+    """Serve the OpenAPI document."""
     return JSONResponse(openapi_document())

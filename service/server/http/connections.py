@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections: how many there may be, how long each may keep us waiting, and which one makes room for another."""
+"""The connections of the HTTP server: their maximum, their timeouts, and which one is closed to make room."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from uvicorn.server import ServerState
 logger = logging.getLogger(__name__)
 
 _REPEAT_LOG_SECONDS = 60.0
-#: bytes read of a connection in one go; so many of each may have come before the first request has been looked at
+#: bytes of one read; a connection may buffer this many bytes before its first request is checked
 _READ_BYTES = 32 << 10
 _REFUSAL_RESPONSE = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Type: text/plain\r\n"
@@ -26,14 +26,14 @@ _REFUSAL_RESPONSE = (
 
 
 class LogThrottle(logging.Filter):
-    """Lets a message through once a minute, with how often it came meanwhile; what strangers do must not fill a disk.
+    """The filter that logs each message at most once a minute, with the number of suppressed repetitions.
 
-    What has a traceback always passes.
+    Without it, requests of strangers could fill the disk. Records with a traceback always pass.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        #: message without its values → when it was last let through, and how often it was not since
+        #: message template → the time of the last logged record, and the number of records suppressed since
         self._last_logged: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -57,10 +57,11 @@ for _chatty in (logger, logging.getLogger("uvicorn.error")):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTimeouts:
-    """How long a client may keep a connection without doing its part.
+    """The times after which a connection ends because its client does nothing.
 
-    ``headers``: until the first request's, and from the first byte of every other's, have come; ``idle``: without a
-    next request; ``unread``: without reading what was sent; ``linger``: to read an answer to half a request.
+    ``headers_seconds`` is the time for the headers: of the first request from the connection's begin, of each later
+    request from its first byte. ``idle_seconds`` is the time without a next request, ``write_stall_seconds`` the time
+    without reading the answer. ``linger_seconds`` is the time to read the answer to an incomplete request.
     """
 
     headers_seconds: float = 10.0
@@ -70,27 +71,30 @@ class ClientTimeouts:
 
 
 def connection_limit(configured: int) -> int:
-    """``wanted``, or half of the files this process may open; the other half is for database, tables and logs."""
+    """Return ``configured``, but at most half of the files this process may open.
+
+    The other half is for the database, tables and logs.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return configured if files == resource.RLIM_INFINITY else min(configured, files // 2)
 
 
 class BoundedConnections(ServerState):
-    """The open connections of a server, at most ``most``; used from the server's own thread.
+    """The open connections of a server, at most ``max_connections``; used from the server's thread only.
 
-    Where there are as many, the one that has kept us waiting for longest makes room for the next.
+    If the limit is reached, the connection that has waited for its client longest is closed to make room.
     """
 
     def __init__(self, max_connections: int, timeouts: ClientTimeouts) -> None:
         super().__init__()
         self.max_connections, self.timeouts = max_connections, timeouts
-        #: what one read has brought, of whichever connection; it is taken out before the next read
+        #: the buffer of one read, shared by all connections; it is emptied before the next read
         self.buffer = memoryview(bytearray(_READ_BYTES))
-        #: the one not heard of for longest comes first
+        #: ordered by last activity, the oldest first
         self._open: OrderedDict[ServerConnection, None] = OrderedDict()
 
     def register(self, connection: "ServerConnection") -> None:
-        """Count a new connection, and end another one or refuse this one where there are too many."""
+        """Count a new connection; if there are too many, close an idle one or else refuse the new one."""
         self._open[connection] = None
         if len(self._open) <= self.max_connections:
             return
@@ -113,12 +117,12 @@ class BoundedConnections(ServerState):
             self._open.move_to_end(connection)
 
     def unregister(self, connection: "ServerConnection") -> None:
-        """Forget a connection that has ended."""
+        """Remove a connection that has ended."""
         self._open.pop(connection, None)
 
 
 class ServerConnection(H11Protocol, asyncio.BufferedProtocol):
-    """One connection of uvicorn's, whose client is not waited for without end."""
+    """One uvicorn connection with timeouts for its client."""
 
     def __init__(
         self,
@@ -130,14 +134,14 @@ class ServerConnection(H11Protocol, asyncio.BufferedProtocol):
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(server_state, BoundedConnections)
         self._registry, self._timeouts = server_state, server_state.timeouts
-        #: what ends the connection unless headers, or the end of one that is closing, come before
+        #: ends the connection unless the headers arrive, or a closing connection ends, before
         self._abort_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._is_lingering = False
 
     @property
     def is_waiting_for_client(self) -> bool:
-        """Whether it is the client's turn: to ask, to send the rest of a body, to read."""
+        """True if the client must act next: send a request or the rest of a body, or read an answer."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete or self.flow.write_paused:
             return True
@@ -185,9 +189,9 @@ class ServerConnection(H11Protocol, asyncio.BufferedProtocol):
             self._write_timer = None
 
     def on_response_complete(self) -> None:
-        """See uvicorn. Where the rest of the request is not wanted the client is told so by our end.
+        """See uvicorn. If the client still sends a body that is not needed, close our writing side only.
 
-        Ours alone: were both closed while it still sends, its system would forget the answer it has not read.
+        If both sides were closed while the client sends, the client's system would discard the unread answer.
         """
         sends_on = self.conn.their_state is h11.SEND_BODY
         super().on_response_complete()
@@ -198,7 +202,7 @@ class ServerConnection(H11Protocol, asyncio.BufferedProtocol):
             self._abort_timer = self.loop.call_later(self._timeouts.linger_seconds, self.transport.abort)
 
     def send_400_response(self, msg: str) -> None:
-        """See uvicorn, which does not ask whether an answer has begun."""
+        """See uvicorn, which does not check whether an answer has begun."""
         if self.cycle is not None:
             self.cycle.disconnected = True
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The guard before every handler: the name a request calls us by, who calls, and the limits."""
+"""The guard before every handler: it checks the host name, the caller and the limits of a request."""
 
 import math
 from typing import Any
@@ -23,13 +23,13 @@ from service.server.http.request_body import BodyMemory, LimitedBody, body_too_l
 from service.server.web import login
 from service.server.web.problems import problem_page, wants_html
 
-#: of a length that a number can have
+#: the maximum number of digits in a Content-Length header
 _MAX_LENGTH_DIGITS = 18
-#: the most bytes of bodies that need no token, or not one of ours; of every other one http.max_body
+#: maximum body bytes of paths that need no token or another kind of key; other paths have http.max_body
 _MAX_BODY_WITHOUT_TOKEN = callbacks.MAX_BODY_BYTES | login.MAX_BODY_BYTES
-#: the most bytes of bodies that whoever may read may send
+#: maximum body bytes of paths that need only the read scope
 _MAX_BODY_OF_READERS = simulate.MAX_BODY_BYTES
-#: the most bytes of bodies that are in memory at a time, but for a larger one alone
+#: maximum bytes of all bodies in memory at a time; a single larger body is allowed
 _MAX_BODY_MEMORY = 16 << 20
 _SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
@@ -42,9 +42,10 @@ _SECURITY_HEADERS = {
 
 
 class Guard:
-    """Refuses with a problem document (people get a page), or hands the request on with ``request.state.caller``.
+    """The middleware that refuses a request or passes it on with ``request.state.caller``.
 
-    ``caller`` is None where there is no valid token and reads are not open; routes decide with ``require``.
+    A refusal is a problem document, for browsers a page. ``caller`` is None if there is no valid token and reads need
+    one; the routes decide with ``require``.
     """
 
     def __init__(self, app: ASGIApp, context: Context) -> None:
@@ -67,9 +68,8 @@ class Guard:
             if not request.url.path.startswith("/-/"):
                 await self._admit(scope, request, host)
             if "\x00" in scope["path"] or b"%00" in scope["query_string"]:
-                raise HttpProblemError(
-                    problems.USAGE, "the address contains a NUL character"
-                )  # nor can PostgreSQL look for one
+                # PostgreSQL can't store or compare NUL characters.
+                raise HttpProblemError(problems.USAGE, "the address contains a NUL character")
             if _content_length(request) > most:
                 raise body_too_large(most)
         except (LakefoldError, HTTPException) as error:
@@ -104,16 +104,15 @@ class Guard:
         if token is None:
             return None
         tokens = self._context.tokens
-        # Only a look into the database may take long enough to leave the server's own thread.
+        # Only a query may take long: a fresh cache is read in the server's own thread.
         found = tokens.find(token) if tokens.is_fresh else await to_thread.run_sync(tokens.find, token)
         return None if found is None else Caller(found.name, found.scope, found.table_scope, found.person)
 
 
 def _reads_body(request: Request) -> bool:
-    """Whether a body is read: of whoever may write, of readers where it asks and changes nothing, or where that is not
-    for a token to say.
+    """Return True if the body is read: from callers with the write scope, and on paths where less suffices.
 
-    The others are refused by their routes, which ask for the scope; the body of their refusal would only cost memory.
+    Routes refuse all other callers because of their scope, so that reading their bodies would only cost memory.
     """
     if request.method in security.SAFE_METHODS:
         return False
@@ -125,7 +124,7 @@ def _reads_body(request: Request) -> bool:
 
 
 def _check_framing(scope: Scope, request: Request) -> None:
-    """Raise ProblemError for a body whose end a proxy may see elsewhere than we do (RFC 9112, 6.3)."""
+    """Raise ProblemError for a body whose end a proxy may find at another place than this server (RFC 9112, 6.3)."""
     if "transfer-encoding" in request.headers and (
         "content-length" in request.headers or scope["http_version"] == "1.0"
     ):
@@ -134,7 +133,7 @@ def _check_framing(scope: Scope, request: Request) -> None:
 
 
 def _content_length(request: Request) -> int:
-    """The announced length of the body; 0 where it comes in pieces."""
+    """Return the announced length of the body, 0 if it is chunked. Raises ProblemError if it is not a number."""
     announced = request.headers.get("content-length", "0")
     if not announced.isdecimal() or len(announced) > _MAX_LENGTH_DIGITS:
         raise HttpProblemError(problems.USAGE, f"content-length is {announced!r} and not a number")

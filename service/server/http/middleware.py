@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of answers, by route: what ``lakefold_http_request_duration_seconds`` counts."""
+"""The middleware that measures the latency of each route, and the one that reads the ``traceparent`` header."""
 
 import time
 from collections.abc import Sequence
@@ -12,20 +12,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from lake.trace import traced
 from service.server.observability.metrics import Metrics
 
-#: what stands for a path without a route, and for a method nobody serves: a caller must not be able to make series
+#: the label of unknown paths and methods, so that callers can't create metric series
 _OTHER = "other"
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class TimingMiddleware:
-    """Hands every request on and tells ``metrics`` when its answer began, with 500 where it never did.
+    """The middleware that records in ``metrics`` when each answer began, with status 500 if it never did.
 
-    ``routes`` are the application's; a request is counted under the template of its path, such as ``/v1/plans/{plan}``.
+    This is the metric ``lakefold_http_request_duration_seconds``. ``routes`` are the application's; a request is
+    counted under the template of its path, such as ``/v1/plans/{plan}``.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[BaseRoute]) -> None:
         self._app, self._metrics = app, metrics
-        # A request knows its route as the router declared it, without the prefix of the application.
+        # The route in a request's scope has no application prefix: this maps it to the complete template.
         self._templates = {id(found.original_route): found.path for found in iter_route_contexts(routes)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +56,7 @@ class TimingMiddleware:
 
 
 class TraceparentMiddleware:
-    """Takes W3C's ``traceparent`` header for the time of a request."""
+    """The middleware that applies W3C's ``traceparent`` header during a request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/openapi.json from the routes: ``python -m service.server.http.openapi``."""
+"""The generator of docs/openapi.json: ``python -m service.server.http.openapi``."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "openapi.json"
 
 
 def render() -> str:
-    """The description of ``/v1`` as the file has it."""
+    """Return the content of the file."""
     return json.dumps(openapi_document(), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The limit of one client: requests a second."""
+"""The limit of requests per second and client."""
 
 import time
 from collections import OrderedDict
 
-#: clients remembered; the one not seen for longest is forgotten first, and begins with a full bucket again
+#: clients remembered; the least recent one is removed first, and later begins with a full bucket
 _MAX_CLIENTS = 10_000
-#: seconds of its rate that a client may spend at once
+#: the burst: a client may use its rate of this many seconds at once
 _BURST_SECONDS = 4.0
 
 
 class RateLimit:
-    """A token bucket for each client. Used from one thread, the server's."""
+    """A token bucket for each client. Used from the server's thread only."""
 
     def __init__(self, per_second: float) -> None:
         self._rate, self._bucket_size = per_second, max(1.0, per_second * _BURST_SECONDS)
-        #: client → what was left in its bucket, and when
+        #: client → the level of its bucket, and the time of this level
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Count one request; 0.0 when it may be served, else the seconds until the next one may."""
+        """Count one request; returns 0.0 if it may be served, else the seconds until the next one may."""
         if not self._rate:
             return 0.0
         now = time.monotonic()

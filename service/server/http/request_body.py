@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies of requests: whose is read, how much of it, for how long, and how many bytes all of them may hold."""
+"""The limits of request bodies: size and time of one body, and memory of all."""
 
 import asyncio
 from types import TracebackType
@@ -7,38 +7,44 @@ from types import TracebackType
 from fastapi import HTTPException
 from starlette.types import Message, Receive, Send
 
-#: bytes of an answer that are handed to the connection at once; it takes no more before the client has read most of it
+#: bytes of an answer that are sent at once; the connection accepts more after the client has read most of them
 CHUNK_BYTES = 64 << 10
 
 
 def body_too_large(max_bytes: int) -> HTTPException:
-    """The refusal of a body of more than ``most`` bytes; of a kind that FastAPI lets through while it reads one."""
+    """Return the error for a body of more than ``max_bytes`` bytes.
+
+    FastAPI passes an HTTPException through while it reads a body.
+    """
     return HTTPException(413, f"the body has more than {max_bytes} bytes; most routes take http.max_body")
 
 
 class BodyMemory:
-    """Bytes of bodies in memory: at most ``most`` of all requests together, or one body alone, however large.
+    """The memory of request bodies: at most ``max_bytes`` of all requests together, or one larger body alone.
 
-    Used from one thread, the server's.
+    Used from the server's thread only.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes, self._reserved = max_bytes, 0
 
     def reserve(self, count: int, already_reserved: int) -> None:
-        """Count what has come of a body, of which ``own`` bytes are counted. Raises HTTPException for too many."""
+        """Add ``count`` bytes of a body that already has ``already_reserved``. Raises HTTPException if too many."""
         if self._reserved + count > self._max_bytes and self._reserved > already_reserved:
             detail = "the bodies of other requests use all the memory that is set aside for bodies"
             raise HTTPException(503, detail, {"Retry-After": "5"})
         self._reserved += count
 
     def release(self, count: int) -> None:
-        """Count bytes that are needed no longer."""
+        """Subtract bytes that are no longer needed."""
         self._reserved -= count
 
 
 class LimitedBody:
-    """The body of one request: at most ``most`` bytes, within ``seconds``, counted in ``held`` while it is served."""
+    """The body of one request: at most ``max_bytes`` bytes, received within ``seconds``.
+
+    Its bytes count in ``memory`` while the request is served.
+    """
 
     def __init__(self, receive: Receive, *, max_bytes: int, seconds: float, memory: BodyMemory) -> None:
         self._receive, self._max_bytes, self._memory, self._seconds = receive, max_bytes, memory, seconds
@@ -54,9 +60,9 @@ class LimitedBody:
         self._memory.release(self._received_bytes)
 
     async def receive(self) -> Message:
-        """See ASGI. Raises HTTPException where the body is too large or too slow, or memory is short."""
+        """See ASGI. Raises HTTPException if the body is too large or too slow, or if memory is short."""
         if self._complete:
-            return await self._receive()  # that the client has gone
+            return await self._receive()  # the message that the client has disconnected
         try:
             async with asyncio.timeout_at(self._deadline):
                 message = await self._receive()
@@ -73,7 +79,7 @@ class LimitedBody:
 
 
 def discard_body(receive: Receive) -> Receive:
-    """``receive`` of a request whose body is of no interest: it is found empty, and what comes of it is dropped."""
+    """Wrap ``receive`` so that the body appears empty and its bytes are discarded."""
     sent_empty = False
 
     async def nothing() -> Message:
@@ -89,7 +95,7 @@ def discard_body(receive: Receive) -> Receive:
 
 
 def send_chunked(send: Send) -> Send:
-    """``send`` that hands an answer over as the client reads it, so that one that does not costs little memory."""
+    """Wrap ``send`` so that large answers are sent in chunks: a client that does not read costs little memory."""
 
     async def sending(message: Message) -> None:
         body = message.get("body", b"")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one HTTP server of a process, in a thread of its own."""
+"""The HTTP server of a process, in its own thread."""
 
 import asyncio
 import errno
@@ -27,22 +27,22 @@ from service.server.http.connections import (
 logger = logging.getLogger(__name__)
 logger.addFilter(LogThrottle())
 
-#: how long responses under way may take once the server is told to end; streams are cut then
+#: how long open responses may take after the server was stopped; then streams are cut
 _GRACE_SECONDS = 3
 _BACKLOG = 512
-#: connections taken in one step of the server; each step may go so far beyond the most there may be
+#: connections accepted in one step of the server; the maximum may be exceeded by this many
 _ACCEPT_BATCH = 4
 _TIMEOUTS = ClientTimeouts()
 _OUT_OF_FILES_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-#: after so long a thread that computes, such as a refresh of the metrics, lets others go on; with Python's own 5 ms
-#: each of the many steps of a request may have to wait that long
+#: a computing thread, such as a refresh of the metrics, yields after this time; with Python's default of 5 ms each of
+#: the many steps of a request may wait that long
 _SWITCH_SECONDS = 0.001
 
 
 class HttpServer:
-    """Serves ``app`` until left; port 0 takes a free port. Raises Rejected where the address can't be bound.
+    """The server of ``app``, used as a context manager; port 0 takes a free port.
 
-    ``on_stop`` is called before open responses are waited for.
+    Raises Rejected if the address can't be bound. ``on_stop`` is called before the server waits for open responses.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class HttpServer:
 
     def __enter__(self) -> "HttpServer":
         sys.setswitchinterval(_SWITCH_SECONDS)
-        self._socket.listen(_BACKLOG)  # who connects before the thread is up waits for it
+        self._socket.listen(_BACKLOG)  # connections queue until the thread runs
         self._thread.start()
         return self
 
@@ -91,13 +91,13 @@ class HttpServer:
 
     @property
     def url(self) -> str:
-        """Where it listens, such as ``http://127.0.0.1:9464``."""
+        """The URL of the server, such as ``http://127.0.0.1:9464``."""
         host = f"[{self._address}]" if ":" in self._address else self._address
         return f"http://{host}:{self.port}"
 
 
 class _BoundedServer(uvicorn.Server):
-    """Uvicorn's server with bounded connections."""
+    """The uvicorn server with bounded connections."""
 
     def __init__(self, connections: BoundedConnections, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -108,10 +108,10 @@ class _BoundedServer(uvicorn.Server):
         asyncio.get_running_loop().set_exception_handler(self._on_loop_error)
         await super().startup(sockets)
         for listener in sockets or ():
-            listener.listen(_BACKLOG)  # asyncio's backlog is both what may wait and what is accepted at once
+            listener.listen(_BACKLOG)  # asyncio uses its backlog for both the queue and the number accepted at once
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Say once a minute that no file is left for a connection; asyncio says so thousands of times a second."""
+        """Log once a minute that no file is free for a connection; asyncio logs it thousands of times a second."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in _OUT_OF_FILES_ERRNOS:
             logger.error(
@@ -125,8 +125,8 @@ class _BoundedServer(uvicorn.Server):
 def _bind_socket(address: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        # With its protocol named, asyncio turns Nagle's algorithm off; else the second write of an answer, its body,
-        # waits 40 ms for the client to acknowledge the first.
+        # The explicit protocol makes asyncio turn Nagle's algorithm off. Otherwise the second write of an answer, its
+        # body, waits 40 ms until the client acknowledges the first.
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

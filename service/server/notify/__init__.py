@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notifications that lakefold sends by itself: messages to a webhook, signs of life to a dead man's switch."""
+"""The notifications of lakefold: messages to a webhook, and heartbeats to a dead man's switch."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that empties the webhook's outbox: at least once, by one process at a time, for as long as it takes."""
+"""The loop that delivers the webhook's outbox: at least once, by one process at a time, with retries."""
 
 import logging
 import math
@@ -30,7 +30,7 @@ _PRUNE_SECONDS = 3600.0
 
 
 def open_webhook(config: Config) -> Webhook | None:
-    """The configured webhook, None without one. Raises ConfigError for a bad file of secrets."""
+    """Open the configured webhook; returns None if there is none. Raises ConfigError for a bad file of secrets."""
     notify = config.notify
     if notify.webhook_url is None:
         return None
@@ -38,7 +38,7 @@ def open_webhook(config: Config) -> Webhook | None:
 
 
 def with_page_link(body: Any, notify: NotifySettings) -> dict[str, Any]:
-    """A message as it is sent: with a link to its plan's or table's page where ``page_url`` is set."""
+    """Return a message with a link to the page of its plan or table; the link is None if ``page_url`` is not set."""
     link = None
     if notify.page_url is not None:
         kind, name = ("plans", body["plan"]) if body["plan"] else ("tables", body["table"] or "")
@@ -47,7 +47,7 @@ def with_page_link(body: Any, notify: NotifySettings) -> dict[str, Any]:
 
 
 class WebhookDelivery:
-    """Ticks of the delivering loop. ``leads`` says whether this process may go on."""
+    """The ticks of the delivery loop. It stops when ``is_leader()`` is false."""
 
     def __init__(
         self,
@@ -64,14 +64,14 @@ class WebhookDelivery:
         self._pruned_at = -math.inf
 
     def tick(self) -> None:
-        """Send what is due, oldest first, until the receiver is silent. Raises what the store raises."""
+        """Send the due messages, oldest first, until the receiver does not answer. Raises StoreError."""
         for message in self._store.due_notifications(_BATCH_SIZE) if self._is_leader() else ():
             if not self._is_leader():
                 return
             answer = self._webhook.send(with_page_link(message.body, self._notify))
             self._record(message, answer)
             if answer.status is None:
-                return  # nobody is there; the others wait for the next tick and keep their attempts
+                return  # the receiver does not answer: the other messages wait for the next tick and lose no attempt
         if self._is_leader() and time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
             self._store.prune_notifications(delivered=self._notify.keep_delivered, dead=self._notify.keep_dead)
             self._pruned_at = time.monotonic()
@@ -101,7 +101,7 @@ class WebhookDelivery:
 
 
 def retry_delay(attempt: int) -> timedelta:
-    """How long after failed ``attempt`` (counted from 1) the next one is: doubling, and never quite the same."""
+    """Return the delay after failed ``attempt`` (counted from 1): exponential, with jitter."""
     doubled = min(_FIRST_RETRY_DELAY * (1 << min(attempt - 1, 32)), _MAX_RETRY_DELAY)
     return doubled * random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
 

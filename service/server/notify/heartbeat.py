@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signs of life for a dead man's switch: somebody else raises the alarm when they stay away."""
+"""The heartbeats for a dead man's switch: another system raises the alarm if they stop."""
 
 import logging
 import threading
@@ -18,9 +18,9 @@ _TIMEOUT_SECONDS = 10.0
 
 
 class Heartbeat:
-    """GETs an address after each success of a loop, at most once in ``every``; does nothing without an address.
+    """The sender of heartbeats: it GETs ``url`` after successes of a loop, at most once per ``interval``.
 
-    ``beat`` returns at once. A beat that fails is told in the log when the failing begins, not each time.
+    Without an address it does nothing. ``beat`` returns at once. Only the first of several failures is logged.
     """
 
     def __init__(self, url: SecretStr | None, interval: timedelta) -> None:
@@ -32,7 +32,7 @@ class Heartbeat:
         self._failing = False
 
     def beat(self) -> None:
-        """The loop has succeeded."""
+        """Report a success of the loop, and send a heartbeat if one is due."""
         with self._lock:
             due = self._url is not None and time.monotonic() >= self._next_due
             if due and (self._sending is None or not self._sending.is_alive()):
@@ -41,7 +41,7 @@ class Heartbeat:
                 self._sending.start()
 
     def close(self) -> None:
-        """Wait for the beat under way."""
+        """Wait for the current request."""
         if self._sending is not None:
             self._sending.join(_TIMEOUT_SECONDS)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One message to one webhook, signed as Standard Webhooks has it, so that receivers can check it with its libraries."""
+"""The webhook: messages signed by the Standard Webhooks specification, whose libraries receivers can use."""
 
 import base64
 import hashlib
@@ -19,15 +19,15 @@ from lake.redaction import redact_address
 from lake.version import __version__
 
 HTTP_GONE = 410
-#: a receiver may ask for more patience, but not for ever
+#: the longest ``Retry-After`` that is accepted
 _MAX_RETRY_AFTER = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryResult:
-    """What became of an attempt: delivered where there is no ``error``.
+    """The result of an attempt: the message is delivered if ``error`` is None.
 
-    ``status`` is None where the receiver did not answer; ``retry_after`` is what it asked for.
+    ``status`` is None if the receiver did not answer; ``retry_after`` is the delay that it requested.
     """
 
     status: int | None = None
@@ -36,7 +36,10 @@ class DeliveryResult:
 
 
 class Webhook:
-    """Sends to ``url``, signing with each of ``keys``; follows no redirect. Close it, or use it in a ``with`` block."""
+    """The webhook at ``url``, which signs with each of ``keys`` and follows no redirect.
+
+    Close it, or use it in a ``with`` block.
+    """
 
     def __init__(self, url: str, keys: Sequence[bytes], timeout: timedelta) -> None:
         self._url, self._keys = url, tuple(keys)
@@ -54,15 +57,15 @@ class Webhook:
 
     @property
     def display_url(self) -> str:
-        """Where it leads, without what lets in whoever knows it."""
+        """The address without its secrets."""
         return redact_address(self._url)
 
     def close(self) -> None:
-        """Give up the connections."""
+        """Close the connections."""
         self._client.close()
 
     def send(self, body: Mapping[str, Any]) -> DeliveryResult:
-        """POST ``body``, whose ``id`` is the message's at every attempt. Never raises but for what ends the process."""
+        """POST ``body``, whose ``id`` is the same at every attempt. Network errors are returned, not raised."""
         payload = json.dumps(body, separators=(",", ":"), sort_keys=True).encode()
         headers = signature_headers(str(body["id"]), int(time.time()), payload, self._keys)
         try:
@@ -74,7 +77,10 @@ class Webhook:
 
 
 def signature_headers(message_id: str, at: int, payload: bytes, keys: Sequence[bytes]) -> dict[str, str]:
-    """The headers of a message sent ``at`` seconds since 1970: HMAC-SHA256 over id, time and payload by each key."""
+    """Return the signature headers: HMAC-SHA256 over id, time and payload with each key.
+
+    ``at`` is the time of sending, in seconds since 1970.
+    """
     content = f"{message_id}.{at}.".encode() + payload
     signatures = (base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode() for key in keys)
     return {
@@ -96,7 +102,7 @@ def _delivery_result(response: httpx.Response) -> DeliveryResult:
 
 
 def _retry_after(text: str) -> timedelta | None:
-    """The header's seconds or date, as a time from now; None without a usable one."""
+    """Parse the header's seconds or date as a time from now; returns None if it is not usable."""
     try:
         wanted = timedelta(seconds=int(text)) if text.isdecimal() else parsedate_to_datetime(text) - datetime.now(UTC)
     except (ValueError, TypeError, OverflowError):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that may take long or fail, away from the threads that run plans."""
+"""A queue for work that may take long or fail, outside the threads that run plans."""
 
 import logging
 import queue
@@ -16,9 +16,9 @@ _REPEAT_LOG_SECONDS = 300.0
 
 
 class BackgroundQueue:
-    """Calls functions one after the other in a thread; what comes while ``most`` wait is dropped.
+    """A thread that calls functions one after the other; functions beyond ``capacity`` waiting ones are dropped.
 
-    Failures and drops are told in the log when they begin, and again after a while.
+    Failures and drops are logged when they begin, and at intervals while they last.
     """
 
     def __init__(self, name: str, capacity: int = _MAX_QUEUED) -> None:
@@ -36,7 +36,7 @@ class BackgroundQueue:
             self._log_problem("too slow; events are dropped")
 
     def close(self, seconds: float) -> None:
-        """Work off what waits, for at most so long; nothing may be submitted afterwards."""
+        """Process the waiting functions for at most ``seconds``; nothing may be submitted afterwards."""
         deadline = time.monotonic() + seconds
         while self._thread.is_alive() and time.monotonic() < deadline:
             try:

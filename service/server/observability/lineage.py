@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each run of a plan as OpenLineage events: the table is rewritten, so it is input and output of the run."""
+"""The OpenLineage events of plans: each run of a plan rewrites a table, which is both its input and its output."""
 
 import uuid
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ from service.server.observability.background import BackgroundQueue
 
 _PRODUCER = f"https://github.com/lakefold/lakefold/tree/{__version__}"
 _FLUSH_SECONDS = 5.0
-#: a run whose plan goes on in another run has failed; one that somebody stopped was aborted
+#: a requeued run counts as failed, because its plan continues in another run; a stopped run counts as aborted
 _STATES = {
     RunResult.COMPLETED: RunState.COMPLETE,
     RunResult.FAILED: RunState.FAIL,
@@ -40,7 +40,7 @@ _STATES = {
 
 
 class LineageObserver(Observer):
-    """An ``executors.observer.Observer`` that sends START and then COMPLETE, FAIL or ABORT for each run of a plan."""
+    """The observer that sends START and then COMPLETE, FAIL or ABORT for each run of a plan."""
 
     def __init__(self, settings: OpenLineageSettings) -> None:
         assert settings.url is not None, "without an address there is nothing to observe for"
@@ -60,11 +60,11 @@ class LineageObserver(Observer):
         self._send(claim, claim.epoch, _STATES[outcome.result], outcome)
 
     def lease_expired(self, claim: Claim) -> None:
-        """See Observer: the run before was nobody's any more."""
+        """See Observer. Sends ABORT for the previous run, whose executor is silent."""
         self._send(claim, claim.epoch - 1, RunState.ABORT)
 
     def close(self) -> None:
-        """Send what waits, for a while."""
+        """Send the waiting events, for at most 5 s."""
         self._background.close(_FLUSH_SECONDS)
 
     def _send(self, claim: Claim, epoch: int, state: RunState, outcome: RunOutcome | None = None) -> None:
@@ -73,12 +73,12 @@ class LineageObserver(Observer):
 
 
 def run_id(plan_id: str, epoch: int) -> str:
-    """The run of a plan in one epoch: each claim of a plan is a run."""
+    """Return the id of a plan's run in one epoch: each claim of a plan is a run."""
     return str(uuid.uuid5(uuid.UUID(plan_id), str(epoch)))
 
 
 def dataset_id(location: str) -> tuple[str, str]:
-    """Namespace and name of a table by its place, as OpenLineage's other producers call it."""
+    """Return namespace and name of the table at ``location``, by OpenLineage's naming rules for datasets."""
     parts = urlsplit(location)
     if parts.scheme in ("", "file"):
         return "file", parts.path

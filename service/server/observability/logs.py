@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Log formats: one line each, for a person or as JSON for a collector of logs. No line holds a secret."""
+"""The log formats: text for people, or JSON for log collectors, one record per line. No line contains a secret."""
 
 import json
 import logging
@@ -11,7 +11,7 @@ from lake.logfields import current_log_fields
 from lake.redaction import redact, redact_setting
 
 _STANDARD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-#: Loggers whose informational lines describe the library, not the lake.
+#: loggers whose informational lines describe the library, not the lake
 _NOISY_LOGGERS = (
     "py4j",
     "alembic",
@@ -22,7 +22,7 @@ _NOISY_LOGGERS = (
     "opentelemetry",
     "uvicorn",
 )
-#: It warns whenever a tick falls out because the one before it still runs, as ticks are meant to.
+#: APScheduler warns if it skips a tick because the previous one still runs, which is intended here
 _SCHEDULER_LOGGER = "apscheduler"
 
 
@@ -31,13 +31,13 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``2026-01-31T12:00:00.000Z INFO service.server.daemon.process: message``, an exception below it.
+    """The text format: ``2026-01-31T12:00:00.000Z INFO service.server.daemon.process: message``, exceptions below.
 
-    A message is one line whatever it names: directories and tables may have line breaks in their names.
+    Line breaks in a message are escaped, because names of directories and tables may contain them.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as text."""
+        """Format one record as text."""
         message = "\\n".join(record.getMessage().splitlines())
         text = f"{_timestamp(record)} {record.levelname} {record.name}: {message}"
         if record.exc_info:
@@ -46,13 +46,13 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, and as fields what it is about and the line's ``extra``.
+    """The JSON format: one object per line with time, level, logger, message, the current log fields and ``extra``.
 
-    ``plan``, ``table`` and ``epoch`` are there for every line of the work on a plan.
+    Every line about the work on a plan has ``plan``, ``table`` and ``epoch``.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record as a JSON object."""
+        """Format one record as a JSON object."""
         entry: dict[str, Any] = {
             "time": _timestamp(record),
             "level": record.levelname.lower(),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What completed plans did to partitions, in a file, as Spark's Hive auto-merge tells of it in an event log.
+"""The file of merge events: one JSON line for each partition of a completed plan.
 
-So whoever parses ``AutoMergeSmallFileEvent`` already goes on to do so, one line of JSON for each partition.
+The format is that of ``AutoMergeSmallFileEvent`` in the event log of Spark's Hive auto-merge, so that existing parsers
+can read the file.
 """
 
 import json
@@ -15,7 +16,7 @@ _EVENT = "org.apache.spark.sql.hive.execution.AutoMergeSmallFileEvent"
 
 
 class MergeEventsObserver(Observer):
-    """An ``executors.observer.Observer`` that adds to a file; several processes of one machine may share it."""
+    """The observer that appends to the file; several processes of one machine may share it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -42,6 +43,6 @@ class MergeEventsObserver(Observer):
             )
             for figures, cost in zip(outcome.figures, spent, strict=True)
         )
-        # One write of whole lines: those of another process do not come between.
+        # One write of whole lines, so that lines of other processes do not interleave.
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(f"{line}\n" for line in lines))

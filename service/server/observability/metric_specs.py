@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every metric: name, type, labels and meaning. Dashboards, rules and docs/metrics.md hold to this table.
+"""The list of all metrics: name, type, labels and meaning. Dashboards, rules and docs/metrics.md follow this list.
 
-Units come last in a name and are base units. No label ever carries a partition, a path or a plan id.
+Units are base units at the end of a name. No label contains a partition, a path or a plan id.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ MetricType = Literal["counter", "gauge", "histogram", "gaugehistogram", "info"]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric. ``stored`` marks those read from the database's cached rows instead of counted in the process."""
+    """One metric. A ``stored`` metric is read from cached rows of the database instead of counted in the process."""
 
     name: str
     type: MetricType
@@ -24,7 +24,7 @@ class MetricSpec:
 
 @dataclass(frozen=True, slots=True)
 class MetricSection:
-    """Metrics that are read together."""
+    """A group of related metrics."""
 
     title: str
     specs: tuple[MetricSpec, ...]
@@ -45,7 +45,7 @@ def _stored_metric(name: str, labels: tuple[str, ...], meaning: str, type_: Metr
 
 SECTIONS: tuple[MetricSection, ...] = (
     MetricSection(
-        "Layout, as the last good scan of each table saw it",
+        "Layout at the last good scan of each table",
         (
             _stored_metric("lakefold_table_files", _TABLE_LABELS, "Live base files."),
             _stored_metric("lakefold_table_bytes", _TABLE_LABELS, "Bytes of the live base files."),
@@ -64,78 +64,82 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_damaged_slices",
                 _TABLE_LABELS,
-                "Latest slices whose files are not what the commits say.",
+                "Latest slices whose files differ from the commits.",
             ),
             _stored_metric(
                 "lakefold_table_overlapping_commits",
                 _TABLE_LABELS,
-                "Commits of other processes in the last day that met a plan of a table with a single writer.",
+                "Commits of other processes in the last day that overlapped a plan of a table with a single writer.",
             ),
             _stored_metric(
-                "lakefold_table_foreign_files", _TABLE_LABELS, "Files of others among the data, which are left alone."
+                "lakefold_table_foreign_files",
+                _TABLE_LABELS,
+                "Files of other programs among the data, which are left alone.",
             ),
             _stored_metric(
                 "lakefold_table_not_planned",
                 _TABLE_LABELS,
-                "1 for a table in mode propose or compact of which no rule says how it is written or read, else 0.",
+                "1 for a table in mode propose or compact without a rule that says how it is written or read, else 0.",
             ),
             _stored_metric(
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
-                "Small files that plans take, now or once what they wait for is over. Of tables that are only observed "
-                "those that plans would take.",
+                "Small files that plans rewrite, now or after an obstacle has ended; for tables that are only observed "
+                "the small files that plans would rewrite.",
             ),
-            _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that no plan is worth."),
+            _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(
                 "lakefold_table_reducible_bytes",
                 _TABLE_LABELS,
-                "Bytes that plans would read for all there is to do: reducible files, and slices due for compaction.",
+                "Bytes that plans would read for all pending work: reducible files, and slices due for compaction.",
             ),
             _stored_metric(
                 "lakefold_table_snapshot_timestamp_seconds",
                 _TABLE_LABELS,
-                "When the table was last scanned with success.",
+                "Time of the last successful scan.",
             ),
             _stored_metric(
                 "lakefold_table_scan_failed",
                 _TABLE_LABELS,
-                "1 where the last scan failed; the layout is of the last good one.",
+                "1 if the last scan failed; the layout is that of the last good scan.",
             ),
-            _stored_metric("lakefold_table_mode", (*_TABLE_LABELS, "mode"), "1 for the mode that the table is in."),
-            _stored_metric("lakefold_table_paused", _TABLE_LABELS, "1 while a person has paused the table."),
+            _stored_metric("lakefold_table_mode", (*_TABLE_LABELS, "mode"), "1 for the table's current mode."),
+            _stored_metric("lakefold_table_paused", _TABLE_LABELS, "1 while the table is paused by an operator."),
             _stored_metric(
                 "lakefold_table_halted", _TABLE_LABELS, "1 while the table is halted after an integrity error."
             ),
             _stored_metric(
                 "lakefold_table_halted_partitions",
                 _TABLE_LABELS,
-                "Partitions that are halted by themselves, at most 100; `lakefold status` names them.",
+                "Partitions that are halted individually, at most 100; `lakefold status` names them.",
             ),
         ),
     ),
     MetricSection(
-        "Layout objectives, of the tables that are held to any",
+        "Layout objectives, of the tables that have any",
         (
             _stored_metric(
                 "lakefold_table_slo_met",
                 _OBJECTIVE_LABELS,
-                "1 where the last good scan found the objective met, else 0.",
+                "1 if the last good scan found the objective met, else 0.",
             ),
             _stored_metric(
                 "lakefold_table_slo_seconds_total",
                 (*_OBJECTIVE_LABELS, "outcome"),
-                "Seconds in which it was met or missed, a minute late; time counts as the scan before it found the "
-                "table, and after three scans are missing (an hour at least) not at all.",
+                "Seconds in which the objective was met or missed, a minute late. Time counts with the result of the "
+                "preceding scan, and does not count after three missing scans (at least an hour).",
                 "counter",
             ),
             _stored_metric(
-                "lakefold_table_slo_goal_ratio", _OBJECTIVE_LABELS, "The share of the time in which it is to be met."
+                "lakefold_table_slo_goal_ratio",
+                _OBJECTIVE_LABELS,
+                "The share of the time in which the objective must be met.",
             ),
             _stored_metric(
                 "lakefold_table_slo_budget_remaining_ratio",
                 _OBJECTIVE_LABELS,
-                "The share that is left of the time in which it may be missed within slo_window, at the last good "
-                "scan; below 0 where that is overdrawn.",
+                "The remaining share of the error budget, the time in which the objective may be missed within "
+                "slo_window, at the last good scan; negative if it is overspent.",
             ),
         ),
     ),
@@ -156,8 +160,8 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_planner_last_success_timestamp_seconds",
                 "gauge",
                 (),
-                "When this process last scanned a table with success or found no table to scan; 0 before. "
-                "Only the daemon that leads scans: use max().",
+                "Time when this process last scanned a table with success or found no table to scan; 0 before. "
+                "Only the daemon that leads scans sets it: use max().",
             ),
             MetricSpec(
                 "lakefold_planner_partitions_skipped_total",
@@ -169,20 +173,20 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_planner_looks_total",
                 "counter",
                 ("format", "outcome"),
-                "Looks at partitions of one table that writers reported.",
+                "Scans of partitions of one table that writers reported.",
             ),
             MetricSpec(
                 "lakefold_planner_look_duration_seconds",
                 "histogram",
                 ("format",),
-                "Seconds of one such look, planning included.",
+                "Seconds of one such scan, planning included.",
                 buckets=_STEP_SECONDS,
             ),
             MetricSpec(
                 "lakefold_planner_look_partitions_total",
                 "counter",
                 ("format",),
-                "Reported partitions that were looked at, each as often as it was.",
+                "Reported partitions that were scanned, each counted once per scan.",
             ),
         ),
     ),
@@ -193,35 +197,37 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_plan_backlog_bytes",
                 _PLAN_LABELS,
-                "Input bytes of requested and inflight plans, without those to approve.",
+                "Input bytes of requested and inflight plans, without plans that wait for approval.",
             ),
             _stored_metric("lakefold_plan_proposals", _TABLE_LABELS, "Plans that wait for approval (mode propose)."),
             _stored_metric(
                 "lakefold_plan_oldest_proposal_timestamp_seconds",
                 (),
-                "When the oldest plan that waits for approval was proposed; absent when none does.",
+                "Time when the oldest plan that waits for approval was proposed; absent without such a plan.",
             ),
             _stored_metric(
                 "lakefold_plan_backlog_seconds",
                 (),
-                "How long that takes at the speed of the plans completed last; absent while nobody runs plans.",
+                "Seconds to work off the backlog at the speed of the last completed plans; absent while no process "
+                "runs plans.",
             ),
             _stored_metric(
                 "lakefold_plan_oldest_requested_timestamp_seconds",
                 (),
-                "Since when the oldest requested plan may run; absent when none does but those to approve.",
+                "Time since which the oldest requested plan may run; absent without such a plan. Plans that wait for "
+                "approval do not count.",
             ),
             MetricSpec(
                 "lakefold_plans_finished_total",
                 "counter",
                 (*_PLAN_LABELS, "outcome"),
-                "Plans that this process brought to an end.",
+                "Plans that this process ended.",
             ),
             MetricSpec(
                 "lakefold_plan_wait_seconds",
                 "histogram",
                 ("format", "kind"),
-                "Seconds from the making of a plan to its first claim.",
+                "Seconds from a plan's creation to its first claim.",
                 buckets=_WAIT_SECONDS,
             ),
             MetricSpec(
@@ -235,8 +241,8 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_plan_retries_total",
                 "counter",
                 ("format", "reason"),
-                "Plans that went back to requested, by the error's name. SessionSpoiled: Spark's session was started "
-                "anew, and the attempt does not count.",
+                "Plans that returned to requested, by the error's name. SessionSpoiled: the Spark session was "
+                "restarted, and the attempt does not count.",
             ),
             MetricSpec(
                 "lakefold_plan_leases_expired_total", "counter", ("format",), "Plans taken over from a silent executor."
@@ -272,7 +278,7 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_executor_last_heartbeat_timestamp_seconds",
                 "gauge",
                 (),
-                "When this process's executor last looked for work or extended a lease; 0 without an executor.",
+                "Time when this process's executor last polled for work or extended a lease; 0 without an executor.",
             ),
         ),
     ),
@@ -286,18 +292,18 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "cpu_seconds.",
             ),
             _stored_metric(
-                "lakefold_work_used", ("quantity", "window"), "What they were charged, where it is limited."
+                "lakefold_work_used", ("quantity", "window"), "The part of these budgets that is used, where limited."
             ),
             _stored_metric(
                 "lakefold_plans_held",
                 ("reason",),
-                "Requested plans that are held back: by a budget, by the hours of their table (window), or for ever "
-                "since they are larger than a whole budget (never).",
+                "Requested plans that are held back: by a budget, by the hours of their table (window), or permanently "
+                "because they exceed a whole budget (never).",
             ),
             _stored_metric(
                 "lakefold_plan_prediction_error_ratio",
                 ("quantity",),
-                "How far predictions of the last 20 completed plans were off, as a share of what happened, the median: "
+                "Median error of the predictions for the last 20 completed plans, as a share of the actual value: "
                 "cpu_seconds, bytes (written), files_saved.",
             ),
         ),
@@ -306,9 +312,13 @@ SECTIONS: tuple[MetricSection, ...] = (
         "Cleaning",
         (
             _stored_metric(
-                "lakefold_superseded_bytes", _TABLE_LABELS, "Bytes of replaced files that wait for their retention."
+                "lakefold_superseded_bytes",
+                _TABLE_LABELS,
+                "Bytes of replaced files that wait for the end of their retention.",
             ),
-            _stored_metric("lakefold_superseded_files", _TABLE_LABELS, "Replaced files that wait for their retention."),
+            _stored_metric(
+                "lakefold_superseded_files", _TABLE_LABELS, "Replaced files that wait for the end of their retention."
+            ),
             MetricSpec(
                 "lakefold_cleaner_deleted_bytes_total", "counter", _TABLE_LABELS, "Bytes of replaced files deleted."
             ),
@@ -323,7 +333,8 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_cleaner_last_success_timestamp_seconds",
                 "gauge",
                 (),
-                "When this process last cleaned all tables; 0 before. Only the daemon that leads cleans: use max().",
+                "Time when this process last cleaned all tables; 0 before. Only the daemon that leads cleaning sets "
+                "it: use max().",
             ),
         ),
     ),
@@ -344,25 +355,25 @@ SECTIONS: tuple[MetricSection, ...] = (
     MetricSection(
         "Service",
         (
-            MetricSpec("lakefold_leader", "gauge", ("role",), "1 where this process holds the leader row of the loop."),
+            MetricSpec("lakefold_leader", "gauge", ("role",), "1 if this process holds the leader row of the loop."),
             _stored_metric(
                 "lakefold_processes",
                 ("role",),
-                "Living processes that do this part: scheduler, executor or api. One that does all counts in each; an "
+                "Live processes with this role: scheduler, executor or api. A process with role all counts in each; an "
                 "executor whose Spark is broken does not count.",
             ),
             _stored_metric(
                 "lakefold_source_problems",
                 (),
-                "Parts of sources that the last search for tables could not read; tables found there before are not "
-                "scanned, new ones not found.",
+                "Parts of sources that the last search for tables could not read; known tables there are not scanned, "
+                "new ones are not found.",
             ),
             _stored_metric("lakefold_paused", (), "1 while the whole service is paused."),
             MetricSpec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),
             _stored_metric(
                 "lakefold_figures_timestamp_seconds",
                 (),
-                "When the figures of the database were last read; every stored gauge is as old as this.",
+                "Time when the figures of the database were last read; every stored gauge has this age.",
             ),
             MetricSpec(
                 "lakefold_http_request_duration_seconds",
@@ -371,7 +382,9 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "Seconds from a request to the first byte of its answer; the route is the template of its path.",
                 buckets=_RESPONSE_SECONDS,
             ),
-            MetricSpec("lakefold_build_info", "info", ("version", "python", "role"), "What is running."),
+            MetricSpec(
+                "lakefold_build_info", "info", ("version", "python", "role"), "Version, Python and role of the process."
+            ),
         ),
     ),
 )

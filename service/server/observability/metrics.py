@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counters of a lakefold process, and the database's figures as gauges; names in service/server/observability/metric_specs.py.
+"""The metrics of a process: its counters, and the database's figures as gauges. ``metric_specs.py`` lists the names.
 
-The registry is one of ours, never the library's global one. A scrape reads counters and rows that a loop
-fetched before: it lists nothing and asks no database.
+The process has its own registry and never uses the library's global one. A scrape reads counters, and rows that a loop
+fetched before: it lists no table and queries no database.
 """
 
 import os
@@ -26,18 +26,18 @@ from service.server.observability.metric_specs import SPECS
 from service.server.observability.stored_metrics import StoredFigures
 from service.server.observability.table_series import TableCounters, TableSeries
 
-#: the results with which a plan is at its end
+#: the results that end a plan
 FINAL_RESULTS = (RunResult.COMPLETED, RunResult.FAILED, RunResult.CANCELLED)
 _SKIP_REASONS = tuple(reason for reason in Reason if reason is not Reason.CHOSEN)
 
 
 class Metrics(Observer):
-    """The registry of one process; an ``executors.observer.Observer``, and what the daemon's loops report to."""
+    """The registry of one process. The executor's observer events and the daemon's loops update it."""
 
     def __init__(self, role: str) -> None:
         if os.environ.get("PROMETHEUS_DISABLE_CREATED_SERIES", "true").lower() in ("true", "1", "t"):
             prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        #: what is of no single table, and all there is
+        #: the metrics without the label ``table``, and all metrics
         self.process_registry, self.registry = CollectorRegistry(), CollectorRegistry()
         registry = self.process_registry
         self.stored = StoredFigures()
@@ -68,7 +68,7 @@ class Metrics(Observer):
         self._start_at_zero()
 
     def _start_at_zero(self) -> None:
-        """Make every series whose labels are known beforehand appear as 0 instead of not at all."""
+        """Create every series whose labels are known, so that it starts at 0 instead of being absent."""
         for state in ("busy", "free"):
             self._gauge("executor_slots", state=state)
         for role in (SCAN_ROLE, CLEAN_ROLE, SWEEP_ROLE):
@@ -117,7 +117,7 @@ class Metrics(Observer):
     # What the loops of the daemon report.
 
     def set_tables(self, tables: Mapping[str, str], planned: Iterable[str]) -> None:
-        """Remember the format of each table; the counters of the ``planned`` ones start at 0."""
+        """Store the format of each table, and start the counters of the ``planned`` tables at 0."""
         self._formats = dict(tables)
         for table in set(planned) - self._initialized_tables:
             self._initialized_tables.add(table)
@@ -128,7 +128,7 @@ class Metrics(Observer):
             self._count("cleaner_failures_total", 0, **where, reason=Transient.__name__)
 
     def record_scan(self, format_: str, outcome: str, seconds: float, skipped_partitions: Mapping[str, int]) -> None:
-        """One table was scanned and planned: outcome ok or error, partitions left alone by reason."""
+        """Record a scan with planning of one table: outcome ok or error, and partitions left alone by reason."""
         self._counter("planner_runs_total", format=format_, outcome=outcome).inc()
         self._histogram("planner_run_duration_seconds", format=format_).observe(seconds)
         for reason, partitions in skipped_partitions.items():
@@ -137,38 +137,38 @@ class Metrics(Observer):
             self.record_planner_success()
 
     def record_written_scan(self, format_: str, outcome: str, seconds: float, partitions: int) -> None:
-        """So many reported partitions of one table were looked at and planned: outcome ok or error."""
+        """Record a scan with planning of reported partitions of one table: outcome ok or error."""
         self._counter("planner_looks_total", format=format_, outcome=outcome).inc()
         self._histogram("planner_look_duration_seconds", format=format_).observe(seconds)
         self._counter("planner_look_partitions_total", format=format_).inc(partitions)
 
     def record_planner_success(self) -> None:
-        """The scan loop works: a table was scanned, or there is none."""
+        """Record that the scan loop works: a table was scanned, or there is none."""
         self._gauge("planner_last_success_timestamp_seconds").set_to_current_time()
 
     def set_slots(self, *, busy: int, free: int) -> None:
-        """How many plans this process runs, and how many more it could."""
+        """Set the number of running plans, and of free slots."""
         self._gauge("executor_slots", state="busy").set(busy)
         self._gauge("executor_slots", state="free").set(free)
 
     def record_executor_heartbeat(self) -> None:
-        """The executor looked for work or extended a lease."""
+        """Record that the executor polled for work or extended a lease."""
         self._gauge("executor_last_heartbeat_timestamp_seconds").set_to_current_time()
 
     def set_leader(self, role: str, leads: bool) -> None:
-        """Whether this process holds the leader row of ``role``."""
+        """Set whether this process holds the leader row of ``role``."""
         self._gauge("leader", role=role).set(leads)
 
     def record_notification_attempt(self, outcome: str) -> None:
-        """One attempt to deliver a message to the webhook ended: delivered, failed or dead."""
+        """Record the outcome of an attempt to deliver a message: delivered, failed or dead."""
         self._counter("notification_attempts_total", outcome=outcome).inc()
 
     def record_database_error(self) -> None:
-        """One call to the database failed."""
+        """Record a failed call to the database."""
         self._counter("database_errors_total").inc()
 
     def record_response(self, method: str, route: str, status: int, seconds: float) -> None:
-        """An answer to an HTTP request began ``seconds`` after it came; ``route`` is the template of its path."""
+        """Record that an HTTP answer began ``seconds`` after its request; ``route`` is the template of its path."""
         self._histogram("http_request_duration_seconds", method=method, route=route, status=str(status)).observe(
             seconds
         )
@@ -220,7 +220,7 @@ class Metrics(Observer):
 
 
 def _created_at_seconds(plan_id: str) -> float | None:
-    """Seconds since the epoch inside a UUIDv7; None for another kind of id."""
+    """Return the seconds since 1970 in a UUIDv7, or None for another kind of id."""
     try:
         made = uuid.UUID(plan_id)
     except ValueError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes docs/metrics.md from the table of metrics: ``python -m service.server.observability.metrics_doc``."""
+"""The generator of docs/metrics.md: ``python -m service.server.observability.metrics_doc``."""
 
 from pathlib import Path
 
@@ -12,20 +12,20 @@ _INTRODUCTION = """\
 # Metrics
 
 `lakefold serve` answers `GET /metrics` on `[http] address` and `port` (127.0.0.1:9464), in every role. Names, types and
-labels below are a contract. Units come last and are base units; no label ever carries a partition, a path or a plan id.
+labels below are a contract. Units are base units at the end of a name; no label contains a partition, path or plan id.
 Alerts over them are in `deploy/prometheus/rules.yaml`, each with its entry in the [runbook](runbook.md); dashboards are
 in `deploy/grafana/`.
 
-- The page is rendered every `[daemon] metrics_interval` and served as it is: a scrape lists no table, asks no database
-  and costs no more than sending the bytes, gzipped where the scraper takes that.
-- **stored** metrics are gauges over the database's rows: every process on one database shows the same, so take `max`
-  and not `sum` over processes. `lakefold_figures_timestamp_seconds` says how old the rows are.
-- **process** metrics are counted by the process that did the work since it started: `sum` over processes.
+- The page is rendered every `[daemon] metrics_interval` and served from memory: a scrape lists no table, queries no
+  database and costs no more than sending the bytes, gzipped if the scraper accepts gzip.
+- **stored** metrics are gauges over the database's rows: every process on one database shows the same values, so take
+  `max` and not `sum` over processes. `lakefold_figures_timestamp_seconds` shows the age of the rows.
+- **process** metrics count the work of one process since its start: take `sum` over processes.
 - Series whose labels are known beforehand start at 0. `_created` series are off unless
-  `PROMETHEUS_DISABLE_CREATED_SERIES=false`, and metrics with the label `table` have none. The usual `process_*` metrics
-  come along.
+  `PROMETHEUS_DISABLE_CREATED_SERIES=false`; metrics with the label `table` have no such series. The usual `process_*`
+  metrics are included.
 - In the plain text format the size distribution appears as `lakefold_table_file_size_bytes_bucket`, `_gsum` and
-  `_gcount`; its buckets go from 1 KiB to 16 GiB by factors of four.
+  `_gcount`; its buckets range from 1 KiB to 16 GiB in factors of four.
 
 A table in mode propose or compact costs about 53 series, one that is only observed 34, and each objective 5 more. With
 10,000 tables the page has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
@@ -42,7 +42,7 @@ def _row(spec: MetricSpec) -> str:
 
 
 def render() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [_INTRODUCTION]
     for section in SECTIONS:
         rows = "\n".join(_row(spec) for spec in section.specs)

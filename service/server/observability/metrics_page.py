@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The metrics as bytes, rendered when the figures are refreshed: a scrape costs no more than sending them.
+"""The metrics page as bytes, rendered when the figures are refreshed: a scrape costs no more than sending them.
 
-Of the series of tables only those lines are made anew whose values changed, a block of tables at a time. Whoever
-answers requests meanwhile is let go first: the rendering thread pauses for longer than it works.
+The lines of tables are kept in blocks of tables, and only blocks with changed values are rendered again. The rendering
+thread pauses longer than it works, so that requests are answered first.
 """
 
 import time
@@ -16,17 +16,17 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 from service.server.observability.metric_specs import MetricSpec
 from service.server.observability.table_series import SampleColumn, TableKey, TableSeries
 
-#: tables whose lines are kept together
+#: tables in one block of lines
 _BLOCK = 500
-#: a pause after each line, added up: thrice as long as a line takes at most
+#: the pause for each line, taken together after a column: three times as long as a line takes at most
 _PAUSE_SECONDS = 1e-6
-#: a gzip stream around deflated data
+#: zlib's window bits for a gzip stream
 _GZIP = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """The lines of some tables in one column, and what they were made of."""
+    """The lines of some tables in one column, and the values from which they were rendered."""
 
     label_prefixes: Sequence[str]
     values: Sequence[float]
@@ -34,20 +34,20 @@ class _Block:
 
 
 class MetricsPage:
-    """The text of a few metrics and of those of all tables, as they were at the last ``render``."""
+    """The text of all metrics as of the last ``render``."""
 
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self, process_registry: CollectorRegistry, table_series: Sequence[TableSeries]) -> None:
         self._process_registry, self._table_series = process_registry, table_series
         self._label_prefixes = _LabelPrefixes()
-        #: by the name of the sample, what its lines have besides the table, and the number of the block
+        #: key: the sample's name, the labels besides the table, and the number of the block
         self._blocks: dict[tuple[str, tuple[str, ...], int], _Block] = {}
         self._bodies: tuple[Sequence[bytes], Sequence[bytes]] = (), ()
         self.render()
 
     def render(self) -> None:
-        """Bring the text up to now."""
+        """Render the current values."""
         before, self._blocks = self._blocks, {}
         parts = [generate_latest(self._process_registry)]
         for series in self._table_series:
@@ -62,13 +62,13 @@ class MetricsPage:
         self._bodies = parts, [part for part in (*gzipped, squeeze.flush()) if part]
 
     def body_parts(self, *, gzipped: bool) -> Sequence[bytes]:
-        """The text in parts, or the same gzipped."""
+        """Return the text in parts, gzipped or not."""
         return self._bodies[gzipped]
 
     def _format_blocks(
         self, column: SampleColumn, before: "Mapping[tuple[str, tuple[str, ...], int], _Block]"
     ) -> Iterator[bytes]:
-        """The lines of a column, block by block."""
+        """Yield the lines of a column, block by block."""
         ends = tuple(
             "".join(f",{_format_label(name, value)}" for name, value in more.items()) for more in column.extra_labels
         )
@@ -84,7 +84,7 @@ class MetricsPage:
 
 
 class _LabelPrefixes(dict[TableKey, str]):
-    """The labels of each table as text, made once; tables are never forgotten, nor are these."""
+    """A cache of each table's labels as text; it keeps its entries, as the database keeps its tables."""
 
     def __missing__(self, table: TableKey) -> str:
         name, format_ = table
@@ -105,7 +105,7 @@ def _format_block(sample: str, heads: Sequence[str], ends: Sequence[str], values
 def _group_by_header(
     spec: MetricSpec, columns: Sequence[SampleColumn]
 ) -> Iterator[tuple[bytes, Sequence[SampleColumn]]]:
-    """The columns under their header; sums and counts of a distribution stand for themselves in this format."""
+    """Yield each header with its columns; sum and count of a distribution are metrics of their own in this format."""
     names = {spec.name: "histogram" if spec.type == "gaugehistogram" else spec.type}
     names |= {f"{spec.name}{end}": "gauge" for end in ("_gcount", "_gsum") if spec.type == "gaugehistogram"}
     meaning = spec.meaning.replace("\\", r"\\").replace("\n", r"\n")

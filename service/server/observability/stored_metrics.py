@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gauges over rows of the database that a loop fetched before: a scrape asks nobody."""
+"""The gauges over rows of the database, which a loop has fetched before: a scrape makes no query."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from service.control.lake_cache import LakeState
     from service.control.store import Figures, ScanRecord, TableObjective, TableState, WorkBudget
 
-#: Every second edge of the scans' histogram, 1 KiB to 16 GiB by fours: half the series, still telling small from good.
+#: every second edge of the scans' histogram, 1 KiB to 16 GiB: half the series, and small files still stand out
 BUCKET_EDGES_BYTES = HISTOGRAM_EDGES_BYTES[::2]
 
 _LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
@@ -56,15 +56,15 @@ def _count_processes(lake: "LakeState", role: str) -> int:
 
 
 def buckets(counts: Sequence[int]) -> list[int]:
-    """Cumulative buckets at ``BUCKET_EDGES_BYTES`` and +Inf of a ``lake.model.SizeHistogram``'s ``counts``."""
+    """Return the cumulative buckets at ``BUCKET_EDGES_BYTES`` and +Inf for ``counts`` of a ``SizeHistogram``."""
     sums = list(itertools.accumulate(counts))
     return [*sums[: 2 * len(BUCKET_EDGES_BYTES) : 2], sums[-1]]
 
 
 class StoredFigures(Collector):
-    """Yields what is of no single table in the reading given to ``publish`` last; nothing before the first time.
+    """The metrics without the label ``table``, from the last reading given to ``publish``; none before the first.
 
-    ``tables`` has what is of each.
+    ``tables`` has the metrics of each table.
     """
 
     def __init__(self) -> None:
@@ -72,17 +72,17 @@ class StoredFigures(Collector):
         self.tables = StoredTables(spec for spec in SPECS.values() if spec.stored and "table" in spec.labels)
 
     def publish(self, lake: "LakeState") -> None:
-        """Show this reading from now on."""
+        """Use this reading from now on."""
         self._lake_state = self.tables.lake_state = lake
 
     def describe(self) -> Iterator[Metric]:
-        """The stored metrics' names, so that the registry refuses a second metric of such a name."""
+        """Yield the metrics' names, so that the registry refuses duplicates."""
         for spec in SPECS.values():
             if spec.stored and "table" not in spec.labels:
                 yield _gauge(spec.name, ())
 
     def collect(self) -> Iterator[Metric]:
-        """The figures as metric families."""
+        """Yield the figures as metric families."""
         lake = self._lake_state
         if lake is None:
             return
@@ -120,7 +120,7 @@ def _budget_metrics(work: "WorkBudget") -> Iterator[Metric]:
 
 
 class StoredTables(TableSeries):
-    """The series of each table in a reading of the ``lake``; none before the first."""
+    """The series of each table in the reading ``lake_state``; none before the first."""
 
     lake_state: "LakeState | None" = None
 
@@ -197,7 +197,7 @@ def _layout_families(tables: "Iterable[TableState]", found: "Mapping[str, ScanRe
 
 
 def _objective_families(lake: "LakeState") -> Iterator[_Family]:
-    """Each objective is a column, since not every table is held to each."""
+    """Yield the metrics of objectives, one column per objective, because tables have different objectives."""
     formats = {table.name: table.format for table in lake.figures.tables}
     by_objective: dict[str, list[TableObjective]] = {}
     for name, found in lake.objectives.items():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics with a series for each table, as columns: ten thousand tables have half a million samples.
+"""The metrics with a series for each table, as columns.
 
-An object for each of them would take seconds to make at every refresh of the metrics.
+Ten thousand tables have half a million samples. An object for each sample would take seconds at every refresh.
 """
 
 import threading
@@ -22,9 +22,9 @@ _NO_EXTRA_LABELS: Sequence[Mapping[str, str]] = ({},)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleColumn:
-    """Samples of one name: of each of ``tables`` one with each of ``more``, the labels besides table and format.
+    """The samples of one name: one for each of ``tables`` with each of ``extra_labels``, besides table and format.
 
-    ``values`` has those of the first table first.
+    ``values`` has all values of the first table, then those of the second, and so on.
     """
 
     sample: str
@@ -34,22 +34,22 @@ class SampleColumn:
 
 
 class TableSeries(Collector):
-    """A collector of columns. What it collects is made of them, and so is the page (``metrics_page.py``)."""
+    """A collector of columns, from which both its samples and the page (``metrics_page.py``) are made."""
 
     def __init__(self, specs: Iterable[MetricSpec]) -> None:
         self.specs = tuple(specs)
 
     @abstractmethod
     def families(self) -> Iterator[tuple[MetricSpec, Sequence[SampleColumn]]]:
-        """Each metric with its columns, in the order of the page."""
+        """Yield each metric with its columns, in the order of the page."""
 
     def describe(self) -> Iterator[Metric]:
-        """The names, so that the registry refuses a second metric of such a name."""
+        """Yield the metrics' names, so that the registry refuses duplicates."""
         for spec in self.specs:
             yield _metric(spec)
 
     def collect(self) -> Iterator[Metric]:
-        """Every sample as the library has it."""
+        """Yield the metrics with every sample in the library's form."""
         for spec, columns in self.families():
             metric = _metric(spec)
             for column in columns:
@@ -71,7 +71,7 @@ class TableCounters(TableSeries):
         }
 
     def increment(self, name: str, amount: float, *, table: str, format: str, **labels: str) -> None:
-        """Count so many ``more``; with 0 the series appears."""
+        """Add ``amount`` to a counter; an amount of 0 creates the series."""
         with self._lock:
             counts = self._counts[name].setdefault(tuple(labels.items()), {})
             counts[table, format] = counts.get((table, format), 0) + amount

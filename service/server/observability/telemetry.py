@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The observers that the configuration asks for, and the trace around a planning where none is exported."""
+"""The observers that the configuration enables, and the trace around the planning of a table."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Telemetry:
-    """The observers of one process. Raises ConfigError where one is asked for whose extra is not installed."""
+    """The observers of one process. Raises ConfigError if the extra of an enabled observer is not installed."""
 
     def __init__(self, config: Config, process: str) -> None:
         self._tracing: TracingObserver | None = None
@@ -40,19 +40,19 @@ class Telemetry:
             raise ConfigError(f"[{extra}] needs what is not installed: pip install 'lakefold[{extra}]'") from error
 
     def combined_with(self, observer: Observer) -> Observer:
-        """``observer`` and those asked for; theirs is never the plans' trouble."""
+        """Combine ``observer`` with the enabled observers, whose failures do not affect plans."""
         others = [other for other in (self._tracing, self._lineage, self._merge_events) if other is not None]
         return Observers(observer, *others) if others else observer
 
     @property
     def planning_trace(self) -> Callable[[str, str | None], AbstractContextManager[None]]:
-        """Around the planning of a table (its name, a request's trace): what is stored inside carries the trace."""
+        """A context around the planning of a table (its name, the request's trace): new plans carry the trace."""
         if self._tracing is not None:
             return self._tracing.planning_trace
         return lambda table, traceparent: traced(traceparent)
 
     def close(self) -> None:
-        """Send what waits, for a while."""
+        """Send the waiting spans and events, for a few seconds."""
         for part in (self._tracing, self._lineage):
             if part is not None:
                 part.close()

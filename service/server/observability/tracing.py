@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""OpenTelemetry spans: the request's trace, in it the planning, and in that each executor's hold on the plan.
+"""The OpenTelemetry spans: the planning inside the request's trace, and each executor's lease of a plan inside it.
 
-Spans wait in a bounded queue and are sent by the library's own thread; what does not fit is dropped.
+Spans wait in a bounded queue and are sent by the library's own thread; spans that do not fit are dropped.
 """
 
 import threading
@@ -30,7 +30,7 @@ _W3C = TraceContextTextMapPropagator()
 
 
 class TracingObserver(Observer):
-    """An ``executors.observer.Observer`` whose spans are exported, and the scheduler's span around a planning."""
+    """The observer that exports a span for each run and step, and the scheduler's span around a planning."""
 
     def __init__(self, settings: OpenTelemetrySettings, process: str) -> None:
         assert settings.traces_url is not None, "without an address there is nothing to trace for"
@@ -52,7 +52,7 @@ class TracingObserver(Observer):
 
     @contextmanager
     def planning_trace(self, table: str, traceparent: str | None = None) -> Iterator[None]:
-        """A span ``plan`` around the scan and planning of ``table``; plans stored inside carry it on."""
+        """Open a span ``plan`` around the scan and planning of ``table``; plans stored inside continue the trace."""
         parent = _context_of(traceparent)
         begun = self._tracer.start_as_current_span("plan", parent, attributes={"lakefold.table": table})
         with begun as span, traced(_traceparent_of(span)):
@@ -98,7 +98,7 @@ class TracingObserver(Observer):
         span.end()
 
     def close(self) -> None:
-        """Send what waits, for a while."""
+        """Send the waiting spans, for at most 5 s."""
         self._provider.force_flush(_FLUSH_MILLISECONDS)
         self._provider.shutdown()
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The live page: server-rendered HTML, inline SVG, one style sheet, and a little JavaScript for what moves."""
+"""The web page: server-rendered HTML, inline SVG, one style sheet, and a little JavaScript for live updates."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing from the page: forms that ask for a token once, and answer with the page that shows what came of it.
+"""The actions of the page: forms that write and then redirect to the page with the result.
 
-A form of another site can't get here: the cookie is SameSite=Strict, and what came by cookie must have been sent by
-a page of ours (``service.server.api.security.check_same_origin``).
+Forms of other sites can't reach these routes: the cookie is SameSite=Strict, and a request with the cookie must come
+from lakefold's own page (``service.server.api.security.check_same_origin``).
 """
 
 from typing import Annotated, Literal
@@ -48,9 +48,9 @@ def request_plans(
     value: SettingFields = None,
     dry_run: Annotated[bool, Form()] = False,
 ) -> Response:
-    """Ask for plans of a table; the page of the request shows the answer, the form again what is wrong with a setting.
+    """Request plans of a table, and redirect to the request, or back to the form if a setting is wrong.
 
-    ``key`` and ``value`` are the settings for this request only, one each.
+    ``key`` and ``value`` are the settings for this request only, in pairs.
     """
     table = find_table(context, name)
     partitions = [part for part in partition or () if part] or None
@@ -68,7 +68,7 @@ def request_plans(
 
 @router.post("/tables/{name:path}/pause")
 def pause_table(context: ContextDep, caller: Writer, name: str, reason: Annotated[Reason, Form()] = "") -> Response:
-    """Begin no more plans of a table."""
+    """Pause a table."""
     context.store.pause(name, caller.actor, reason)
     return _redirect(table_path(name))
 
@@ -82,14 +82,14 @@ def resume_table(context: ContextDep, caller: Writer, name: str) -> Response:
 
 @router.post("/pause/confirm")
 def pause_everything(context: ContextDep, caller: WriterOfAll, reason: Annotated[Reason, Form()] = "") -> Response:
-    """Begin no more plans of any table."""
+    """Pause the whole service."""
     context.store.pause(None, caller.actor, reason)
     return _redirect("/")
 
 
 @router.post("/resume")
 def resume_everything(context: ContextDep, caller: WriterOfAll, next: Annotated[str, Form()] = "/") -> Response:
-    """End the pause of everything, and stay on the page."""
+    """End the pause of the whole service, and return to the same page."""
     context.store.resume(None, caller.actor)
     return _redirect(safe_local_path(next))
 
@@ -98,14 +98,14 @@ def resume_everything(context: ContextDep, caller: WriterOfAll, next: Annotated[
 def retry_notifications(
     context: ContextDep, caller: WriterOfAll, number: Annotated[RowNumber | None, Form()] = None
 ) -> Response:
-    """Send a message again that was given up; all of them without a number."""
+    """Send a dead message again; without a number all dead messages."""
     context.store.retry_notifications(None if number is None else [number], actor=caller.actor)
     return _redirect("/notifications")
 
 
 @router.post("/notifications/drop")
 def drop_notification(context: ContextDep, caller: WriterOfAll, number: Annotated[RowNumber, Form()]) -> Response:
-    """Forget a message that was given up."""
+    """Delete a dead message."""
     context.store.drop_notifications([number], actor=caller.actor)
     return _redirect("/notifications?state=dead")
 
@@ -120,7 +120,7 @@ def apply_to_many(
     reason: Annotated[Reason, Form()] = "",
     key: Annotated[str | None, Form(min_length=1, max_length=255)] = None,
 ) -> Response:
-    """Cancel or retry the plans that the page before has listed; the list shows what came of it."""
+    """Apply an action to the plans that the previous page listed, and redirect to the list with the result."""
     done = bulk_actions.run_bulk_action(
         context.store, action, plan_filter, actor=caller.actor, reason=reason, idempotency_key=key
     )
@@ -137,7 +137,7 @@ def cancel_plan(context: ContextDep, caller: Writer, plan_id: str) -> Response:
 
 @router.post("/plans/{plan_id}/approve")
 def approve_plan(context: ContextDep, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
-    """Let a plan run that waits for it."""
+    """Approve a plan that waits for approval."""
     plan = context.store.plan(plan_id)
     context.store.approve(plan.plan_id, caller.actor, reason)
     return _redirect(f"/plans/{quote(plan.plan_id)}")
@@ -145,7 +145,7 @@ def approve_plan(context: ContextDep, caller: Writer, plan_id: str, reason: Anno
 
 @router.post("/plans/{plan_id}/decline")
 def decline_plan(context: ContextDep, caller: Writer, plan_id: str, reason: Annotated[Reason, Form()] = "") -> Response:
-    """End a plan that waits for approval; it never runs."""
+    """Decline a plan that waits for approval; it never runs."""
     plan = context.store.plan(plan_id)
     context.store.decline(plan.plan_id, caller.actor, reason)
     return _redirect(f"/plans/{quote(plan.plan_id)}")

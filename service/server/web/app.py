@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page as part of the application."""
+"""The routers of the page in the application."""
 
 from fastapi import APIRouter
 
@@ -8,7 +8,7 @@ from service.server.web import actions, login, oidc, pages
 
 
 def add_pages(root: APIRouter) -> None:
-    """Serve the page beside ``/v1``: reading needs what reading ``/v1`` needs, signing in needs nothing."""
+    """Add the page to the application. Reading needs the same scope as reading ``/v1``; the sign-in needs none."""
     root.include_router(pages.public_router)
     root.include_router(login.router)
     root.include_router(oidc.router)

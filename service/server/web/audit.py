@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the audit: who asked for what."""
+"""The page of the audit trail: who asked for what."""
 
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -13,7 +13,7 @@ ENTRIES_PER_PAGE = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditPage:
-    """A page of entries, newest first, of one table and of one who asked where these are not ''."""
+    """A page of entries, newest first; limited to ``table`` and ``actor`` unless they are ''."""
 
     entries: tuple[AuditEntry, ...]
     table: str
@@ -24,7 +24,7 @@ class AuditPage:
 
 
 def audit_page(store: AuditTrail, *, table: str, actor: str, after: int | None) -> AuditPage:
-    """Entries behind the one with the number ``after``."""
+    """Return the page of entries that follow the entry with the number ``after``."""
     found = store.audit_entries(table=table or None, actor=actor or None, limit=ENTRIES_PER_PAGE + 1, after=after)
     shown = found[:ENTRIES_PER_PAGE]
     chosen = {key: value for key, value in (("table", table), ("actor", actor)) if value}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small things that every page says in the same way, a page of tables some hundred times: states, figures, times.
+"""The HTML of common table cells: states, figures and times.
 
-A template's macro would make the same at several times the cost.
+A page of tables has some hundred of them, and template macros would take several times as long.
 """
 
 from datetime import UTC, datetime
@@ -23,32 +23,32 @@ _SHAPES = {
     "diamond": '<path d="M5 1 9 5 5 9 1 5z" class="open" />',
     "dash": '<path d="M1 5h8" class="open" />',
 }
-#: states, with the words that stand for them
+#: maximum number of cached states and texts
 _STATE_CACHE_SIZE = 100
 
 
 def shape(kind: str) -> Markup:
-    """The sign before a state or a notice."""
+    """Return the symbol of a state or a notice."""
     told = 'class="shape" viewBox="0 0 10 10" width="10" height="10" aria-hidden="true" focusable="false"'
     return Markup(f"<svg {told}>{_SHAPES[kind]}</svg>")
 
 
 @lru_cache(_STATE_CACHE_SIZE)
 def state(word: str, text: str | None = None) -> Markup:
-    """A state with its sign, in its own word or in ``text``."""
+    """Return a state with its symbol, as its own word or as ``text``."""
     tone, kind = STATE_STYLES.get(word, ("quiet", "ring"))
     return Markup(f'<span class="state {tone}">{shape(kind)}{escape(text or word)}</span>')
 
 
 def size(number: int | None) -> Markup:
-    """Bytes, exactly in the title."""
+    """Return a size in bytes, with the exact number in the title."""
     if number is None:
         return Markup("–")
     return Markup(f'<data value="{number}" title="{number:,} bytes">{format_bytes(number)}</data>')
 
 
 def approximate_size(number: int | None) -> Markup:
-    """Bytes that a histogram implies."""
+    """Return a size that was estimated from a histogram."""
     if number is None:
         return Markup("–")
     exactly = f"about {number:,} bytes, from the histogram"
@@ -56,16 +56,15 @@ def approximate_size(number: int | None) -> Markup:
 
 
 def number(value: int, noun: str = "files") -> Markup:
-    """A count, exactly in the title."""
+    """Return a count, with the exact number in the title."""
     return Markup(f'<data value="{value}" title="{value:,} {escape(noun)}">{format_count(value)}</data>')
 
 
 @pass_context
 def when(variables: Variables, moment: datetime | None) -> Markup:
-    """How long ago, with the time in the title."""
+    """Return the age of a moment, with the time in the title."""
     if moment is None:
         return Markup("never")
     iso = moment.astimezone(UTC).isoformat(timespec="seconds")
-    return Markup(
-        f'<time class="nowrap" datetime="{iso}" title="{format_clock(moment)}">{format_ago(moment, variables["now"])}</time>'
-    )
+    ago = format_ago(moment, variables["now"])
+    return Markup(f'<time class="nowrap" datetime="{iso}" title="{format_clock(moment)}">{ago}</time>')

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The geometry of the page's pictures; ``templates/charts.html`` draws it. Pure: counts in, coordinates out.
+"""The geometry of the page's charts, as pure functions from counts to coordinates; ``templates/charts.html`` draws it.
 
-Heights follow the square root of the number of files, so that the ten files a table has now are seen beside the
-hundred thousand it had before; the axis says so.
+Heights are square roots of file counts, so that the ten files of a table now are visible beside the hundred thousand
+before. The axis names this scale.
 """
 
 import math
@@ -19,16 +19,16 @@ from service.server.web.formatting import format_count
 Scale = Callable[[float], float]
 
 _SLOTS = len(HISTOGRAM_EDGES_BYTES) + 1
-#: the least height of a bar that stands for something
+#: the least height of a bar with a value above zero
 _MIN_BAR_HEIGHT = 1.5
-#: labels closer than this would touch
+#: the least vertical distance of two labels
 _LABEL_HEIGHT = 13.0
-#: roughly how wide a letter of a label is
+#: the approximate width of a letter in a label
 _LETTER_WIDTH = 6.3
 
 
 def bucket_name(index: int) -> str:
-    """The sizes in a bucket of ``HISTOGRAM_EDGES_BYTES``, such as ``32.0 – 64.0 KiB``."""
+    """Return the size range of a bucket of ``HISTOGRAM_EDGES_BYTES``, such as ``32.0 – 64.0 KiB``."""
     edges = HISTOGRAM_EDGES_BYTES
     if index == 0:
         return f"up to {format_bytes(edges[0])}"
@@ -43,13 +43,13 @@ def _edge_label(index: int) -> str:
 
 
 def _axis_position(size_bytes: float) -> float:
-    """Where a size stands on the axis, in slots: an edge with index i stands at i + 1."""
+    """Return the position of a size on the axis, in slots: the edge with index i is at i + 1."""
     return min(max(math.log2(max(size_bytes, 1) / HISTOGRAM_EDGES_BYTES[0]) + 1, 0.0), float(_SLOTS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """One bucket of a histogram. ``label_y`` and ``before_label_y`` are None where the number would touch another."""
+    """One bucket of a histogram. ``label_y`` and ``before_label_y`` are None if the number would touch another."""
 
     x: float
     y: float
@@ -66,19 +66,19 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitLine:
-    """A vertical line at a size, with its words."""
+    """A vertical line at a size, with its text."""
 
     x: float
     name: str
     text: str
-    #: the text stands left of its line
+    #: True if the text is left of the line
     left: bool
     text_y: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A place on an axis."""
+    """A tick on an axis."""
 
     at: float
     text: str
@@ -86,7 +86,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramChart:
-    """A drawn size histogram. ``outline`` is the path of what was before, '' without it."""
+    """A size histogram. ``outline`` is the path of the earlier histogram, '' without one."""
 
     width: float
     height: float
@@ -108,9 +108,10 @@ def histogram_chart(
     width: float,
     height: float,
 ) -> HistogramChart | None:
-    """The size histogram of a table's files, with a line at each of ``limits`` (setting → bytes); None without files.
+    """Return the size histogram of a table's files, with a line at each of ``limits`` (setting → bytes).
 
-    The first of ``limits`` separates small files from the others. Empty ends of the axis are cut off.
+    The first of ``limits`` separates small files from the others. Empty buckets at the ends are cut. Returns None
+    without files.
     """
     drawn = [index for index in range(_SLOTS) if now[index] or (before and before[index])]
     if not drawn:
@@ -137,7 +138,7 @@ def histogram_chart(
     for index in range(first, last):
         files, earlier = now[index], before[index] if before else None
         y, earlier_y = y_of(files), y_of(earlier or 0)
-        # The number of before is only written well above the bar of now, that of now never across the line of before.
+        # The earlier number appears only well above the current bar; the current number never crosses the outline.
         shows_before = bool(earlier) and earlier_y < y - _LABEL_HEIGHT and fits(earlier or 0, before or ())
         label_y = min(y, earlier_y) if abs(y - earlier_y) <= _LABEL_HEIGHT else y
         bars.append(
@@ -170,7 +171,7 @@ def histogram_chart(
 
 
 def _outline(before: Sequence[int], first: int, last: int, x_of: Scale, y_of: Scale, base: float) -> str:
-    """The skyline of what was before."""
+    """Return the outline of the earlier histogram as a path."""
     path = [f"M{x_of(first):.1f} {base:.1f}"]
     for index in range(first, last):
         path += [f"V{y_of(before[index]):.1f}", f"H{x_of(index + 1):.1f}"]
@@ -180,9 +181,9 @@ def _outline(before: Sequence[int], first: int, last: int, x_of: Scale, y_of: Sc
 def _limit_lines(
     limits: Mapping[str, int], places: Mapping[str, float], x_of: Scale, left: float, right: float
 ) -> tuple[LimitLine, ...]:
-    """Each text stands on the outer side of its line where there is room, two of them never on each other.
+    """Return the lines of the limits. Each text is on the outer side of its line if there is room.
 
-    Where they would be, that of the right line stands above, so that it crosses no line on its left.
+    If two texts would overlap, the text of the right line moves up, so that it crosses no line on its left.
     """
     marks: list[LimitLine] = []
     taken: list[tuple[float, float]] = []
@@ -205,7 +206,7 @@ def _x_ticks(first: int, last: int, slot: float, x_of: Scale) -> tuple[Tick, ...
 
 
 def _round_counts(most: int) -> Iterable[int]:
-    """Round numbers of files that stand well apart on the square-root axis, largest first."""
+    """Return round file counts that are well apart on the square-root axis, largest first."""
     chosen: list[int] = []
     power = 10 ** int(math.log10(most))
     for value in (5 * power, 2 * power, power, power // 2, power // 5, power // 10, power // 100, power // 1000):
@@ -216,7 +217,7 @@ def _round_counts(most: int) -> Iterable[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sparkline:
-    """A small histogram on the axis that all tables share. Paths; '' where there is nothing to draw."""
+    """A small histogram on an axis that all tables share, as paths; '' if there is nothing to draw."""
 
     width: float
     height: float
@@ -226,7 +227,7 @@ class Sparkline:
     limit_x: float
 
 
-@lru_cache(maxsize=1024)  # a page has fifty of them, and draws them again with each look at it
+@lru_cache(maxsize=1024)  # a page has fifty of them, and draws them again at each request
 def sparkline(
     now: tuple[int, ...],
     before: tuple[int, ...] | None,
@@ -235,7 +236,7 @@ def sparkline(
     width: float = 104,
     height: float = 24,
 ) -> Sparkline:
-    """A size histogram for a row of a table: every size has its fixed place, so that a column of them compares."""
+    """Return a size histogram for a table row. Every size has a fixed position, so that rows are comparable."""
     slot, base, boundary = width / _SLOTS, height - 1.0, _axis_position(small_file_limit)
 
     def path(counts: Sequence[int], chosen: Callable[[int], bool]) -> str:
@@ -259,7 +260,7 @@ def sparkline(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendChart:
-    """A figure over time: a step line, the area under it, and where it ends."""
+    """A figure over time: a step line, the area under it, and its end point."""
 
     width: float
     height: float
@@ -270,7 +271,7 @@ class TrendChart:
 
 
 def trend_chart(points: Sequence[tuple[datetime, float]], *, width: float, height: float) -> TrendChart | None:
-    """How a figure moved, oldest point first, from zero; None for fewer than three points."""
+    """Return the chart of a figure, oldest point first, with an axis from zero; None for fewer than three points."""
     if len(points) < 3 or points[0][0] == points[-1][0]:
         return None
     start, span = points[0][0], (points[-1][0] - points[0][0]).total_seconds()
@@ -292,7 +293,7 @@ def trend_chart(points: Sequence[tuple[datetime, float]], *, width: float, heigh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """A stretch on a bar of 100 units."""
+    """A segment of a bar of 100 units."""
 
     name: str
     start: float
@@ -300,7 +301,7 @@ class Span:
 
 
 def spans(lengths: Iterable[tuple[str, float]]) -> tuple[Span, ...]:
-    """Stretches one after the other, as shares of their sum; the shortest is still seen."""
+    """Return consecutive segments as shares of their sum; the shortest one stays visible."""
     listed = [(name, max(length, 0.0)) for name, length in lengths]
     whole = sum(length for _, length in listed) or 1.0
     result, start = [], 0.0
@@ -325,7 +326,7 @@ class ChartColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChart:
-    """A drawn chart of columns."""
+    """A chart of columns."""
 
     width: float
     height: float
@@ -334,7 +335,7 @@ class ColumnChart:
 
 
 def column_chart(values: Sequence[int], *, width: float, height: float) -> ColumnChart:
-    """Columns of equal width with linear heights; what is not zero is seen."""
+    """Return columns of equal width with linear heights; every value above zero is visible."""
     top, base = 20.0, height - 24.0
     most = max(values, default=0) or 1
     slot = width / max(len(values), 1)
@@ -351,5 +352,5 @@ def column_chart(values: Sequence[int], *, width: float, height: float) -> Colum
 
 
 def heat_level(share: float | None) -> int:
-    """The step of the heat scale for a small-file share: 0 for none, then quarters up to 4; 0 where unknown too."""
+    """Return the heat level of a share: 0 for none or unknown, then one level per quarter, up to 4."""
     return 0 if not share else min(4, math.ceil(share * 4))

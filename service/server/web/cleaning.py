@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaced files that wait for their deletion, by day."""
+"""The page of cleaning: superseded files by the day of their deletion."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _DAYS_DRAWN = 14
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionDayLine:
-    """The files that go on one day. ``soon``: that day is tomorrow or earlier."""
+    """The files that are deleted on one day; ``is_soon`` if the day is tomorrow or earlier."""
 
     day: date
     name: str
@@ -30,7 +30,7 @@ class DeletionDayLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningPage:
-    """Superseded versions by day of deletion; ``charted`` are the days of ``chart``, empty ones included."""
+    """The superseded files by day of deletion; ``charted_days`` are the days of ``chart``, including empty ones."""
 
     days: tuple[DeletionDayLine, ...]
     charted_days: tuple[DeletionDayLine, ...]
@@ -42,7 +42,7 @@ class CleaningPage:
 
 
 def cleaning_page(waiting: Sequence[DeletionDay], today: date) -> CleaningPage:
-    """What the page shows of ``waiting``, which is sorted by day."""
+    """Return the page for ``waiting``, which is sorted by day."""
     days = [
         _day_line(max(day, today), list(entries), today)
         for day, entries in groupby(_move_overdue_to_today(waiting, today), _by_day)
@@ -71,7 +71,7 @@ def _by_day(entry: DeletionDay) -> date:
 
 
 def _move_overdue_to_today(waiting: Sequence[DeletionDay], today: date) -> list[DeletionDay]:
-    """What is overdue goes today."""
+    """Move overdue files to today."""
     return [
         entry if entry.day >= today else DeletionDay(table=entry.table, day=today, files=entry.files, bytes=entry.bytes)
         for entry in waiting

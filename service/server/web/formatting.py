@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures, times and states as the page writes them. The exact figure is always in the ``title`` beside it."""
+"""The text of figures, times and states on the page. The exact figure is always in the ``title`` beside it."""
 
 import shlex
 from datetime import UTC, datetime
 
-#: tone and shape of a state: colour alone says nothing to many people, and nothing on paper
+#: tone and shape of a state: many people can't distinguish colours, and a printed page has none
 STATE_STYLES = {
     "requested": ("quiet", "ring"),
     "inflight": ("active", "half"),
@@ -29,7 +29,7 @@ STATE_STYLES = {
 
 
 def format_count(number: int) -> str:
-    """``9,999``, from there on three figures and a letter: ``12.4 k``, ``1.24 M``, ``3.10 G``."""
+    """Format a count: up to ``9,999`` in full, then with three digits: ``12.4 k``, ``1.24 M``, ``3.10 G``."""
     size = abs(number)
     if size < 10_000:
         return f"{number:,}"
@@ -40,7 +40,7 @@ def format_count(number: int) -> str:
 
 
 def format_rough_duration(seconds: float) -> str:
-    """A time span in whole units: nobody needs the decimals of an age or of a guess."""
+    """Format a time span in whole units, which suffices for an age or an estimate."""
     for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
         if seconds < limit:
             return f"{max(seconds, 0) / size:.0f} {unit}"
@@ -48,20 +48,20 @@ def format_rough_duration(seconds: float) -> str:
 
 
 def format_ago(then: datetime | None, now: datetime) -> str:
-    """How long ago; ``never`` for None."""
+    """Format the time since ``then``; ``never`` for None."""
     return "never" if then is None else f"{format_rough_duration((now - then).total_seconds())} ago"
 
 
 def format_clock(moment: datetime) -> str:
-    """A time in UTC to the second, for titles and histories."""
+    """Format a time in UTC to the second, for titles and histories."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def browsable_url(address: str | None) -> str:
-    """``address`` where a browser may open it, else ''."""
+    """Return ``address`` if it is an HTTP URL that a browser may open, else ''."""
     return address if address is not None and address.startswith(("http://", "https://")) else ""
 
 
 def shell_command(*words: str) -> str:
-    """A command to copy: whatever is in a name stays one word."""
+    """Return a command to copy, quoted so that each word stays one word."""
     return shlex.join(words)

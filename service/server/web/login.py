@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signing in: a token given once, kept in a cookie that no script can read, gone with the browser."""
+"""The sign-in with a token, which is stored in a session cookie that scripts can't read."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -15,20 +15,20 @@ from service.server.web.rendering import render, safe_local_path
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
-#: a form that everybody may send holds a token and an address
+#: the form holds a token and an address, and needs no scope
 MAX_BODY_BYTES = {"/login": 16 << 10}
 _WHY_SIGN_IN = "Requesting, cancelling and retrying plans, pausing and resuming need the write scope."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginPage:
-    """The form; ``next`` is the page to go on to."""
+    """The form; ``next`` is the page after the sign-in."""
 
     why: str
     next: str
     error: str
     example_name: str
-    #: where else one can sign in, and the address that leads there; '' for nowhere
+    #: the name of the OIDC provider and the address of its sign-in; '' without one
     provider_name: str
     provider_url: str
 
@@ -48,7 +48,7 @@ def _render_form(request: Request, path: str, wrong: str = "", status: int = 200
 
 @router.get("/login")
 def login_form(request: Request, next: str = "/") -> Response:
-    """The form. A token that is no longer valid is forgotten here."""
+    """Show the form. A cookie with a token that is no longer valid is deleted."""
     stale = request.state.token is not None and request.state.caller is None
     response = _render_form(request, next, "Your token is no longer valid; sign in with another one." if stale else "")
     if stale:
@@ -60,7 +60,7 @@ def login_form(request: Request, next: str = "/") -> Response:
 def login(
     context: ContextDep, request: Request, token: Annotated[str, Form()] = "", next: Annotated[str, Form()] = "/"
 ) -> Response:
-    """Keep the token in the browser's cookie, if it is one in force."""
+    """Store the token in the browser's cookie if it is in force."""
     check_same_origin(request.method, request.headers)
     if context.tokens.find(token.strip()) is None:
         return _render_form(request, next, "This token is wrong, expired or revoked.", status=403)
@@ -73,7 +73,7 @@ def login(
 
 @router.post("/logout")
 def logout(context: ContextDep, request: Request) -> Response:
-    """Forget the token in this browser; elsewhere it stays in force, but for one that was made for this browser."""
+    """Delete the cookie. A token from an OIDC sign-in is also revoked; other tokens stay in force."""
     check_same_origin(request.method, request.headers)
     caller = request.state.caller
     if caller is not None and caller.person is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person should know or do, said at the head of a page."""
+"""The notices at the head of a page, about things that a person should know or do."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,8 +22,8 @@ _MAX_PARTITIONS_NAMED = 5
 class Notice:
     """Something that a person should know or do.
 
-    ``command`` is what to run, ``block`` what to write into a file, ``links`` are words with their address, ``button``
-    is what sends to ``action``.
+    ``command`` is a command to run, ``block`` a text for the configuration, ``links`` are texts with addresses.
+    ``button`` is the text of a button that posts to ``action``.
     """
 
     tone: str
@@ -38,7 +38,7 @@ class Notice:
 
 
 def halted_notice(subject: str, text: str, table: str, reason: str | None, href: str = "") -> Notice:
-    """The notice that ``table`` is halted, with what to look at before it is resumed."""
+    """Return the notice that ``table`` is halted, with the command to run before it is resumed."""
     plan = serializers.halting_plan_id(reason)
     links = [("the plan", f"/plans/{plan}")] if plan else []
     return Notice(
@@ -52,7 +52,7 @@ def halted_notice(subject: str, text: str, table: str, reason: str | None, href:
 
 
 def halted_partition_notices(subject: str, table: TableState, now: datetime, href: str = "") -> Iterator[Notice]:
-    """The notices that partitions of ``table`` are halted: the first ones, and how many there are more."""
+    """Yield the notices about the first halted partitions of ``table``, and one with the number of the others."""
     halted = serializers.halted_partitions(table)
     for one in halted[:_MAX_PARTITIONS_NAMED]:
         name = one["partition"]
@@ -73,35 +73,35 @@ def halted_partition_notices(subject: str, table: TableState, now: datetime, hre
 
 
 def error_budget_notice(subject: str, budgets: str, href: str = "") -> Notice:
-    """The notice that a table misses its objectives for longer than its error budget allows."""
+    """Return the notice that a table misses its objectives for longer than its error budget allows."""
     links = (("what it means and what to do", "/docs/runbook.md#layoutbudgetburnsfast"),)
     return Notice(tone="attention", subject=subject, text=f"misses its objectives: {budgets}.", href=href, links=links)
 
 
 def overlap_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
-    """The notice that others wrote to a table of a single writer while lakefold worked on it."""
+    """Return the notice that others wrote to a table of a single writer while lakefold worked on it."""
     text = f"{serializers.describe_overlaps(scan.table, scan.overlaps, scan.overlap)}."
     link = ("what it means and what to do", "/docs/runbook.md#singlewritertablewritten")
     return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))
 
 
 def foreign_files_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
-    """The notice that files of others are among a table's data."""
+    """Return the notice that files of other programs are among a table's data."""
     text = f"has {serializers.describe_foreign_files(scan.foreign_files, scan.foreign_file)}."
     link = ("what it means and what to do", "/docs/runbook.md#tablehasforeignfiles")
     return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
 
 
 def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
-    """What is left undone: no scheduler, sources that can't be read, nobody who runs plans, executors without Spark."""
+    """Yield notices about work that is not done: no scheduler, no executor, unreadable sources, broken Spark."""
     if not serializers.has_scheduler(lake.leaders):
         text = "Nothing is scanned and no request is answered until one is started:"
         yield Notice(tone="attention", subject="No scheduler is running.", text=text, command="lakefold serve")
     waiting = lake.figures.count(PlanState.REQUESTED) - lake.figures.proposal_count
-    nobody = serializers.no_executor_reason(lake.processes)
-    if nobody is not None:
+    no_executor = serializers.no_executor_reason(lake.processes)
+    if no_executor is not None:
         subject = plural(waiting, "plan") if waiting else "No plan can run:"
-        text = f"wait{'s' if waiting == 1 else ''}: {nobody}." if waiting else f"{nobody}."
+        text = f"wait{'s' if waiting == 1 else ''}: {no_executor}." if waiting else f"{no_executor}."
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
     for one in lake.source_problems:
         link = ("what it means and what to do", "/docs/runbook.md#sourceunreadable")
@@ -116,7 +116,7 @@ def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
 
 
 def approval_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
-    """That plans wait for somebody to decide."""
+    """Yield the notice that plans wait for approval."""
     since, plans = lake.figures.oldest_proposed_at, lake.figures.proposal_count
     if since is not None:
         subject = f"{plural(plans, 'plan')} to approve or decline."

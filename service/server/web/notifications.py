@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to the webhook: what waits, what arrived, and what was given up and needs a person."""
+"""The page of notifications: messages to the webhook that wait, were delivered, or were given up."""
 
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -12,7 +12,7 @@ MESSAGES_PER_PAGE = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationsPage:
-    """A page of messages, newest first; ``state`` is '' for all. ``dead``: there is one at all that was given up."""
+    """A page of messages, newest first; ``state`` is '' for all. ``has_dead`` if any message is dead."""
 
     messages: tuple[Notification, ...]
     states: tuple[str, ...]
@@ -26,7 +26,7 @@ class NotificationsPage:
 def notifications_page(
     store: Notifications, *, state: NotificationState | None, after: int | None, configured: bool
 ) -> NotificationsPage:
-    """Messages in ``state`` behind the one with the number ``after``; ``configured``: there is a webhook."""
+    """Return the page of messages in ``state`` that follow the number ``after``; ``configured`` if a webhook is set."""
     found = store.notifications(state, MESSAGES_PER_PAGE + 1, after)
     shown = found[:MESSAGES_PER_PAGE]
     chosen = {"state": state.value} if state else {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signing in at the provider of ``[oidc]``: there and back, with a token for the browser at the end."""
+"""The sign-in at the provider of ``[oidc]``: the redirect to it, and its callback, which issues a token."""
 
 import hmac
 import secrets
@@ -23,7 +23,7 @@ from service.server.web.rendering import render, safe_local_path
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 SIGN_IN_PATH = "/login/oidc"
-#: what a browser keeps while it is at the provider
+#: the cookie with the pending sign-in while the browser is at the provider
 SIGN_IN_COOKIE = "lakefold_sign_in"
 _COOKIE_MINUTES = 10
 
@@ -32,7 +32,7 @@ Word = Annotated[str, Query(max_length=4096)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedInPage:
-    """Who signed in, and the page to go on to."""
+    """The person who signed in, and the next page."""
 
     name: str
     next: str
@@ -40,11 +40,11 @@ class SignedInPage:
 
 @router.get(SIGN_IN_PATH)
 def start_sign_in(context: ContextDep, next: Annotated[str, Query(max_length=1024)] = "/") -> Response:
-    """To the provider."""
+    """Redirect the browser to the provider."""
     provider = _provider(context)
     sign_in = PendingSignIn.new(safe_local_path(next))
     response = RedirectResponse(provider.authorization_url(sign_in), status_code=303)
-    # Lax and not strict: the way back begins at the provider's.
+    # Lax and not strict, because the callback is a navigation from the provider's site.
     response.set_cookie(
         SIGN_IN_COOKIE,
         quote(sign_in.cookie_value, safe=""),
@@ -66,7 +66,7 @@ def finish_sign_in(
     error: Word = "",
     error_description: Word = "",
 ) -> Response:
-    """From the provider; with a token for this browser where it says that somebody in one of the groups signed in."""
+    """Handle the provider's callback: issue a token for this browser if the person is in one of the groups."""
     provider = _provider(context)
     sign_in = PendingSignIn.from_cookie(unquote(request.cookies.get(SIGN_IN_COOKIE, "")))
     if sign_in is None or not hmac.compare_digest(sign_in.state.encode(), state.encode()):
@@ -89,7 +89,7 @@ def finish_sign_in(
         actor=f"oidc {person.name}",
         person=person.name,
     )
-    # A page and not a redirect: a strict cookie is not sent on a way that began elsewhere.
+    # A page and not a redirect: a strict cookie is not sent in a redirect chain that began at another site.
     response = render(request, "signed_in.html", SignedInPage(name=person.name, next=sign_in.next))
     response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", secure=_is_secure(provider), path="/")
     response.delete_cookie(SIGN_IN_COOKIE, path=SIGN_IN_PATH, httponly=True, samesite="lax")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first page: the lake in one line, what needs a person, and the tables, worst first."""
+"""The first page: the lake in one line, notices, and the tables, worst first."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ from service.server.web.table_list import TableListPage
 from service.server.web.trend import TrendPanel
 from service.text import plural
 
-#: tables that need a person and are named one by one; the state filter shows the others
+#: notices about tables that are shown; the state filter finds the other tables
 _MAX_NOTICES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryPart:
-    """A figure of the answer with the words around it; ``title`` has the exact figure."""
+    """A figure of the summary with the text around it; ``title`` has the exact figure."""
 
     figure: str
     title: str
@@ -47,7 +47,7 @@ class SummaryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewPage:
-    """Everything the first page shows; ``tables`` is None where there is none."""
+    """The content of the first page; ``tables`` is None if there are none."""
 
     summary: tuple[SummaryPart, ...]
     notices: tuple[Notice, ...]
@@ -61,7 +61,7 @@ class OverviewPage:
 def overview_page(
     context: Context, lake: LakeState, tables: TableListPage, changes: TrendPanel | None, now: datetime
 ) -> OverviewPage:
-    """The first page with this page of its list."""
+    """Return the first page with one page of its list of tables."""
     return OverviewPage(
         summary=lake.cached("answer", lambda: tuple(summary_parts(lake))),
         notices=lake.cached("notices", lambda: tuple(notices(lake, now))),
@@ -74,7 +74,7 @@ def overview_page(
 
 
 def summary_parts(lake: LakeState) -> list[SummaryPart]:
-    """The lake in one line, each figure with its exact value in the title."""
+    """Return the parts of the summary line, each figure with its exact value in the title."""
     status = serializers.status(lake)
     backlog, left = status["backlog_bytes"], status["backlog_seconds"]
     halted, running, proposed = len(status["halted"]), status["inflight"], status["proposed"]
@@ -108,7 +108,7 @@ def summary_parts(lake: LakeState) -> list[SummaryPart]:
         SummaryPart(
             figure=str(halted),
             after=" halted",
-            title=f"{plural(halted, 'table')} halted by a failed proof",
+            title=f"{plural(halted, 'table')} halted by a failed verification",
             tone="bad" if halted else "",
             href="/?state=halted" if halted else "",
         ),
@@ -120,14 +120,14 @@ def summary_parts(lake: LakeState) -> list[SummaryPart]:
 
 def _proposal_part(proposed: int) -> Iterator[SummaryPart]:
     if proposed:
-        title = f"{plural(proposed, 'plan')} waiting for somebody to approve or decline"
+        title = f"{plural(proposed, 'plan')} to approve or decline"
         yield SummaryPart(
             figure=format_count(proposed), after=" to approve", title=title, tone="attention", href=PROPOSALS_PATH
         )
 
 
 def _reducible_parts(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[SummaryPart]:
-    """What is worth a plan in the tables that lakefold compacts, and in those that it only observes."""
+    """Yield the reducible files of the tables that lakefold compacts, and of the tables that it only observes."""
     compact, observed = layouts["compact"], layouts["observe"]
     if compact["tables"] or not observed["tables"]:
         figure, comma, rest = serializers.describe_reducible(compact).partition(", ")
@@ -142,7 +142,7 @@ def _reducible_parts(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[Summa
 
 def _reducible_title(layout: Mapping[str, Any]) -> str:
     if layout["reducible_share"] is None:
-        return "the next scans tell small files that are worth a plan from those that are not"
+        return "the next scans show which small files are worth a plan"
     was = ""
     if layout["reducible_share_before"] is not None:
         was = f"; at the first scan of each table {layout['reducible_files_before']:,} of {layout['files_before']:,}"
@@ -153,7 +153,7 @@ def _reducible_title(layout: Mapping[str, Any]) -> str:
 
 
 def notices(lake: LakeState, now: datetime) -> list[Notice]:
-    """What needs attention, the worst first."""
+    """Return the notices about everything that needs attention, the worst first."""
     found = list(process_notices(lake, now))
     tables = [notice for table in lake.figures.tables for notice in _table_notices(lake, table, now)]
     tables.sort(key=lambda notice: notice.tone != "bad")

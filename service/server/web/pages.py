@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading: every page of ``/``. Nothing here changes anything or starts a session; only ``/replay`` reads a table."""
+"""The routes that show pages. They change nothing and start no Spark session; only ``/replay`` reads a table."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -24,8 +24,7 @@ from service.control.serializers import (
 from service.control.store import NotificationState
 from service.problems import NOT_FOUND, ProblemError
 from service.server.api.context import ContextDep
-from service.server.api.filters import Sort, parse_sort
-from service.server.api.filters import TableFilterQuery as TableTerms
+from service.server.api.filters import Sort, TableFilterQuery, parse_sort
 from service.server.api.request_types import MAX_ROW_NUMBER
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
@@ -50,13 +49,13 @@ from service.server.web.table_page import TableRecords, table_page
 from service.server.web.trend import trend_panel
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
-#: served to everybody: without it the page for signing in could not look like one
+#: needs no scope, because the sign-in page uses these files
 public_router = APIRouter(include_in_schema=False)
 
 _PLANS_OF_TABLE = 10
-#: of a partition that is searched for
+#: maximum length of a search for partitions
 _MAX_PATH_LENGTH = 1000
-#: a letter may be twelve bytes of an address
+#: maximum length of a scenario in an address, where a letter may take twelve bytes
 _MAX_SCENARIO_LENGTH = 5_000
 Reader = Annotated[Caller, require("read")]
 _ALL_TABLES = [require("read", all_tables=True)]
@@ -64,7 +63,7 @@ _ALL_TABLES = [require("read", all_tables=True)]
 
 @public_router.get("/static/{name}")
 async def static(name: str) -> Response:
-    """The style sheet, the script, the icon."""
+    """Serve the style sheet, the script or the icon."""
     found = static_file(name)
     if found is None:
         raise ProblemError(NOT_FOUND, f"no file {name!r}")
@@ -75,12 +74,12 @@ async def static(name: str) -> Response:
 def show_overview(
     context: ContextDep,
     request: Request,
-    table_filter: TableTerms,
+    table_filter: TableFilterQuery,
     sort: Sort = "worst",
     page: Annotated[int, Query(ge=1, le=MAX_ROW_NUMBER)] = 1,
     days: int = TREND_DAYS[0],
 ) -> Response:
-    """The lake in one line, and the tables."""
+    """Show the lake in one line, and the tables."""
     now, (order, descending) = datetime.now(UTC), parse_sort(sort)
     lake = context.lake_cache.get()
     changes = trend_panel(lake.cached("points", lambda: lake_points(lake)), days, request.url)
@@ -90,8 +89,8 @@ def show_overview(
 
 
 @router.get("/databases")
-def show_databases(context: ContextDep, request: Request, table_filter: TableTerms) -> Response:
-    """What the tables of each database add up to."""
+def show_databases(context: ContextDep, request: Request, table_filter: TableFilterQuery) -> Response:
+    """Show the totals of each database's tables."""
     shown = databases_page(context, table_filter, table_list_query(request.query_params))
     return render(request, "databases.html", shown, section="/")
 
@@ -109,7 +108,7 @@ def show_table(
     value: Annotated[list[str] | None, Query(max_length=MAX_OVERRIDES)] = None,
     days: int = TREND_DAYS[0],
 ) -> Response:
-    """One table; ``kind`` and the settings ``key`` and ``value`` are those of the form that asks for plans."""
+    """Show one table; ``kind`` and the settings ``key`` and ``value`` fill the form that requests plans."""
     store, now = context.store, datetime.now(UTC)
     table = find_table(context, name)
     good = store.last_scan(name, ok=True)
@@ -137,7 +136,7 @@ def show_plans(
     after: str | None = None,
     done: str | None = None,
 ) -> Response:
-    """Plans, newest first; ``done`` is what the caller did to many of them just now."""
+    """Show plans, newest first; ``done`` is the id of the caller's last bulk action, whose result is shown."""
     figures, action = context.lake_cache.get().figures, context.store.bulk_action(done, caller.actor) if done else None
     page = plan_list_page(context.store, figures, plan_filter, plan_filter_query(request.query_params), after, action)
     return render(request, "plans.html", page, section="/plans")
@@ -147,9 +146,9 @@ def show_plans(
 def confirm_bulk(
     context: ContextDep, request: Request, action: bulk_actions.BulkActionName, plan_filter: AddressPlanFilter
 ) -> Response:
-    """Which plans something would be done to, and the button that does it to them and to none that come later."""
+    """Show the plans of a bulk action, and the button that applies it to them but not to later plans."""
     would = bulk_actions.preview_bulk_action(context.store, action, plan_filter)
-    # As points in time: how long ago, said once more by the button, would be another time.
+    # Times are absolute: a relative time would mean another moment when the button is pressed.
     since = plan_filter.get("since")
     times = {"until": would["until"]} | ({} if since is None else {"since": since.isoformat()})
     page = bulk_page(action, would, plan_filter_query(request.query_params) | times)
@@ -158,24 +157,24 @@ def confirm_bulk(
 
 @router.get("/plans/{plan_id}")
 def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
-    """One plan."""
+    """Show one plan."""
     plan, now = context.store.plan(plan_id), datetime.now(UTC)
-    nobody = no_executor_reason(context.store.processes())
+    no_executor = no_executor_reason(context.store.processes())
     held = held_reason(context.store, plan)
-    page = plan_page(plan, context.store.plan_events(plan.plan_id), nobody, held, now)
+    page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, now)
     return render(request, "plan.html", page, section="/plans", now=now)
 
 
 @router.get("/requests/{request_id}")
 def show_request(context: ContextDep, request: Request, request_id: str) -> Response:
-    """One request and its answer."""
+    """Show one request and its answer."""
     scheduler = has_scheduler(context.store.leaders())
     return render(request, "request.html", request_page(context.store.request(request_id), has_scheduler=scheduler))
 
 
 @router.get("/processes")
 def show_processes(context: ContextDep, request: Request) -> Response:
-    """Who works, on what, and how it is with Spark."""
+    """Show the processes, their running plans and the state of Spark."""
     return render(request, "processes.html", processes_page(context.lake_cache.get()), section="/processes")
 
 
@@ -187,7 +186,7 @@ def show_replay(
     days: Annotated[float, Query(gt=0, le=366)] = DAYS_REPLAYED,
     settings: Annotated[list[str] | None, Query(alias="set", max_length=20)] = None,
 ) -> Response:
-    """A table's own history under other policies, and what to change at its writer."""
+    """Show a table's own history under other policies, and the advice for its writer."""
     return render(request, "replay.html", replay_page(context, find_table(context, table), days, settings or ()))
 
 
@@ -197,13 +196,13 @@ def show_simulation(
     example: Annotated[str, Query(max_length=100)] = "",
     scenario: Annotated[str, Query(max_length=_MAX_SCENARIO_LENGTH)] = "",
 ) -> Response:
-    """Which files a writer will make, of a scenario or of one that is shipped."""
+    """Show which files a writer makes in a scenario, the user's own or a shipped one."""
     return render(request, "simulate.html", simulation_page(example, scenario))
 
 
 @router.get("/cleaning")
 def show_cleaning(context: ContextDep, request: Request) -> Response:
-    """What disappears when."""
+    """Show superseded files by the day of their deletion."""
     now = datetime.now(UTC)
     page = cleaning_page(queries.load_deletion_days(context.store, context.configured_table), now.date())
     return render(request, "cleaning.html", page, section="/cleaning", now=now)
@@ -216,7 +215,7 @@ def show_notifications(
     state: NotificationState | None = None,
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
-    """What the webhook was told, and what it could not be told."""
+    """Show messages to the webhook, delivered and not delivered."""
     configured = context.config.notify.webhook_url is not None
     page = notifications_page(context.store, state=state, after=after, configured=configured)
     return render(request, "notifications.html", page)
@@ -230,19 +229,19 @@ def show_audit(
     actor: str = "",
     after: Annotated[int | None, Query(ge=0, le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
-    """Who asked for what."""
+    """Show who asked for what."""
     return render(request, "audit.html", audit_page(context.store, table=table, actor=actor, after=after))
 
 
 @router.get("/pause", dependencies=_ALL_TABLES)
 def confirm_pause(request: Request) -> Response:
-    """What a pause of everything means, and the button that does it."""
+    """Explain the pause of the whole service, with the button for it."""
     return render(request, "pause.html", None)
 
 
 @router.get("/settings")
 def show_settings(context: ContextDep, request: Request, caller: Reader, table: str = "") -> Response:
-    """Every setting, of the service or of a table."""
+    """Show every setting of the service or of a table."""
     if not table:
         caller.require_all_tables()
     settings = table_settings(find_table(context, table)) if table else service_settings(context.config)

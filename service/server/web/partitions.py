@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The partitions of one table: a strip of all in their order, and the worst of them in figures."""
+"""The partitions on the page of a table: a strip of all partitions in order, and the worst ones in figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,14 +23,14 @@ _MAX_WORST = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripPosition:
-    """Where on the page of a table somebody is: the first partition on the strip, and what was searched for."""
+    """The view of a table's partitions: the first partition on the strip, and the search text."""
 
     path: str
     start: int
     search: str
 
     def link(self, anchor: str, *, start: int | None = None, partition: str | None = None) -> str:
-        """The same place with another ``start``, or with ``partition`` explained."""
+        """Return a link to the same view with another ``start``, or with ``partition`` explained."""
         first = self.start if start is None else start
         query = {
             **({} if partition is None else {"partition": partition}),
@@ -52,9 +52,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """The partitions from number ``start`` to ``end`` (from 1) ``of`` all, as a whole scan found them ``taken_at``.
+    """The partitions number ``start`` to ``end`` (from 1) of ``total``, as of the complete scan at ``taken_at``.
 
-    ``explained`` are the lines of the account of the partition that was chosen; None where none was.
+    ``reasons`` explain the files of the selected partition; None if no partition is selected.
     """
 
     cells: tuple[Cell, ...]
@@ -69,7 +69,7 @@ class Strip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstLine:
-    """A partition in figures; ``share`` of its files are reducible."""
+    """The figures of a partition; ``share`` is the share of reducible files."""
 
     name: str
     label: str
@@ -83,7 +83,7 @@ class WorstLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstPartitions:
-    """The worst partitions, of the ``found`` whose path contains ``search``."""
+    """The worst partitions, out of ``total`` whose path contains ``search``."""
 
     lines: tuple[WorstLine, ...]
     total: int
@@ -92,7 +92,7 @@ class WorstPartitions:
 
 
 def partition_strip(layout: PartitionLayout | None, position: StripPosition, partition: str | None) -> Strip | None:
-    """The page of the strip that begins with number ``start``, and why the files of ``partition`` are left or taken."""
+    """Return the part of the strip at ``position``, and the reasons for the files of ``partition``."""
     if layout is None:
         return None
     found, lines = layout.partitions, None
@@ -118,17 +118,17 @@ def partition_strip(layout: PartitionLayout | None, position: StripPosition, par
 
 def _cell(entry: Mapping[str, Any], position: StripPosition, start: int) -> Cell:
     share = share_of(entry["reducible_files"], entry["files"])
-    name = partition_name(entry["partition"])
+    files, size = plural(entry["files"], "file"), format_bytes(entry["bytes"])
     return Cell(
         name=entry["partition"],
         heat=heat_level(share),
-        title=f"{name}: {plural(entry['files'], 'file')}, {format_percent(share)} reducible, {format_bytes(entry['bytes'])}",
+        title=f"{partition_name(entry['partition'])}: {files}, {format_percent(share)} reducible, {size}",
         href=position.link("explain", start=start, partition=entry["partition"]),
     )
 
 
 def worst_partition_list(layout: PartitionLayout | None, position: StripPosition) -> WorstPartitions | None:
-    """Those with most to rewrite; without a search only such as have any."""
+    """Return the partitions with most bytes to rewrite; without a search only those with reducible files."""
     if layout is None:
         return None
     found = filter_partitions(layout.partitions.drop_columns("lines"), position.search)

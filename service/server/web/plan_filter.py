@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plans a page means, from its address, where an empty field of a form says nothing."""
+"""The filter of plans in a page's address; an empty field of a form does not filter."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -45,5 +45,5 @@ AddressPlanFilter = Annotated[PlanFilter, Depends(_filter_from_address)]
 
 
 def plan_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
-    """The part of an address that says which plans are meant, as it was written; '' for what it does not say."""
+    """Return the filter fields of an address as they were written; '' for missing fields."""
     return {name: fields.get(name, "") for name in _NAMES}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of plans, what of it is shown, and what can be done to all of them at once."""
+"""The list of plans with its filters, and the bulk actions on all listed plans."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from service.server.web.rendering import query_path
 from service.text import plural
 
 PLANS_PER_PAGE = 50
-#: plans listed on the page that asks before anything is done to them
+#: plans listed on the page that confirms a bulk action
 _MAX_LISTED = 100
 ERROR_WORDS: Mapping[str, str] = {kind.value: kind.value.replace("_", " ") for kind in ErrorClass}
 _RESULT_TEXT: Mapping[str, str] = {
@@ -28,7 +28,7 @@ _RESULT_TEXT: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tab:
-    """A state to filter by, ``chosen`` or not; ``plans`` is None where nobody has counted."""
+    """A state to filter by; ``plans`` is None if the number of plans is unknown."""
 
     name: str
     plans: int | None
@@ -38,7 +38,7 @@ class Tab:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanListPage:
-    """A page of plans. ``query`` is what was asked, as the address has it; ``many`` what can be done to all of it."""
+    """A page of plans. ``query`` has the filter fields of the address; ``bulk_actions`` apply to all listed plans."""
 
     tabs: tuple[Tab, ...]
     query: Mapping[str, str]
@@ -57,7 +57,7 @@ class PlanListPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkPage:
-    """The question before something is done to many plans; ``key`` makes the button do it once."""
+    """The confirmation of a bulk action; the idempotency key ``key`` makes the button act only once."""
 
     action: BulkActionName
     plan_count: int
@@ -76,12 +76,12 @@ def plan_list_page(
     after: str | None,
     done: BulkAction | None,
 ) -> PlanListPage:
-    """Plans newest first that ``terms`` mean, those behind plan ``after``; ``query`` is how the address says it.
+    """Return the page of plans that match ``plan_filter`` and follow plan ``after``, newest first.
 
-    ``done`` is what was done to many of them just now.
+    ``query`` has the filter fields of the address. ``done`` is a finished bulk action, whose result is shown.
     """
     table, name = plan_filter.get("table"), (plan_filter.get("name") or "").lower()
-    # Figures know tables, kinds and states; of times and errors nobody keeps count.
+    # The figures count plans by table, kind and state, but not by time or error.
     counted = not {"error_class", "since", "until"} & plan_filter.keys()
 
     def meant(of: str) -> bool:
@@ -124,13 +124,13 @@ def _tab(name: str, plans: int | None, query: Mapping[str, str], *, state: str =
 
 
 def _proposal_tab(plans: int | None, query: Mapping[str, str]) -> Iterator[Tab]:
-    """What waits for approval, where something does or may, or was asked for."""
+    """Yield the tab of plans that wait for approval, unless there are none and it was not requested."""
     if plans != 0 or query["proposed"] == "true":
         yield _tab("to approve", plans, query, proposed="true")
 
 
 def _possible_actions(plan_filter: PlanFilter) -> Iterator[BulkActionName]:
-    """What can be done to all plans that are meant."""
+    """Yield the bulk actions that the filter allows."""
     if plan_filter.get("proposed"):
         yield from APPROVAL_ACTIONS
     state = plan_filter.get("state")
@@ -140,7 +140,7 @@ def _possible_actions(plan_filter: PlanFilter) -> Iterator[BulkActionName]:
 
 
 def bulk_page(action: BulkActionName, would: Mapping[str, Any], query: Mapping[str, str]) -> BulkPage:
-    """The question before ``action`` is done to the plans of the document ``would``."""
+    """Return the confirmation of ``action`` on the plans of the preview ``would``."""
     plans = would["plans"]
     return BulkPage(
         action=action,
@@ -154,5 +154,5 @@ def bulk_page(action: BulkActionName, would: Mapping[str, Any], query: Mapping[s
 
 
 def plan_list_path(query: Mapping[str, str], **changed: str) -> str:
-    """The list of plans that ``query`` asks for, with some of it ``changed``."""
+    """Return the address of the list with the fields of ``query``, some of them ``changed``."""
     return query_path("/plans", query, **changed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One plan: where it is, how long each step took, what happened and what to do."""
+"""The page of one plan: its state, the duration of each step, its events and possible actions."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ STEP_DESCRIPTIONS: dict[str, str] = {
     Step.START: "starts Spark, unless it is running",
     Step.PREPARE: "are the inputs unchanged?",
     Step.REWRITE: "new files written, invisible",
-    Step.VERIFY: "proof that the output equals the input",
+    Step.VERIFY: "does the output equal the input?",
     Step.COMMIT: "the new files become the table",
     Step.RECORD: "figures recorded in the database",
 }
@@ -29,19 +29,19 @@ STEP_DESCRIPTIONS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLine:
-    """A step on the plan's timeline; ``seconds`` is None where it is not known yet."""
+    """A step on the plan's timeline; ``seconds`` is None if the duration is not known yet."""
 
     name: str
     description: str
     seconds: float | None
     span: Span | None
-    #: the executor is in it now
+    #: True if the executor is in this step now
     is_current: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLine:
-    """What a plan does to a partition, or did when ``done``."""
+    """The files and bytes of a partition before and after a plan; expected values until the plan has completed."""
 
     name: str
     files_before: int
@@ -55,7 +55,7 @@ class PlanPage:
     """One plan in full."""
 
     plan: PlanView
-    #: the newest first, each with the time since the one before it
+    #: the newest first, each with the time since the previous event
     events: tuple[tuple[PlanEvent, timedelta | None], ...]
     bytes_per_second: float | None
     seconds_left: float | None
@@ -64,14 +64,14 @@ class PlanPage:
     more_partitions: int
     is_live: bool
     can_retry: bool
-    #: why nobody would take the plan up
+    #: why no executor can take the plan, or None
     no_executor: str | None
-    #: what it waits for besides an executor
+    #: what the plan waits for besides an executor
     held_reason: str | None
     end_reason: str | None
-    #: what it was predicted to cost and to save, and what happened
+    #: predicted and actual cost and savings
     cost_lines: tuple[tuple[str, str], ...]
-    #: '' where there is none, or none that a browser should open
+    #: '' if there is none, or if a browser should not open it
     spark_ui: str
     commands: tuple[str, ...]
 
@@ -79,7 +79,7 @@ class PlanPage:
 def plan_page(
     plan: PlanView, events: Sequence[PlanEvent], no_executor: str | None, held_reason: str | None, now: datetime
 ) -> PlanPage:
-    """What the page of a plan shows; ``nobody`` says why nobody takes it up, ``held`` what it waits for besides."""
+    """Return the page of a plan; ``no_executor`` says why no executor takes it, ``held_reason`` what else holds it."""
     live = plan.state in LIVE_STATES
     lines = partition_lines(plan)
     own = f" {plan.plan_id}"
@@ -109,12 +109,12 @@ def plan_page(
 
 
 def _intervals(events: Sequence[PlanEvent]) -> Iterator[timedelta | None]:
-    """How long after the one before each of ``events`` was."""
+    """Yield the time between each event and the previous one; None for the first."""
     return (None if number == 0 else event.at - events[number - 1].at for number, event in enumerate(events))
 
 
 def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
-    """The wait and the steps of the last attempt, one after the other."""
+    """Return the wait and the steps of the last attempt, in order."""
     known = {step: milliseconds / 1000 for step, milliseconds in plan.milliseconds.items()}
     waited = ((plan.claimed_at or plan.finalized_at or now) - plan.created_at) / timedelta(seconds=1)
     lengths: list[tuple[str, float]] = [("waiting", max(waited, 0.0))] if plan.attempts <= 1 else []
@@ -141,7 +141,7 @@ def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
 
 
 def _current_step(plan: PlanView) -> str | None:
-    """The step an executor is in: the one after the last that ended."""
+    """Return the current step of an inflight plan, which follows the last finished step; else None."""
     if plan.state is not PlanState.INFLIGHT:
         return None
     order = [step.value for step in Step]
@@ -151,7 +151,7 @@ def _current_step(plan: PlanView) -> str | None:
 
 
 def partition_lines(plan: PlanView) -> list[PartitionLine]:
-    """Partitions as the commit left them, or as the plan means to; by name."""
+    """Return the partitions after the commit, or as the plan expects them, by name."""
     if plan.figures:
         return [
             PartitionLine(

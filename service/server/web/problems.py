@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors as pages: what a browser gets where a program gets a problem document."""
+"""The pages of errors, which browsers get instead of problem documents."""
 
 import logging
 from collections.abc import Callable, Coroutine
@@ -25,7 +25,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemPage:
-    """An error for a person: what is wrong, and the commands that may help."""
+    """The page of an error, with commands that may help."""
 
     status: int
     title: str
@@ -34,7 +34,7 @@ class ProblemPage:
 
 
 class PageRoute(APIRoute):
-    """A route whose errors are pages; who has no token is sent to the page for signing in."""
+    """A route whose errors are pages; a request without a token is redirected to the sign-in page."""
 
     def get_route_handler(self) -> Handler:
         """See FastAPI."""
@@ -55,24 +55,24 @@ class PageRoute(APIRoute):
 
 
 def redirect_to_login(request: Request) -> Response:
-    """To the page for signing in, and from there back to where the person was."""
+    """Redirect to the sign-in page, which leads back to the current page."""
     back = request.url.path if request.method == "GET" else page_of_action(request.url.path)
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"/login?{urlencode({'next': back + query})}", status_code=303)
 
 
 def page_of_action(path: str) -> str:
-    """The page that has the button whose form is sent to ``path``."""
+    """Return the page with the form that posts to ``path``."""
     return path.rpartition("/")[0] or "/"
 
 
 def problem_page(request: Request, error: Exception) -> Response:
-    """``error`` as a page with its status and headers."""
+    """Return ``error`` as a page with its status and headers."""
     if isinstance(error, HTTPException):
         error = problem_from_http_error(request, error)
     problem = classify(error)
     detail = describe_error(error)
-    if problem is problems.ERROR:  # its text may tell what is nobody's business
+    if problem is problems.ERROR:  # its text may contain internal details
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "Unexpected error; lakefold's log has the details."
     commands = ("lakefold db check",) if problem is problems.DATABASE else ()
@@ -83,10 +83,10 @@ def problem_page(request: Request, error: Exception) -> Response:
 
 
 def wants_html(request: Request) -> bool:
-    """Whether a browser asks for a page; ``/v1`` answers programs whatever they accept."""
+    """Return True if a browser requests a page; ``/v1`` and ``/-/`` never answer with pages."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith(("/v1/", "/-/"))
 
 
 async def on_missing_route(request: Request, error: Exception) -> Response:
-    """A page for a person who typed a wrong address, the problem document for every program."""
+    """Answer an unknown address with a page for browsers, and with a problem document for programs."""
     return problem_page(request, error) if wants_html(request) else await on_http_error(request, error)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Templates and static files: both are read once and kept; every string is escaped unless it is a template's own."""
+"""The rendering of templates, and the static files: both are cached; every string outside a template is escaped."""
 
 import hashlib
 import re
@@ -24,14 +24,14 @@ from service.server.api.security import WRITE, Caller
 from service.server.web import cells, formatting
 from service.text import format_percent, process_label, share_of, short_id
 
-#: where the choice of light or dark is kept; it is not secret and the script sets it
+#: the cookie with the light or dark theme; it is not secret, and the script sets it
 THEME_COOKIE = "lakefold_theme"
-#: where a name may go on in the next line: behind a sign, though not in a number, and anywhere in words this long
+#: the positions where a name may break: after a sign, but not inside a number, and anywhere in long words
 _BREAKS = re.compile(r"(?<=[_/=])(?=[^_/=])|(?<=\.)(?=[^.\d\s])|(?<=[^\s._/=-]{20})(?=[^\s._/=-])")
-#: a word of a command that may be broken is longer than this
+#: longer words of a command may be broken
 _LONG_WORD = 40
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-#: nothing but our own files, nothing inline, no frame around it; a name of ours in a string can load nothing
+#: only lakefold's own files, nothing inline, no frames: text that is injected into a page can load nothing
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -40,7 +40,7 @@ CONTENT_SECURITY_POLICY = (
 
 @cache
 def static_file(name: str) -> tuple[bytes, str] | None:
-    """A static file and its media type; None where there is none of that name."""
+    """Return a static file and its media type, or None if there is no such file."""
     names = {entry.name for entry in (files("service.server.web") / "static").iterdir()}
     if name not in names:
         return None
@@ -49,25 +49,25 @@ def static_file(name: str) -> tuple[bytes, str] | None:
 
 @cache
 def asset_url(name: str) -> str:
-    """The address of a static file, another one for every content, so that it may be kept for ever."""
+    """Return the address of a static file, which changes with the content, so that browsers may cache it for ever."""
     found = static_file(name)
     assert found is not None, name
     return f"/static/{name}?v={hashlib.sha256(found[0]).hexdigest()[:12]}"
 
 
 def table_path(name: str) -> str:
-    """The page of a table."""
+    """Return the address of a table's page."""
     return f"/tables/{quote(name, safe='')}"
 
 
 def query_path(path: str, query: Mapping[str, str], **changed: str) -> str:
-    """The page at ``path`` with what ``query`` asks for, some of it ``changed``."""
+    """Return ``path`` with the fields of ``query``, some of them ``changed``."""
     kept = {key: value for key, value in {**query, **changed}.items() if value}
     return f"{path}?{urlencode(kept)}" if kept else path
 
 
 def safe_local_path(path: str) -> str:
-    """``path`` where it is a page of ours, else the first page: nobody is sent elsewhere after signing in."""
+    """Return ``path`` if it is a local page, else the first page: a sign-in never redirects to another site."""
     parts = urlsplit(path)
     ours = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
     return path if ours and path.isprintable() else "/"
@@ -79,12 +79,12 @@ def _ago(variables: Variables, moment: datetime) -> str:
 
 
 def _breakable(name: str) -> Markup:
-    """A name, or a text with paths in it, that may go on in the next line."""
+    """Return a name, or a text with paths, with possible line breaks."""
     return Markup("<wbr>").join(_BREAKS.split(name))
 
 
 def _command(text: str) -> Markup:
-    """A command that goes on in the next line between its words, and never within an option."""
+    """Return a command that may break between its words and in long words, but never inside an option."""
     formatting = (
         Markup('<span class="nowrap">{}</span>').format(word)
         if word.startswith("-")
@@ -98,7 +98,7 @@ def _command(text: str) -> Markup:
 
 @cache
 def environment() -> Environment:
-    """The templates with their filters."""
+    """Return the environment of the templates, with their filters."""
     made = Environment(
         loader=PackageLoader("service.server.web"),
         autoescape=True,
@@ -131,9 +131,10 @@ def environment() -> Environment:
 def render(
     request: Request, template: str, page: Any, *, section: str = "", status: int = 200, now: datetime | None = None
 ) -> Response:
-    """``template`` with ``page``; ``section`` is the entry of the navigation that is current.
+    """Render ``template`` with ``page``; ``section`` is the current entry of the navigation.
 
-    Above it goes the pause of the whole service, for whoever may read; not above a problem, which may be the database.
+    Callers who may read see a pause of the whole service above the page. Problem pages don't show it, because the
+    database may be the problem.
     """
     now = now or datetime.now(UTC)
     caller: Caller | None = getattr(request.state, "caller", None)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table's own history under other policies, drawn day by day, and what to change at its writer."""
+"""The page of a replay: a table's own history under other policies, day by day, and the advice for its writer."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -19,14 +19,14 @@ from service.server.web.rendering import table_path
 from service.text import format_percent, plural
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960.0, 260.0, 56.0, 16.0, 24.0
-#: how long a page may take; the command has no such limit
+#: the time limit of the page; the command has none
 _MAX_SECONDS = 15.0
 _MAX_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyLine:
-    """Files at the end of each day under one policy; ``kind`` is none, configured, recommended or other."""
+    """The files at the end of each day under one policy; ``kind`` is none, configured, recommended or other."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class PolicyLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YAxisMark:
-    """A height of the chart and what it means."""
+    """A mark on the vertical axis."""
 
     y: float
     text: str
@@ -44,7 +44,7 @@ class YAxisMark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayChart:
-    """A line a policy, all on one scale from zero."""
+    """A chart with one line per policy, on a common scale from zero."""
 
     width: float
     height: float
@@ -59,7 +59,7 @@ class ReplayChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRow:
-    """A policy as the table shows it."""
+    """A row of the table of policies."""
 
     policy: Mapping[str, Any]
     kind: str
@@ -70,9 +70,9 @@ class PolicyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPage:
-    """What was asked and what came of it; ``found`` and ``advice`` are None where there is a reason in ``wrong``.
+    """The input and the result of a replay; ``result`` and ``advice`` are None if there is an ``error``.
 
-    ``advice`` alone is None where there was no time left for it.
+    Only ``advice`` is None if the time limit was reached before it.
     """
 
     table: str
@@ -89,7 +89,7 @@ class ReplayPage:
 
 
 def replay_page(context: Context, table: ConfiguredTable, days: float, settings: Sequence[str]) -> ReplayPage:
-    """The last ``days`` of ``table`` under each combination of ``settings``."""
+    """Replay the last ``days`` of ``table`` under each combination of ``settings``."""
     given = tuple(word.strip() for word in settings if word.strip())
     found: Mapping[str, Any] | None = None
     advice, wrong = None, ""
@@ -100,7 +100,7 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
                 context.config, context.store, table, days=days_shown, grid=parse_grid(given), check=check
             )
             found = serializers.replay(done.table, done.history, done.comparison, done.rates)
-            with suppress(ReplayTimeout):  # the page has the command that takes its time
+            with suppress(ReplayTimeout):  # the page shows the command, which has no time limit
                 advice = serializers.advice(
                     table.name, *advise_table(context.store, table, days=days_shown, check=check)
                 )

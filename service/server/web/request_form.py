@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings for one request: the fields of the form that asks for plans, filled in again where one is wrong."""
+"""The form that requests plans, with settings for one request; it is filled in again if a setting is wrong."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ from service.problems import describe_error
 from service.server.web.rendering import table_path
 from service.text import plural
 
-#: settings with a field of their own: what people try out first
+#: settings with their own field, because people try them first
 COMMON_SETTINGS = ("small_file_limit", "target_file_max", "quiet_period", "sort_columns")
 MAX_OVERRIDES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingField:
-    """A setting of the form; ``in_force`` is what it is without the request."""
+    """A setting of the form; ``current`` is its value without the request."""
 
     key: str
     value: str
@@ -30,7 +30,7 @@ class SettingField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestForm:
-    """The form that asks for plans. ``others`` are pairs that the person named; ``wrong`` is what the API says."""
+    """The form that requests plans. ``others`` are pairs that the person added; ``error`` is the API's message."""
 
     kind: str
     common: tuple[SettingField, ...]
@@ -43,7 +43,7 @@ class RequestForm:
 def request_form(
     config: Config, table: ConfiguredTable, *, kind: str, keys: Sequence[str], values: Sequence[str]
 ) -> RequestForm:
-    """The form of ``table``, with ``keys`` and their ``values`` as a person has sent it."""
+    """Return the form of ``table``, filled in with ``keys`` and ``values`` as a person has sent them."""
     in_force = {row["setting"]: row["text"] for row in serializers.table_settings(table)}
     given = list(zip(keys, values, strict=False))
     wrong = ""
@@ -66,7 +66,7 @@ def request_form(
 def checked_overrides(
     config: Config, table: ConfiguredTable, keys: Sequence[str], values: Sequence[str]
 ) -> dict[str, str]:
-    """The settings that were filled in. Raises OverrideError for the first that can't be used."""
+    """Return the settings that were filled in. Raises OverrideError for the first one that is not valid."""
     if len(keys) != len(values):
         raise OverrideError(f"{plural(len(keys), 'setting')} and {plural(len(values), 'value')} do not pair up")
     overrides: dict[str, str] = {}
@@ -82,14 +82,13 @@ def checked_overrides(
 
 def _filled_in(keys: Sequence[str], values: Sequence[str]) -> Iterator[tuple[str, str]]:
     for key, value in zip(map(str.strip, keys), map(str.strip, values), strict=True):
-        if value or (
-            key and key not in COMMON_SETTINGS
-        ):  # a field of its own that is empty leaves the setting as it is
+        # A common setting whose field is empty stays unchanged.
+        if value or (key and key not in COMMON_SETTINGS):
             yield key, value
 
 
 def overrides_as_text(overrides: Mapping[str, Any]) -> dict[str, str]:
-    """Settings of a request, which HTTP may bring as JSON has them, as a person writes them."""
+    """Convert the settings of a request from JSON values to the text that a person writes."""
 
     def text(value: Any) -> str:
         if isinstance(value, bool):
@@ -100,7 +99,7 @@ def overrides_as_text(overrides: Mapping[str, Any]) -> dict[str, str]:
 
 
 def request_form_path(table: str, partition: str | None, kind: str, overrides: Iterable[tuple[str, str]]) -> str:
-    """The form of a table, filled in."""
+    """Return the address of a table's form, filled in."""
     query = [("partition", partition)] if partition else []
     query += [("kind", kind)] if kind else []
     for key, value in overrides:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One request for plans and its answer."""
+"""The page of one request for plans and its answer."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from service.server.web.request_form import overrides_as_text, request_form_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPage:
-    """A request, and what came of it once ``request.answer`` is there. ``scheduler``: somebody is there to answer.
+    """A request, and its result once ``request.answer`` exists. ``has_scheduler`` if a scheduler runs.
 
-    ``refused`` is why the plans of a dry run can't be stored. ``form`` leads to the form that asks the same, which has
-    room for one partition; '' where there are more.
+    ``refused`` says why the plans of a dry run can't be stored. ``form_url`` leads to the filled-in form, which has
+    room for one partition; '' for a request with several partitions.
     """
 
     request: Request
@@ -34,7 +34,7 @@ class RequestPage:
 
 
 def request_page(request: Request, *, has_scheduler: bool) -> RequestPage:
-    """What the page of a request shows."""
+    """Return the page of a request."""
     answer = PlanResponse.from_document(request.answer) if request.answer is not None else None
     words = ["lakefold", "plans", "request", request.table]
     for name in request.partitions or ():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every setting in force, with the place its value came from."""
+"""The page of settings: every setting in force and its origin."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _GROUPS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingLine:
-    """One setting: its value for people, as it is, and where it came from."""
+    """One setting: its value as text, its raw value, and its origin."""
 
     setting: str
     value: str
@@ -29,7 +29,7 @@ class SettingLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingGroup:
-    """Settings that belong together."""
+    """A group of settings."""
 
     name: str
     lines: tuple[SettingLine, ...]
@@ -45,7 +45,7 @@ class SettingsPage:
 
 
 def settings_page(settings: Sequence[Mapping[str, Any]], table: str, config: Config) -> SettingsPage:
-    """``settings`` as documents, by section and in their own order."""
+    """Return the page of ``settings``, grouped by section in their own order."""
     groups: dict[str, list[SettingLine]] = {}
     for entry in settings:
         section = entry["setting"].partition(".")[0]

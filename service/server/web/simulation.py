@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that a writer will make, drawn batch by batch, and the scenarios that lakefold ships."""
+"""The page of a simulation: the files that a writer makes, batch by batch, and the shipped scenarios."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from service.control.serializers import describe_sizes, simulation
 from service.problems import ProblemError
 from service.text import plural
 
-#: beside this module in an installed lakefold, among the documentation in a clone
+#: beside this module in an installed lakefold, in docs/ in a clone
 _SCENARIO_DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[3] / "docs" / "scenarios")
-#: files of all batches together: a page is asked for by a link, which anybody can be made to follow
+#: files of all batches together; the limit is low because a foreign link can make a browser request the page
 _MAX_FILES = 5_000
-#: batches drawn, the last ones; the table lists them all
+#: the last batches, which are drawn; the table lists all
 _BATCHES_DRAWN = 30
-#: files of a column that are drawn one by one; more are two heaps
+#: maximum number of files in a column that are drawn one by one; otherwise they are drawn in groups
 _MAX_FILES_DRAWN = 80
 _WIDTH, _HEIGHT, _TOP, _BOTTOM = 960.0, 260.0, 20.0, 24.0
 _MAX_COLUMN_WIDTH = 110.0
@@ -29,7 +29,7 @@ _MIN_BOX_HEIGHT = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A file, or a heap of files, in a column; ``kind`` is small, large or logs."""
+    """A file, or a group of files, in a column; ``kind`` is small, large or logs."""
 
     y: float
     height: float
@@ -51,7 +51,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationChart:
-    """A column a batch, as high as the table is large."""
+    """A chart with one column per batch, whose height is the size of the table."""
 
     width: float
     height: float
@@ -61,7 +61,7 @@ class SimulationChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulationPage:
-    """A scenario as text and what comes of it; ``found`` is None where there is a reason in ``wrong``, or no text."""
+    """A scenario as text and its result; ``result`` is None if there is an ``error`` or no text."""
 
     examples: tuple[str, ...]
     example: str
@@ -75,13 +75,13 @@ class SimulationPage:
 
 @cache
 def shipped_scenarios() -> Mapping[str, str]:
-    """The scenarios that lakefold ships by their names."""
+    """Return the shipped scenarios by name."""
     place = next(place for place in _SCENARIO_DIRECTORIES if place.is_dir())
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(place.glob("*.toml"))}
 
 
 def simulation_page(example: str, scenario: str) -> SimulationPage:
-    """What the page shows of a scenario that a person wrote, else of a shipped one."""
+    """Return the page of the scenario that a person wrote, or else of the shipped ``example``."""
     known = shipped_scenarios()
     text = scenario.replace("\r\n", "\n") or known.get(example, "")
     found, wrong = None, ""
@@ -133,7 +133,7 @@ def _chart(steps: Sequence[Mapping[str, Any]]) -> SimulationChart:
 
 
 def _boxes(layout: Sequence[Mapping[str, Any]], scale: float, base: float) -> Iterator[Box]:
-    """Files from the ground up with a gap between them, each below its logs."""
+    """Yield the boxes of a column from the bottom up with gaps, each file below its logs."""
     y = base
     for kind, size, name in _aggregated_boxes(layout) if len(layout) > _MAX_FILES_DRAWN else _file_boxes(layout):
         height = size * scale

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of tables: in which order, which of them, and what their databases add up to."""
+"""The list of tables with order and filters, and the totals of databases."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,10 +24,10 @@ from service.text import format_percent, plural, share_of
 
 TABLES_PER_PAGE = 50
 STATE_CHOICES = ("halted", "unreadable", "missed", "paused", "compact", "propose", "observe", "off")
-#: pages that can be jumped to on either side of this one, besides the first and the last
+#: linked pages on either side of the current one, besides the first and the last
 _PAGES_AROUND = 2
 _QUERY_FIELDS = ("name", "database", "state", "format", "mode", "owner", "sort")
-#: title, what it is ordered by, whether large values come first, and the class of its cells
+#: title, order, whether large values come first, and the class of the cells
 _COLUMNS = (
     ("Table", TableOrder.NAME, False, ""),
     ("State", TableOrder.STATE, False, "middle-up"),
@@ -45,7 +45,7 @@ _HINTS = {"Reducible": "share of small files that are worth a plan", "To rewrite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """A column; ``sorted`` is 'ascending', 'descending' or '' as ``aria-sort`` has it."""
+    """The heading of a column; ``sorted`` is 'ascending', 'descending' or '', the value of ``aria-sort``."""
 
     title: str
     hint: str
@@ -56,8 +56,10 @@ class Heading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLine:
-    """A table in the list. ``scan`` is its last good scan; ``failing`` says why a later one failed, ``missed`` which
-    objectives it misses.
+    """A table in the list.
+
+    ``scan`` is the last good scan; ``scan_error`` is the error of a later failed scan. ``missed_objectives`` lists the
+    objectives that the table misses.
     """
 
     name: str
@@ -74,7 +76,7 @@ class TableLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableListPage:
-    """A page of the list. ``query`` is what was asked, as the address has it; ``pages`` are those to jump to."""
+    """A page of the list. ``query`` has the filter fields of the address; ``pages`` are the linked pages."""
 
     query: Mapping[str, str]
     filtered: bool
@@ -90,7 +92,7 @@ class TableListPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabasesPage:
-    """What the databases add up to, each with the address of its tables."""
+    """The totals of databases, each with the address of its tables."""
 
     query: Mapping[str, str]
     filtered: bool
@@ -100,7 +102,7 @@ class DatabasesPage:
 
 
 def table_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
-    """The part of an address that says which tables are meant, as it was written; '' for what it does not say."""
+    """Return the filter fields of an address as they were written; '' for missing fields."""
     return {name: fields.get(name, "") for name in _QUERY_FIELDS}
 
 
@@ -112,7 +114,7 @@ def table_list_page(
     number: int,
     query: Mapping[str, str],
 ) -> TableListPage:
-    """The page with this ``number`` (from 1) of the tables that ``terms`` mean."""
+    """Return page ``number`` (from 1) of the tables that match ``table_filter``."""
     store = context.store
     found = store.list_tables(order, descending=descending, limit=TABLES_PER_PAGE, page=number, **table_filter)
     states = {state.name: state for state in store.table_states(found.names)}
@@ -141,7 +143,7 @@ def table_list_page(
 
 
 def databases_page(context: Context, table_filter: TableFilter, query: Mapping[str, str]) -> DatabasesPage:
-    """What the databases of the tables that ``terms`` mean add up to."""
+    """Return the totals of the databases, over the tables that match ``table_filter``."""
     kept = {**query, "sort": "", "database": ""}
     return DatabasesPage(
         query=kept,
@@ -169,7 +171,7 @@ def _heading(
     order: TableOrder,
     descending: bool,
 ) -> Heading:
-    """A column whose link orders the list by it, and the other way round once it is."""
+    """Return a heading whose link sorts the list by its column, or reverses the order if it is already sorted by it."""
     here = by is order
     down = not descending if here else descends_first
     return Heading(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table: its file sizes before and now, its partitions, its plans, its last scans."""
+"""The page of one table: its file sizes before and now, its partitions, plans and last scans."""
 
 import glob
 import json
@@ -33,7 +33,7 @@ from service.server.web.trend import TrendPanel
 from service.text import partition_name, plural
 
 _SCANS_SHOWN = 8
-#: of a table that is not compacted: what its notice is called, and what lakefold does with it
+#: mode of a table that is not compacted → the title of its notice, and the text
 _MODE_NOTICES = {
     "observe": ("Only observed", "lakefold scans this table and changes nothing."),
     "off": ("Off", "lakefold neither scans this table nor changes it."),
@@ -42,7 +42,7 @@ _MODE_NOTICES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanLine:
-    """The newest of ``times`` scans in a row that found the same, the first of them at ``since``."""
+    """The newest of ``times`` consecutive scans with the same result, the first of them at ``since``."""
 
     scan: ScanRecord
     times: int
@@ -51,7 +51,7 @@ class ScanLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableDetailsPage:
-    """Everything the page of a table shows. ``scan`` is the last good one, ``first`` the oldest there is."""
+    """The content of the page of a table; ``first_scan`` is the oldest scan in the database."""
 
     state_record: TableState
     path: str
@@ -87,7 +87,7 @@ class TableDetailsPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRecords:
-    """What the database knows of a table. ``scans`` are the newest first, ``layout`` the partitions of the last one."""
+    """The records of a table in the database. ``scans`` are newest first; ``layout`` has the last scan's partitions."""
 
     state: TableState
     scans: Sequence[ScanRecord]
@@ -109,9 +109,9 @@ def table_page(
     search: str,
     now: datetime,
 ) -> TableDetailsPage:
-    """The page of ``table`` with the partitions from number ``start`` on its strip and ``partition`` explained.
+    """Return the page of ``table``: the strip begins at partition number ``start``, and ``partition`` is explained.
 
-    Beside the strip are the worst partitions whose path contains ``search``.
+    The worst partitions are those whose path contains ``search``.
     """
     state, good, first = known.state, known.last_good_scan, known.first_scan
     path, word = table_path(state.name), serializers.displayed_state(table, state)
@@ -161,7 +161,7 @@ def table_page(
 
 
 def scan_lines(scans: Iterable[ScanRecord]) -> Iterator[ScanLine]:
-    """Scans newest first, those in a row that found the same as one line."""
+    """Yield the scans newest first; consecutive scans with the same result are one line."""
     for _, alike in groupby(scans, _scan_result):
         newest, *older = alike
         yield ScanLine(scan=newest, times=1 + len(older), since=(older or [newest])[-1].taken_at)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a table, or the lake, changed over the last days: four small pictures and their figures."""
+"""The trend of a table or of the lake over the last days: small charts with their figures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from service.text import format_percent, share_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendFigure:
-    """One figure over time. ``chart`` is None for too few points."""
+    """One figure over time; ``chart`` is None if there are too few points."""
 
     name: str
     figure: str
@@ -28,7 +28,7 @@ class TrendFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPanel:
-    """The changes ``since`` a moment; ``stretches`` are the days one can choose from with their addresses."""
+    """The changes ``since`` a moment; ``periods`` are the available numbers of days with their addresses."""
 
     days: int
     since: datetime
@@ -37,13 +37,13 @@ class TrendPanel:
 
 
 def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendPanel | None:
-    """What happened in the last ``days``, shown at ``address``; None before there are two points."""
+    """Return the trend over the last ``days`` for the page at ``address``, or None for fewer than two points."""
     known = serializers.trends(points)
     if not known:
         return None
     told = next((entry for entry in known if entry["days"] == days), known[0])
     shown = points_within(points, told["days"])
-    # A lakefold that is younger than the shorter stretch has nothing to choose from.
+    # If the history is shorter than the shortest period, all periods show the same, and there is no choice.
     several = known[0]["since"] != known[-1]["since"]
     return TrendPanel(
         days=told["days"],
@@ -79,7 +79,7 @@ def _share_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPo
 
 
 def _growth_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> TrendFigure:
-    # The total of the lake falls where a table is no longer compacted.
+    # The total of the lake falls if a table is no longer compacted.
     grown = [max(0, of(point) - of(points[0])) for point in points]
     return TrendFigure(
         name=name,

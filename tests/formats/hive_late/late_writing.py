@@ -99,7 +99,7 @@ def true_counts(bench: Bench) -> tuple[int, int]:
 
 
 def dropped(bench: Bench) -> None:
-    made = bench.case.partitions(bench.table)[PARTITION].made_at  # type: ignore[attr-defined]
+    made = bench.case.partitions(bench.table)[PARTITION].created_at  # type: ignore[attr-defined]
     wait_for(lambda: time.time() > made + 1, "time stands still")
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.drop(table_name(bench.table), "0")
@@ -108,7 +108,7 @@ def dropped(bench: Bench) -> None:
 def point_at(bench: Bench, location: Path) -> None:
     """What Flink's sink does: the location is set, parameters and age stay."""
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
-    moved = partition.changed(partition.storage.moved(f"file:{location}"), partition.parameters)
+    moved = partition.with_changes(partition.storage.with_location(f"file:{location}"), partition.parameters)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
 

@@ -15,7 +15,7 @@ from toys.bench import Bench
 from executors.outcome import RunResult
 from executors.relocation import watch
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.errors import Transient
 from lake.formats.hive.format import HiveFormat
 from lake.formats.hive.relocation import change_detection

@@ -29,9 +29,9 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.pruning import PRUNE_AFTER, prune_relocations
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.capabilities import with_identity
-from lake.formats.hive import commits
+from lake.formats.hive.commit import commit_record
 from lake.formats.hive.format import HiveFormat
 from lake.relocation.decide import LocationChoice
 
@@ -328,7 +328,7 @@ def test_a_commit_that_another_partition_names_as_its_last_keeps_its_document(kn
     age(bench)
     (last,) = [one.latest.token for one in bench.store.relocated_partitions(bench.table) if one.partition != PARTITION]
     assert forgotten(bench)
-    assert commits.archived_record_of_token(bench.table, last) is not None
+    assert commit_record.archived_record_of_token(bench.table, last) is not None
     assert last in bench.store.known_relocation_tokens(bench.table)
     lose_database(bench)
     bench.sweep()

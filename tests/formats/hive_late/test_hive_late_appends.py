@@ -159,11 +159,13 @@ def holding(bench: Bench, keeper: LockOwner, held: list[int]) -> Any:
     return committed
 
 
-@pytest.mark.parametrize("duty", ["record_discovered_relocations", "record_unrecorded_commits", "_withdraw_staged"])
+@pytest.mark.parametrize(
+    "duty", ["record_discovered_relocations", "record_unrecorded_commits", "_withdraw_orphaned_stagings"]
+)
 def test_what_writers_left_is_brought_in_where_another_duty_of_the_sweep_fails(bench: Bench, duty: str):
     """A document that can't be read would leave them out for as long as it is there."""
     rows = [*bench.rows(), *write(home(bench), 900, 910)]
-    failing = mock.patch(f"executors.take_over.{duty}", side_effect=Integrity("it can't be understood"))
+    failing = mock.patch(f"executors.sweep.{duty}", side_effect=Integrity("it can't be understood"))
     with failing, pytest.raises(Integrity, match="understood"):
         bench.sweep()
     assert sorted(bench.rows()) == sorted(rows)

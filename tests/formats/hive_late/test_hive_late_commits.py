@@ -46,7 +46,7 @@ def put(bench: Bench, partitions: Mapping[str, Any]) -> None:
 
 def made_anew(bench: Bench) -> None:
     """Partitions are dropped and added with their own directories, in another second than that of their making."""
-    before = max(one.made_at for one in bench.case.partitions(bench.table).values())  # type: ignore[attr-defined]
+    before = max(one.created_at for one in bench.case.partitions(bench.table).values())  # type: ignore[attr-defined]
     wait_for(lambda: int(time.time()) > before, "time stands still", every=0.05)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         for value in ("0", "1"):
@@ -187,7 +187,7 @@ def as_is(bench: Bench) -> Any:
 def written_back(bench: Bench, before: Any) -> None:
     """What Hive does when it has brought the files of an INSERT in: all that it read before, with new counts."""
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        counted = before.changed(before.storage, {**before.parameters, "numFiles": "9"})
+        counted = before.with_changes(before.storage, {**before.parameters, "numFiles": "9"})
         MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
 
 
@@ -267,8 +267,8 @@ def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_
     stored = bench.stored()
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         unknown = {**earlier.parameters, "lakefold.version": "another-e1-1"}
-        owner.alter_partitions(DATABASE, table_name(bench.table), [earlier.changed(earlier.storage, unknown)])
+        owner.alter_partitions(DATABASE, table_name(bench.table), [earlier.with_changes(earlier.storage, unknown)])
     assert swept(bench).first_halt_reason
-    assert "an executor that slept has moved it" in str(halted(bench))
+    assert "an executor that was suspended" in str(halted(bench))
     assert bench.stored() == stored
     assert bench.store.claim("another") is None

@@ -75,7 +75,7 @@ def two_overwrites(bench: Bench) -> list[str]:
 
 def dropped(bench: Bench, partition: str) -> None:
     """Its owner drops a partition; the metastore counts ages in seconds."""
-    made = bench.case.partitions(bench.table)[partition].made_at  # type: ignore[attr-defined]
+    made = bench.case.partitions(bench.table)[partition].created_at  # type: ignore[attr-defined]
     wait_for(lambda: time.time() > made + 1, "time stands still")
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.drop(table_name(bench.table), partition.partition("=")[2])

@@ -200,7 +200,7 @@ def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the
         report = bench.clean()
     assert (here(bench), in_partition(bench)) == (home(bench), expected)
     assert len(data_files(home(bench))) == 3, "one was deleted, and one is new"
-    assert "may be somebody else's" in {kept.version.partition: kept.reason for kept in report.kept}[PARTITION]
+    assert "may have another owner" in {kept.version.partition: kept.reason for kept in report.kept}[PARTITION]
     after_its_hold(bench)
     bench.clean()
     assert (in_partition(bench), swept(bench), halted(bench)) == (expected, SweepReport(), None)

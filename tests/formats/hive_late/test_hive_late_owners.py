@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
 def relocated(bench: Bench, elsewhere: Path) -> None:
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
-    moved = partition.changed(partition.storage.moved(f"file:{elsewhere}"), partition.parameters)
+    moved = partition.with_changes(partition.storage.with_location(f"file:{elsewhere}"), partition.parameters)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
 

@@ -109,7 +109,7 @@ def test_a_partition_that_is_dropped_and_added_again_at_a_former_location_with_o
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.add(table_name(bench.table), "0", home(bench))
         anew = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
-        owner.alter_partitions(DATABASE, table_name(bench.table), [anew.changed(anew.storage, named)])
+        owner.alter_partitions(DATABASE, table_name(bench.table), [anew.with_changes(anew.storage, named)])
     stored = bench.stored()
     assert "was dropped and added again" in str(swept(bench).first_halt_reason)
     assert bench.stored() == stored

@@ -17,7 +17,7 @@ from executors.relocation import recent
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.watch import PartitionWatch
-from executors.take_over import sweep_table
+from executors.sweep import sweep_table
 from lake.formats.hive.format import HiveFormat
 from lake.relocation.model import RelocatedPartition
 

@@ -29,7 +29,7 @@ from toys.bench import Bench
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
-from lake.formats.hive.commits import new_version_name
+from lake.formats.hive.commit.version_names import new_version_name
 from service.control.store import Store
 from service.control.store.views import StoreSettings
 

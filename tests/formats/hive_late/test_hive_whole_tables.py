@@ -182,7 +182,7 @@ def test_rule_1_a_table_that_names_a_plan_of_which_nothing_is_left_is_not_taken_
     table = case.create(tmp_path / "t", name="t")
     run(case, plan_all(case.format, table, "p"))
     overwrite_by_spark(Path(table.location))
-    with pytest.raises(Integrity, match="is read from what plan p made, and that is gone"):
+    with pytest.raises(Integrity, match="is read from the version of plan p, which is gone"):
         case.format.find_commit(table, "p")
     assert case.format.find_commit(table, "q") is None
     set_back(case, table, unset="nothing")

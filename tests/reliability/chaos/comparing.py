@@ -104,7 +104,7 @@ class Comparing:
         self.counts["incremental reads"] += self._is_right(name, options, changed, lambda: False)
 
     def _is_right(self, name: str, options: Mapping[str, str], then: State, is_over: Callable[[], bool]) -> bool:
-        """Whether Spark's answer has the ledger's rows; False also where it was not promised any more: ``is_cleaned_up``."""
+        """Return whether Spark's answer has the ledger's rows; False also if it is ``is_cleaned_up``."""
         wrong: list[str] = []
         for _ in range(2):  # a clean of lakefold may have been in the middle of it
             found = self._read(name, lambda: in_spark(self._spark, self._base, then, options), is_over)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that can't be served, and partitions that are left alone; each reason names rule, value and remedy."""
+"""Tables that can't be served, and partitions that are left alone. Each reason names rule, value and remedy."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -11,24 +11,25 @@ from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, 
 
 
 class FileFormat(StrEnum):
-    """What data files are."""
+    """The format of a table's data files."""
 
     PARQUET = "Parquet"
     ORC = "ORC"
 
 
-#: by the last part of the class that makes rows of what is read, and of the one that reads it
+#: by the last part of the SerDe's and the input format's class name
 _FORMATS_BY_CLASSES = {
     ("ParquetHiveSerDe", "MapredParquetInputFormat"): FileFormat.PARQUET,
     ("OrcSerde", "OrcInputFormat"): FileFormat.ORC,
 }
 _MANAGED_REASON = (
-    "the table has no partitions and is managed: a rewrite would move the table itself, and then DROP TABLE deletes "
-    "only where it is, so that it could not be made anew, and RENAME may leave its rows behind; make it external"
+    "the table has no partitions and is managed: a rewrite would relocate the table itself. DROP TABLE then deletes "
+    "only the new location, so that the table can't be created again, and RENAME may leave its rows behind; make it "
+    "external"
 )
 _CACHED_REASON = (
-    "the table has no partitions and is Spark's (USING): a session that has read it goes on with the directory that it "
-    "knows until it ends or says REFRESH TABLE; if all sessions do, set sessions_refresh = true in a rule"
+    "the table has no partitions and is Spark's (USING): a session that has read it uses the directory that it cached "
+    "until it ends or runs REFRESH TABLE; if all sessions do so, set sessions_refresh = true in a rule"
 )
 _PROVIDER_KEY = "spark.sql.sources.provider"
 _FORMATS_BY_PROVIDER = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC}
@@ -36,9 +37,10 @@ _VIEW_KINDS = frozenset({"VIRTUAL_VIEW", "MATERIALIZED_VIEW"})
 
 
 def file_format_of(table: MetastoreTable) -> FileFormat | None:
-    """What its data files are; None where they are of a kind that is not served.
+    """Return the format of the table's data files. None if the format is not served.
 
-    Of a table with types that Hive does not know Spark alone says so, and its storage says something else.
+    If the table has types that Hive does not know, only Spark's property names the format; the storage names another
+    one.
     """
     return _format_by_provider(table) or _format_by_storage(table.storage)
 
@@ -52,7 +54,7 @@ def _format_by_storage(storage: StorageDescriptor) -> FileFormat | None:
 
 
 def check_table(name: str, table: MetastoreTable) -> None:
-    """Raise Rejected where the table can't be served."""
+    """Raise Rejected if the table can't be served."""
     storage, properties = table.storage, table.parameters
     if table.table_type in _VIEW_KINDS:
         raise Rejected(
@@ -75,8 +77,8 @@ def check_table(name: str, table: MetastoreTable) -> None:
         raise Rejected(f"{name}: STORED AS DIRECTORIES must not be set: values have directories of their own there")
     if file_format_of(table) is None:
         raise Rejected(
-            f"{name}: its files are read by {_simple_class_name(storage.serde) or 'no SerDe'} from {_simple_class_name(storage.input_format)} "
-            f"but must be {' or '.join(FileFormat)}; leave it out"
+            f"{name}: its files are read by {_simple_class_name(storage.serde) or 'no SerDe'} from "
+            f"{_simple_class_name(storage.input_format)} but must be {' or '.join(FileFormat)}; leave it out"
         )
     provider = properties.get(_PROVIDER_KEY, "").lower()
     by_catalog = properties.get("spark.sql.partitionProvider") == "catalog"
@@ -89,7 +91,7 @@ def check_table(name: str, table: MetastoreTable) -> None:
 
 
 def check_location(name: str, location: str) -> None:
-    """Raise Rejected where a directory is on a file system that is not served."""
+    """Raise Rejected if a directory is on a file system that is not served."""
     if not (is_local(location) or is_hdfs(location)):
         raise Rejected(
             f"{name}: it is at {location}, but Hive tables must be on HDFS, or on a local or mounted file system so far"
@@ -97,20 +99,20 @@ def check_location(name: str, location: str) -> None:
 
 
 def excluded_partitions(table: MetastoreTable, partitions: Sequence[CatalogPartition]) -> Mapping[str, str]:
-    """Partitions whose files are not planned, by name, each with the reason."""
+    """Return the partitions whose files are not planned, by name, each with the reason."""
     if not table.partition_columns:
         why = _not_relocatable_reason(table)
         return {} if why is None else {"": why}
     kind = _format_by_storage(table.storage)
     others = {
         place.name: f"its files are read by {_simple_class_name(place.storage.serde)}, those of the table by "
-        f"{_simple_class_name(table.storage.serde)}: set the partition's format, or write it anew"
+        f"{_simple_class_name(table.storage.serde)}: set the partition's format, or rewrite it"
         for place in partitions
         if _format_by_storage(place.storage) != kind and _format_by_provider(table) is None
     }
     home = filesystem_key(table.storage.location)
     elsewhere = {
-        place.name: f"it is at {place.location}, on another file system than its table: write it anew"
+        place.name: f"it is at {place.location}, on another file system than its table: rewrite it"
         for place in partitions
         if filesystem_key(place.location) != home
     }
@@ -118,13 +120,13 @@ def excluded_partitions(table: MetastoreTable, partitions: Sequence[CatalogParti
 
 
 def excluded_as_cached(table: MetastoreTable) -> Mapping[str, str]:
-    """What is left alone, as by ``left_alone``, unless it is said that sessions refresh what they have cached."""
+    """Return what is left alone, as ``excluded_partitions`` does, unless sessions are known to refresh their caches."""
     is_by_name = not table.partition_columns and table.parameters.get(_PROVIDER_KEY, "hive").lower() != "hive"
     return {"": _CACHED_REASON} if is_by_name else {}
 
 
 def _not_relocatable_reason(table: MetastoreTable) -> str | None:
-    """Why a table without partitions can't be moved; None where it can."""
+    """Return why a table without partitions can't be relocated. None if it can."""
     if table.table_type != "EXTERNAL_TABLE" or table.parameters.get("external.table.purge", "").lower() == "true":
         return _MANAGED_REASON
     noted, location = table.storage.spark_path, table.storage.location
@@ -134,9 +136,9 @@ def _not_relocatable_reason(table: MetastoreTable) -> str | None:
 
 
 def _overlapping_partitions(partitions: Sequence[CatalogPartition]) -> dict[str, str]:
-    """Partitions whose directory is also another one's, lies in it, or holds it."""
+    """Return the partitions whose directory is also another partition's, lies in one, or contains one."""
     found: dict[str, str] = {}
-    above: list[tuple[str, str]] = []  # directories that the next one may lie in, each with its partition's name
+    above: list[tuple[str, str]] = []  # directories that may contain the next one, each with its partition's name
     for below, name in sorted((f"{place.location}/", place.name) for place in partitions):
         while above and not below.startswith(above[-1][0]):
             above.pop()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The columns of a table as Spark's JSON, which engines read files by: as Spark has noted them, or by Hive's types."""
+"""The schema of a table as Spark's JSON, by which engines read files: as Spark has stored it, or from Hive's types."""
 
 import json
 import re
@@ -8,9 +8,9 @@ from typing import Any
 
 from lake.metastore import MetastoreTable
 
-#: where Spark notes a table's schema; a long one in several parts
+#: the property in which Spark stores a table's schema; a long one is in several parts
 _SCHEMA_KEY = "spark.sql.sources.schema"
-#: Hive's types that Spark calls something else
+#: Hive's types that have another name in Spark
 _SPARK_NAMES = {"tinyint": "byte", "smallint": "short", "int": "integer", "bigint": "long"}
 _SAME_NAMES = frozenset({"boolean", "float", "double", "string", "binary", "date", "timestamp"})
 _TOKEN = re.compile(r"[<>,]|[^<>,]+")
@@ -19,10 +19,10 @@ _DECIMAL_TYPE = re.compile(r"decimal(?:\((\d+)(?:,(\d+))?\))?")
 
 
 def spark_schema_json(table: MetastoreTable) -> str | None:
-    """The columns of the table's files, which those of its partitions are not among; None where a type is unknown.
+    """Return the columns of the table's files, without partition columns. None if a type is unknown.
 
-    Spark's note has what Hive's types do not: capital letters and types of Spark's own. Of a table that Hive's writers
-    may change as well it counts only while it says the same as Hive, as Spark itself has it.
+    Spark's schema has what Hive's types lack: capital letters and types of Spark's own. If Hive's writers may change
+    the table as well, Spark's schema counts only while it agrees with Hive's, which is also Spark's rule.
     """
     noted, of_hive = _stored_spark_schema(table), _schema_from_hive_types(table.storage.columns)
     by_spark = table.parameters.get("spark.sql.sources.provider", "hive").lower() != "hive"
@@ -52,7 +52,7 @@ def _schema_from_hive_types(columns: Sequence[tuple[str, str]]) -> dict[str, Any
 
 
 class _UnknownType(Exception):
-    """A type is none that Spark reads, or is not written as Hive writes it."""
+    """A type that Spark does not read, or that is not written as Hive writes it."""
 
 
 def _parse_type(text: str) -> Any:
@@ -64,12 +64,12 @@ def _parse_type(text: str) -> Any:
 
 
 def _escape_decimal_commas(text: str) -> str:
-    """``decimal(10,2)`` as one token."""
+    """Make ``decimal(10,2)`` one token."""
     return re.sub(r"\((\d+)\s*,\s*(\d+)\)", r"(\1;\2)", text)
 
 
 def _parse_next(tokens: list[str]) -> Any:
-    """The type that ``tokens`` begin with, which it takes away from them."""
+    """Parse the type at the beginning of ``tokens``, and remove its tokens."""
     name = _pop_token(tokens).strip()
     kind = name.lower()
     if kind in ("array", "map", "struct"):
@@ -126,7 +126,7 @@ def _expect_token(tokens: list[str], token: str) -> None:
 
 
 def _comparable(schema: Any) -> Any:
-    """A type for comparing: names in lower case, and nothing of what only Spark says."""
+    """Return a type in a form for comparison: names in lower case, without what only Spark records."""
     if isinstance(schema, str):
         return "string" if _CHAR_TYPE.fullmatch(schema) else schema
     if not isinstance(schema, Mapping):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and their partitions as the metastore has them now, for a ``TableRef`` that was found there."""
+"""Tables and their partitions as the metastore has them now, for a ``TableRef`` that was found in the metastore."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -20,31 +20,31 @@ from lake.model import CatalogRef, SearchFailure, TableRef, partition_label
 from lake.storage.locations import canonical_location
 
 CATALOG_KIND = "metastore"
-"""What a ``CatalogRef`` of such a table says its catalog is."""
+"""The ``CatalogRef.kind`` of such a table."""
 
 DATA_DIR = ".lakefold"
-"""The directory in a table's own that holds versions.
+"""The directory, in the table's own directory, that holds versions.
 
-Hive, Spark, Trino, Flink and Impala pass over names that begin with a dot, below the directory that they list. Impala
-passes over no other names of ours: ``docs/formats.md`` has the rule of each reader.
+Hive, Spark, Trino, Flink and Impala skip names that begin with a dot, below the directory that they list. Impala skips
+none of our other names. ``docs/formats.md`` has the rule of each reader.
 """
 
 LEGACY_DATA_DIR = "_lakefold"
-"""What it was called by earlier releases: versions that these have made stay there until they are replaced."""
+"""The name that earlier releases gave to ``DATA_DIR``. Their versions stay there until they are replaced."""
 
 DATA_DIRS = (DATA_DIR, LEGACY_DATA_DIR)
 
 UNPARTITIONED_DIR = "data"
-"""What holds the files of a table without partitions in a version."""
+"""The directory in a version that holds the files of a table without partitions."""
 
 _UNPARTITIONED_VERSION = re.compile(
     rf"(?P<own>.+)/(?:{'|'.join(map(re.escape, DATA_DIRS))})/[^/]+-e\d+-\d+/{UNPARTITIONED_DIR}"
 )
 _TABLE_KINDS = frozenset({"MANAGED_TABLE", "EXTERNAL_TABLE"})
-#: what Spark says that it reads a table's files with, where they are nobody's but the table's own
+#: the providers in Spark's table properties whose files belong to the table itself, not to another table format
 _HIVE_PROVIDERS = frozenset({"", "hive", "parquet", "orc"})
 
-#: properties that say how much is in a partition: whoever writes or analyses it changes them
+#: properties that count the contents of a partition; every write and every ANALYZE changes them
 _STATISTICS = frozenset(
     {"COLUMN_STATS_ACCURATE", "numFiles", "numRows", "rawDataSize", "totalSize", "transient_lastDdlTime"}
 )
@@ -52,36 +52,36 @@ _STATISTICS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogPartition:
-    """One partition, or a whole table without partitions, whose name is then ''."""
+    """A partition, or a whole table without partitions, whose ``name`` is then ''."""
 
     name: str
     storage: StorageDescriptor
     parameters: Mapping[str, str]
     created_at: int
-    #: what the metastore has of it, for when it is written back
+    #: the partition as the metastore has it, to be changed and written back
     metastore_object: MetastorePartition | MetastoreTable
 
     @property
     def location(self) -> str:
-        """Its directory, in the one spelling of ``lake.storage.locations``."""
+        """Its directory, in the canonical spelling of ``lake.storage.locations``."""
         return canonical_location(self.storage.location)
 
     def with_location(self, location: str) -> "CatalogPartition":
-        """The same in another directory. Of a table Spark has a note of its own, which it goes by."""
+        """Return the same partition in another directory. Spark's own note of a table's location is changed too."""
         storage = self.storage.with_location(location)
         if isinstance(self.metastore_object, MetastoreTable) and storage.spark_path is not None:
             storage = storage.with_spark_path(location)
         return replace(self, storage=storage)
 
     def updated_object(self, parameters: Mapping[str, str]) -> MetastorePartition | MetastoreTable:
-        """As it is to be written back, where this is, with these properties."""
+        """Return the metastore object to write back: at this location, with these properties."""
         return self.metastore_object.with_changes(self.storage, parameters)
 
 
 def find_tables(uri: str, database_pattern: str, table_pattern: str) -> Iterator[TableRef | SearchFailure]:
-    """The tables of a metastore whose database and name match these patterns; no views, no tables of other formats.
+    """Yield the tables of a metastore whose database and name match these patterns; no views, no other formats.
 
-    A database that the metastore refuses to list is ``SearchFailure``. Raises Transient where the connection breaks.
+    A database that the metastore refuses to list is a ``SearchFailure``. Raises Transient if the connection breaks.
     """
     with pooled_connection(uri) as metastore:
         for database in metastore.databases():
@@ -101,43 +101,43 @@ def find_tables(uri: str, database_pattern: str, table_pattern: str) -> Iterator
 
 
 def open_metastore(ref: TableRef) -> AbstractContextManager[MetastoreClient]:
-    """A connection to the metastore that the table was found in. Raises Rejected where it was not found in one."""
+    """Connect to the metastore in which the table was found. Raises Rejected if it was not found in a metastore."""
     return pooled_connection(_catalog_ref(ref).name)
 
 
 def load_table(metastore: MetastoreClient, ref: TableRef) -> MetastoreTable:
-    """The table as it is now. Raises TableGone where there is none, or where it is elsewhere by now."""
+    """Return the table as it is now. Raises TableGone if there is no such table, or if it is in another directory."""
     database, _, name = _catalog_ref(ref).table.partition(".")
     found = metastore.table(database, name)
     if found is None:
         raise TableGone(f"{ref.name}: the metastore {metastore.uri} has no table {database}.{name}")
-    # A view has no place of its own, and is refused as one.
+    # A view has no location; ``refusals.check_table`` refuses it.
     if found.storage.location and table_root(found) != ref.location:
-        raise TableGone(f"{ref.name} is not at {ref.location} any more, but at {found.storage.location}")
+        raise TableGone(f"{ref.name} is no longer at {ref.location}, but at {found.storage.location}")
     return found
 
 
 def table_identity(table: MetastoreTable) -> str:
-    """What tells the table from another one under its name: when it was made, and where."""
+    """Return the table's creation time and directory, which distinguish it from another table of the same name."""
     return f"{table.created_at} {table_root(table)}"
 
 
 def table_root(table: MetastoreTable) -> str:
-    """The directory that is the table's own: without partitions it may itself be read from a version in there."""
+    """Return the table's own directory. A table without partitions may itself be read from a version in it."""
     location = canonical_location(table.storage.location)
     version = None if table.partition_columns else _UNPARTITIONED_VERSION.fullmatch(location)
     return version["own"] if version else location
 
 
 def is_in_data_dir(path: str) -> bool:
-    """Whether something lies among the versions of its table, by its path below the table's own directory."""
+    """True if a path, relative to the table's own directory, lies in the directory of versions."""
     return path.partition("/")[0] in DATA_DIRS and "/" in path
 
 
 def list_partitions(
     metastore: MetastoreClient, table: MetastoreTable, partitions: Collection[str] | None = None
 ) -> Iterator[CatalogPartition]:
-    """All partitions, or those of these names that there are; a table without partitions is one place itself."""
+    """Yield all partitions, or those of these names that exist. A table without partitions is one partition."""
     if not table.partition_columns:
         if partitions is None or "" in partitions:
             yield _to_catalog_partition("", table)
@@ -150,7 +150,7 @@ def list_partitions(
 def put_partitions(
     metastore: MetastoreClient, table: MetastoreTable, updated: Collection[MetastorePartition | MetastoreTable]
 ) -> None:
-    """The call that puts partitions of the table, or the table itself, in the place of what is there."""
+    """Replace partitions of the table, or the table itself, in the metastore."""
     partitions = [one for one in updated if isinstance(one, MetastorePartition)]
     if partitions:
         metastore.alter_partitions(table.database, table.name, partitions)
@@ -162,10 +162,11 @@ def put_partitions(
 def find_lost_update(
     metastore: MetastoreClient, table: MetastoreTable, written: Mapping[str, MetastorePartition | MetastoreTable]
 ) -> str | None:
-    """How a partition, by its name, differs from what a call has just made of it; None where none does.
+    """Return how a partition differs from the one that a call has just ``written``. None if no partition differs.
 
-    The call is refused where a partition is missing. So one that is missing now, or was made anew, was dropped after
-    the call: its owner has undone nothing but what is dropped anyway, and nothing of the owner's is undone.
+    The metastore refuses the call if a partition is missing. A partition that is missing now, or has another creation
+    time, was therefore dropped after the call: its owner has undone only what is dropped anyway, and the call has
+    undone no change of the owner.
     """
     now = {place.name: place for place in list_partitions(metastore, table, written.keys())}
     for name, one in written.items():
@@ -184,7 +185,7 @@ def find_lost_update(
 
 
 def without_statistics(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Properties but for those that say how much is in a partition."""
+    """Return the properties without those that count the contents of a partition."""
     return {
         name: value
         for name, value in parameters.items()
@@ -213,7 +214,7 @@ def _table_ref(uri: str, table: MetastoreTable) -> TableRef:
 
 
 def _is_other_format(table: MetastoreTable) -> bool:
-    """Whether the metastore only lists it: what its files mean another format's own metadata says."""
+    """True if the metastore only lists the table, and another format's own metadata says what its files mean."""
     provider = table.parameters.get("spark.sql.sources.provider", "").lower()
     return provider not in _HIVE_PROVIDERS or "table_type" in table.parameters
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one call of the metastore that commits. It compares nothing: so there is a look right before it, and one after.
+"""The one call of the metastore that commits. It compares nothing, so partitions are checked right before and after it.
 
-What its owner does to a partition between the look before and the call, a moment later, is undone, as it is by any
-client of a metastore that changes the same partition. What a writer adds to its files then is late.
+If the owner changes a partition between the check and the call, a moment later, that change is undone, as it is by any
+client of a metastore that changes the same partition. Files that a writer adds to the partition then are late files.
 """
 
 from collections.abc import Callable, Mapping
 
 from lake.errors import CommitUnknown, Integrity, Transient
 from lake.failpoints import failpoint
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import find_lost_update, list_partitions, load_table, put_partitions
+from lake.formats.hive.commit import commit_lookup, commit_record
 from lake.formats.hive.commit.preconditions import PartitionSnapshot, file_identities
 from lake.formats.hive.files.listing import list_partition_files
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
@@ -29,20 +29,21 @@ def try_commit(
     *,
     refuse_additions: bool,
 ) -> Transient | None:
-    """Make the call, where the partitions are still as they were ``seen``; why it was not made or refused, or None.
+    """Make the call if the partitions are still as ``expected``. Returns why it was not made or was refused, or None.
 
-    ``ready`` raises where it may not be made any more. Files that were only added speak against the call as long as
-    the commit ``brings_more``. Where the metastore answers an error it is asked what it did.
+    ``check_before_call`` raises if the call must not be made. Files that were only added prevent the call if
+    ``refuse_additions``. If the metastore answers with an error, the table is read to find out whether the call was
+    made.
     """
     failpoint("in_commit")
     try:
         other = _find_changed_partition(metastore, ref, expected, refuse_additions=refuse_additions)
         check_before_call()
     except BaseException:
-        commits.withdraw_record(ref, commit.instant)
+        commit_record.withdraw_record(ref, commit.instant)
         raise
     if other is not None:
-        commits.withdraw_record(ref, commit.instant)
+        commit_record.withdraw_record(ref, commit.instant)
         return Transient(f"{partition_label(other)} was changed right before its commit")
     try:
         put_partitions(metastore, table, updated.values())
@@ -50,11 +51,11 @@ def try_commit(
         raise
     except Transient as error:
         try:
-            made = commits.committed_versions(metastore, table, ref, [commit.instant])
+            made = commit_lookup.committed_versions(metastore, table, ref, [commit.instant])
         except Transient as unknown:
             raise CommitUnknown(f"{error}; and then: {unknown}") from error
         if not made:
-            commits.withdraw_record(ref, commit.instant)
+            commit_record.withdraw_record(ref, commit.instant)
             return error
     return None
 
@@ -65,14 +66,17 @@ def verify_after_commit(
     ref: TableRef,
     updated: Mapping[str, MetastorePartition | MetastoreTable],
 ) -> None:
-    """Raise Integrity where somebody else has written the same at the same time: nothing kept the two apart."""
+    """Raise Integrity if another program wrote the same partitions or table at the same time.
+
+    No lock keeps the two calls apart.
+    """
     now = load_table(metastore, ref)
     difference = find_lost_update(metastore, now, updated)
     if difference is None and now.storage.columns != table.storage.columns:
         difference = "the columns of the table changed"
     if difference is not None:
         raise Integrity(
-            f"somebody changed {ref.name} in the metastore while a commit did, and one of the two may have "
+            f"another program changed {ref.name} in the metastore during a commit, and one of the two may have "
             f"undone the other: {difference}; compare with what was intended, then lakefold resume"
         )
 
@@ -80,12 +84,12 @@ def verify_after_commit(
 def _find_changed_partition(
     metastore: MetastoreClient, ref: TableRef, expected: Mapping[str, PartitionSnapshot], *, refuse_additions: bool
 ) -> str | None:
-    """A partition that is not in the metastore, or in storage, as it was seen; None where there is none."""
+    """Return a partition that differs from ``expected`` in the metastore or in storage. None if there is none."""
     now = {place.name: place for place in list_partitions(metastore, load_table(metastore, ref), expected)}
     moved = next((name for name, one in expected.items() if now.get(name) != one.partition), None)
     if moved is not None:
         return moved
-    # After the metastore, since files come more often than anything else changes.
+    # After the metastore, since files are added more often than anything else changes.
     listings = list_partition_files(ref.name, [one.partition for one in expected.values()])
     files = {listing.partition.name: file_identities(listing) for listing in listings}
     for name, one in expected.items():

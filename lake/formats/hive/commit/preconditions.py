@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan saw of its partitions, to be compared with what is there right before its commit."""
+"""The state of a plan's partitions when it was prepared, to be compared with their state right before its commit."""
 
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from lake.capabilities import recreated_reason
 from lake.engines import ChosenEngine, RewriteTask
@@ -26,32 +27,36 @@ from lake.plan import Plan, SkippedGroup
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path
 
-#: looking at the end of a file over a network is waiting for it
+#: reading the end of a file over a network is mostly waiting
 _MAX_CONCURRENT_READS = 8
+
+MAX_CHECK_AGE = timedelta(seconds=30)
+"""How long after the last check of partitions the call that changes them may begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSnapshot:
-    """A partition as it was: where and how it is stored, since when, under which properties, with which files.
+    """A partition at one time: its location, storage, creation time, properties and files.
 
-    ``unfinished`` are the paths of those that their writers have not finished, which are not among its ``files``.
+    ``files`` has the bytes of each file and its modification time in nanoseconds, by path. ``incomplete`` are the paths
+    of files that their writers have not finished; ``files`` does not contain these.
     """
 
     partition: CatalogPartition
     files: Mapping[str, tuple[int, int]]
     incomplete: frozenset[str] = frozenset()
-    #: why its files are to be left alone; None where they are not
+    #: why its files must not be rewritten; None if they may be
     exclusion: str | None = None
 
     def difference(self, now: "PartitionSnapshot | None") -> str | None:
-        """What has changed since, in words; None where nothing has, or files were only added."""
+        """Return the change since this snapshot, in words. None if nothing has changed, or files were only added."""
         if now is None:
-            return "it is not in the metastore any more"
+            return "it is no longer in the metastore"
         if now.exclusion != self.exclusion:
-            return now.exclusion or "it is not left alone any more"
+            return now.exclusion or "it is no longer left alone"
         before, after = self.partition, now.partition
         if before.created_at != after.created_at:
-            return "it was made anew"
+            return "it was dropped and created again"
         if before.location != after.location:
             return f"it was moved to {after.location}"
         if before.storage.raw != after.storage.raw:
@@ -66,7 +71,7 @@ class PartitionSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedInputs:
-    """What a plan was prepared on: its partitions as they were, and what rewrites each of its groups."""
+    """The state on which a plan was prepared: its partitions, the rewrite tasks, and the engine of each group."""
 
     partitions: Mapping[str, PartitionSnapshot]
     tasks: Sequence[RewriteTask]
@@ -74,13 +79,13 @@ class PreparedInputs:
 
 
 class CompleteFiles:
-    """The files of one attempt's partitions that are known to be whole, each looked at once."""
+    """The files of one attempt's partitions that are known to be complete, so that each is checked only once."""
 
     def __init__(self) -> None:
         self._complete: set[ListedFile] = set()
 
     def incomplete_in(self, listing: PartitionListing) -> frozenset[str]:
-        """The paths of the files that their writers have not finished. Raises Transient."""
+        """Return the paths of the files that their writers have not finished. Raises Transient."""
         unknown, now = [file for file in listing.files if file not in self._complete], time.time()
         with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as pool:
             are = list(pool.map(lambda file: _is_incomplete(file, now), unknown))
@@ -101,9 +106,9 @@ def _is_incomplete(file: ListedFile, now: float) -> bool:
 def read_partitions(
     metastore: MetastoreClient, ref: TableRef, partitions: Collection[str], complete_files: CompleteFiles
 ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
-    """The table and those of the named partitions that there are, as they are now. Raises TableGone, Transient."""
+    """Return the table and those of ``partitions`` that exist, as they are now. Raises TableGone, Transient."""
     table = load_table(metastore, ref)
-    # Whether a directory is one partition's alone, only all partitions of all tables together tell.
+    # Only all partitions of all tables together show whether a directory belongs to one partition alone.
     alone = excluded_partitions(table, list(list_partitions(metastore, table)))
     wanted = list(list_partitions(metastore, table, partitions))
     alone = {**shared_partitions(metastore, table, wanted), **alone}
@@ -120,7 +125,7 @@ def read_partitions(
 
 
 def check_identity(ref: TableRef, table: MetastoreTable) -> None:
-    """Raise Conflict where ``table`` is another one than ``ref`` was: made anew under its name."""
+    """Raise Conflict if ``table`` is not the table of ``ref``, but one that was created later under the same name."""
     another = recreated_reason(replace(ref, identity=table_identity(table)), ref.identity)
     if another is not None:
         raise Conflict(another)
@@ -129,17 +134,17 @@ def check_identity(ref: TableRef, table: MetastoreTable) -> None:
 def unchanged_groups(
     plan: Plan, partitions: Mapping[str, PartitionSnapshot]
 ) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
-    """The groups of ``plan`` whose partitions are as they were planned, and the others with the reason.
+    """Return the groups of ``plan`` whose partitions are as they were planned, and the other groups with the reason.
 
-    A file that changed leaves out all groups of its partition: what changed it may go on doing so. One that its writer
-    has not finished is quarantined until it has another size, and leaves out its own group.
+    A changed file skips all groups of its partition, since the program that changed it may change more. A file that its
+    writer has not finished skips only its own group; the file is quarantined until its size changes.
     """
     stale: dict[str, str] = {}
     begun: dict[int, tuple[str, ...]] = {}
     for index, group in enumerate(plan.groups):
         now = partitions.get(group.partition)
         if now is None:
-            stale[group.partition] = f"{partition_label(group.partition)} is not in the metastore any more"
+            stale[group.partition] = f"{partition_label(group.partition)} is no longer in the metastore"
         elif now.exclusion is not None:
             stale[group.partition] = f"{partition_label(group.partition)} is left alone: {now.exclusion}"
         else:
@@ -161,5 +166,5 @@ def unchanged_groups(
 
 
 def file_identities(listing: PartitionListing) -> dict[str, tuple[int, int]]:
-    """The bytes of each file and when it was written, by its path."""
+    """Return the bytes and the modification time in nanoseconds of each file, by its path."""
     return {file.path: (file.bytes, file.modified_ns) for file in listing.files}

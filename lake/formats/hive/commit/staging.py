@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the directories of a new version, and the tasks by which engines fill it."""
+"""The directories of a new version, and the tasks by which engines fill it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -7,11 +7,17 @@ from dataclasses import replace
 
 from lake.engines import RewriteTask, build_task
 from lake.errors import Conflict
-from lake.formats.hive import commits
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.table_schema import spark_schema_json
+from lake.formats.hive.commit import commit_record
 from lake.formats.hive.commit.preconditions import PartitionSnapshot
-from lake.formats.hive.commits import ATTEMPTS_DIR, data_dir, output_file_name
+from lake.formats.hive.commit.version_names import (
+    ATTEMPTS_DIR,
+    data_dir,
+    location_in_version,
+    output_file_name,
+    version_directory,
+)
 from lake.metastore import MetastoreTable
 from lake.model import TableRef
 from lake.plan import Plan
@@ -22,7 +28,7 @@ from lake.storage.locations import resolve_path
 def rewrite_tasks(
     ref: TableRef, plan: Plan, groups: Sequence[int], version: str, table: MetastoreTable
 ) -> list[RewriteTask]:
-    """The rewrite of each of these groups of a plan: its files, and those to be made in ``version``."""
+    """Return the rewrite tasks of some groups of a plan: the input files, and the files to write in ``version``."""
     attempts, schema = f"{data_dir(ref)}/{version}/{ATTEMPTS_DIR}", spark_schema_json(table)
     suffix = str(refusals.file_format_of(table)).lower()
 
@@ -34,27 +40,37 @@ def rewrite_tasks(
 
 
 def create_version(ref: TableRef, version: str, partitions: Mapping[str, PartitionSnapshot]) -> None:
-    """Make the directories of a version; they belong to whom the partitions' own belong to."""
+    """Create the directories of a version, with the owner and permissions of the partitions' own directories."""
     files, home = file_io_of(ref.location), data_dir(ref)
     with suppress(FileExistsError):
         files.make_directory(home)
     files.copy_permissions(home, ref.location)
-    commits.migrate_legacy_data_dir(ref)
+    commit_record.migrate_legacy_data_dir(ref)
     for directory in (f"{home}/{version}", f"{home}/{version}/{ATTEMPTS_DIR}"):
         files.make_directory(directory)
         files.copy_permissions(directory, ref.location)
     for name, one in partitions.items():
         directory = f"{home}/{version}"
-        for part in commits.location_in_version(version, name).split("/")[2:]:
+        for part in location_in_version(version, name).split("/")[2:]:
             directory = f"{directory}/{part}"
             with suppress(FileExistsError):
                 files.make_directory(directory)
                 files.copy_permissions(directory, one.partition.location)
 
 
+def remove_version(ref: TableRef, version: str) -> None:
+    """Remove a version. The directory of attempts, which shows that lakefold made the version, is removed last."""
+    files, directory = file_io_of(ref.location), version_directory(ref, version)
+    with suppress(FileNotFoundError):
+        for entry in files.list(directory):
+            if entry.name != ATTEMPTS_DIR:
+                files.remove_own_tree(entry.path) if entry.is_directory else files.remove_own_file(entry.path)
+    files.remove_own_tree(directory)
+
+
 @contextmanager
 def slice_paths_in_conflicts(ref: TableRef, plan: Plan, tasks: Sequence[RewriteTask]) -> Iterator[None]:
-    """Have a Conflict of the block name files that are to be left alone as the plan's slices name them."""
+    """Give the files to quarantine, in a Conflict that the block raises, the names that the plan's slices have."""
     try:
         yield
     except Conflict as error:

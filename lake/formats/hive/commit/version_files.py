@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a version's partitions will be read as: the files that were written, and those that come along."""
+"""The files of a version's partitions: the outputs of the rewrite, and links to the files that are not rewritten."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from posixpath import basename
 
 from lake.errors import Conflict, Integrity
 from lake.formats.hive.commit.preconditions import PartitionSnapshot
-from lake.formats.hive.commits import location_in_version
+from lake.formats.hive.commit.version_names import location_in_version
 from lake.formats.hive.files.listing import ListedFile, list_partition_files
 from lake.model import partition_label
 from lake.ports import Rewrite
@@ -15,20 +15,23 @@ from lake.storage.locations import hadoop_uri, resolve_path
 
 
 class VersionFiles:
-    """The partitions of one rewrite's version, which nobody reads yet; ``seen`` is how they were prepared."""
+    """The partitions of one rewrite's version before the commit, when no reader reads them.
+
+    ``partitions`` are the partitions as they were when the plan was prepared.
+    """
 
     def __init__(self, rewrite: Rewrite, partitions: Mapping[str, PartitionSnapshot]) -> None:
         self._rewrite, self._ref = rewrite, rewrite.prepared.plan.table
         self._files = file_io_of(self._ref.location)
-        #: by partition: what has to be there, paths with bytes
+        #: by partition: the files that must be there, paths with bytes
         self._expected: dict[str, dict[str, int]] = {name: {} for name in partitions}
-        #: the partitions as they were when everything in them had come along
+        #: the partitions as they were when all of their files had been linked
         self.partitions = dict(partitions)
-        #: those that have to stay out of the commit, each with the reason
+        #: the partitions that must stay out of the commit, each with the reason
         self.left_out: dict[str, str] = {}
 
     def fill(self) -> None:
-        """Bring what was written, and what is not rewritten, into the version's partitions."""
+        """Move the outputs into the version's partitions, and link the files that are not rewritten."""
         prepared = self._rewrite.prepared
         rewritten = {
             resolve_path(self._ref.location, str(item.path))
@@ -45,13 +48,13 @@ class VersionFiles:
                 self._files.sync(source)
                 self._files.rename(source, target)
             except FileNotFoundError as error:
-                raise Conflict(f"what was written of {prepared.instant} was taken back") from error
+                raise Conflict(f"the outputs of {prepared.instant} were withdrawn") from error
             self._expected[output.partition][target] = output.bytes
 
     def rebase_on(self, current: Mapping[str, PartitionSnapshot]) -> bool:
-        """Leave out what has changed, and bring along what was only added to; whether there was nothing to bring.
+        """Leave out partitions that have changed, and link files that were only added. True if no file was added.
 
-        Raises Conflict where no partition is left.
+        Raises Conflict if no partition is left.
         """
         is_still = True
         for name, before in list(self.partitions.items()):
@@ -69,7 +72,7 @@ class VersionFiles:
         return is_still
 
     def verified_files(self) -> Mapping[str, Sequence[ListedFile]]:
-        """What is in each of the partitions. Raises Integrity where that is not exactly what has to be there."""
+        """Return the files of each partition. Raises Integrity if they are not exactly the files that must be there."""
         places = [
             seen.partition.with_location(hadoop_uri(self._partition_directory(name)))
             for name, seen in self.partitions.items()
@@ -85,7 +88,7 @@ class VersionFiles:
         return resolve_path(self._ref.location, location_in_version(self._rewrite.prepared.instant, name))
 
     def _link_files(self, name: str, partition: PartitionSnapshot, paths: Iterable[str]) -> None:
-        """Files that are not rewritten, under a second name."""
+        """Give files that are not rewritten a second name in the version."""
         for path in paths:
             target = f"{self._partition_directory(name)}/{basename(path)}"
             try:

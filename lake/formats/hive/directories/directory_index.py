@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directories of all tables of a metastore, and of all partitions that are not in their table's own.
+"""The directories of all tables of a metastore, and of all partitions outside of their table's own directory.
 
-What is read is remembered for each metastore. A first look reads every partition of every table, 500 a call. Later
-looks read the tables and the names of their partitions, one call a table, and only partitions whose names are new. A
-partition whose directory was changed under its name is seen when its table was last read longer ago than asked for.
+The index is cached for each metastore. The first load reads every partition of every table, 500 a call. Later loads
+read the tables and the names of their partitions, one call a table, and only partitions with new names. A partition
+that was given another directory under its name is noticed once its table's entry is older than the caller allows.
 
-Of a partition in its table's own directory only a hash of its name is kept: a directory near it is near its table.
+For a partition in its table's own directory only a hash of the name is kept: a directory that overlaps the partition's
+overlaps the table's too.
 """
 
 import threading
@@ -25,7 +26,7 @@ from lake.storage.locations import canonical_location
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableDirectory:
-    """A directory, ended by a slash, and whose it is: a table's own, or that of a partition elsewhere."""
+    """A directory, ending with a slash, and its owner: a table, or a partition outside of its table's directory."""
 
     path: str
     database: str
@@ -36,13 +37,13 @@ class TableDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIndex:
-    """Directories, sorted. ``unread`` are tables and databases of which they are not known, each with the reason."""
+    """Directories, sorted. ``unreadable`` are tables and databases of unknown directories, each with the reason."""
 
     directories: Sequence[TableDirectory] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
 
     def overlapping(self, path: str) -> Iterator[TableDirectory]:
-        """The directories that are the one at ``path``, ended by a slash, or lie in it, or hold it."""
+        """Yield the directories that are equal to ``path``, which ends with a slash, lie in it, or contain it."""
         parts = path.rstrip("/").split("/")
         for count in range(2, len(parts) + 1):
             above = "/".join(parts[:count]) + "/"
@@ -60,19 +61,19 @@ class DirectoryIndex:
 
 @dataclass(slots=True, kw_only=True)
 class _TableEntry:
-    """What was read of one table."""
+    """The cached data of one table."""
 
     created_at: int
     root: str
     read_at: float
     #: a hash of each partition's name
     name_hashes: Sequence[int] = ()
-    #: partitions elsewhere than in the table's own directory, by name
+    #: the directories of partitions outside of the table's own directory, by name
     external_directories: dict[str, str] = field(default_factory=dict)
 
 
 class DirectoryCache:
-    """What was read of one metastore. Thread-safe."""
+    """The cached directories of one metastore. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -80,9 +81,10 @@ class DirectoryCache:
         self._index, self._indexed_at = DirectoryIndex(), -float("inf")
 
     def load(self, metastore: MetastoreClient, *, max_age: timedelta, max_partition_age: timedelta) -> DirectoryIndex:
-        """All directories as they were at most ``age`` ago; known names of partitions at most ``partition_age``.
+        """Return all directories, at most ``max_age`` old; those of known partitions at most ``max_partition_age`` old.
 
-        Raises Transient where the connection breaks. What the metastore refuses to tell is ``DirectoryIndex.unreadable``.
+        Raises Transient if the connection breaks. ``DirectoryIndex.unreadable`` has what the metastore refuses to
+        return.
         """
         with self._lock:
             began = time.monotonic()
@@ -114,7 +116,7 @@ class DirectoryCache:
                     now[key] = _read_partitions(metastore, table, before) if table.partition_columns else before
                 except Transient as error:
                     now[key] = replace(before, name_hashes=())
-                    # Tables are dropped while this goes on, and have no directory then.
+                    # A table may have been dropped meanwhile; it then has no directory.
                     if metastore.is_reusable() and metastore.table(database, table.name) is None:
                         del now[key]
                     else:
@@ -143,7 +145,7 @@ def _sorted_directories(tables: Mapping[tuple[str, str], _TableEntry]) -> Sequen
 
 
 def _record_unreadable(metastore: MetastoreClient, error: Transient, unreadable: dict[str, str], what: str) -> None:
-    """Note what the metastore refused to tell; where it did not answer at all its error is raised."""
+    """Record that the metastore refused a call; raise its error if it did not answer at all."""
     if not metastore.is_reusable():
         raise error
     unreadable[what] = one_line(error)
@@ -164,7 +166,7 @@ class _DirectoryCaches:
 
 
 _caches = _DirectoryCaches()
-#: what is remembered of the metastore at a URI
+#: returns the cache of the metastore at a URI
 directory_cache = _caches.cache_of
-#: has all be read again
+#: drops all caches, so that everything is read again
 clear_directory_caches = _caches.clear

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that commits replaced: which of them the metastore makes the table's all the same."""
+"""Replaced files that a partition is still, or again, read from."""
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,14 +12,14 @@ from lake.storage.locations import resolve_path
 
 
 def parent_directories(ref: TableRef, versions: Sequence[SupersededVersion]) -> Collection[str]:
-    """The directories that these files are in."""
+    """Return the directories of these files."""
     return {dirname(resolve_path(ref.location, version.path)) for version in versions}
 
 
 def files_in_use(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
-    """Why a file may not be deleted, by its path, for those that a partition may be read from."""
+    """Return the files that a partition may be read from, by path, each with the reason why it must not be deleted."""
     reasons, found = directories_in_use(ref, parent_directories(ref, versions), partitions), {}
     for version in versions:
         reason = reasons.get(dirname(resolve_path(ref.location, version.path)))
@@ -31,7 +31,7 @@ def files_in_use(
 def directories_in_use(
     ref: TableRef, directories: Collection[str], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
-    """Those of ``directories`` that a partition of the table may be read from, each with which one, in words."""
+    """Return those of ``directories`` that a partition of the table may be read from, each with the partition."""
     names = {place.location: place.name for place in partitions}
     sorted_locations = sorted(names)
     found = {}
@@ -46,7 +46,7 @@ def directories_in_use(
 def find_restored(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> Mapping[int, str]:
-    """Those, by index, whose partition is at their place again, each with that as the reason."""
+    """Return the indexes of the files whose partition is at their location again, each with that reason."""
     locations = {place.name: place.location for place in partitions}
     return {
         index: f"{partition_label(version.partition)} is at {locations[version.partition]} again"
@@ -56,9 +56,9 @@ def find_restored(
 
 
 def _is_skipped_by_readers(ref: TableRef, directory: str, location: str) -> bool:
-    """Whether readers of one of two directories pass over the other, since it is among the versions and they are not.
+    """True if readers of one of two directories skip the other, since only one of them is in the directory of versions.
 
-    Only a table without partitions is read from its own directory, and only then is anything above the versions.
+    This holds only for a table without partitions, which alone is read from its own directory, above the versions.
     """
     homes = tuple(f"{ref.location}/{home}/" for home in DATA_DIRS)
     return ref.location in (directory, location) and directory.startswith(homes) != location.startswith(homes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other tables of a metastore that are read from a table's directories, or from one in or around them (rule 7)."""
+"""Other tables of a metastore that are read from a table's directories, or from one that overlaps them (rule 7)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -28,19 +28,19 @@ __all__ = [
 ]
 
 INDEX_MAX_AGE = timedelta(minutes=10)
-"""How long the directories of all tables are remembered where nothing is deleted after the look."""
+"""How old the directories of all tables may be if nothing is deleted after the check."""
 
 DELETION_MAX_AGE = timedelta(minutes=2)
-"""How old a look may be after which files are deleted."""
+"""How old a check may be if files are deleted after it."""
 
 PARTITION_MAX_AGE = timedelta(hours=1)
-"""After which time a partition is seen that was given another directory under its name."""
+"""The time after which a changed directory of a partition is noticed if the partition's name stayed the same."""
 
 
 def table_root_conflict(
     metastore: MetastoreClient, table: MetastoreTable, *, max_age: timedelta = INDEX_MAX_AGE
 ) -> str | None:
-    """Which other table's own directory is the table's, or lies in it, or holds it; None where none does."""
+    """Return, in words, the other table whose own directory overlaps the table's. None if there is no such table."""
     mine = f"{table_root(table)}/"
     for found in _load_index(metastore, max_age).overlapping(mine):
         if not found.partition and _is_other_table(found, table) and _is_current(metastore, found):
@@ -60,7 +60,7 @@ def foreign_readers(
     max_age: timedelta = INDEX_MAX_AGE,
     max_partition_age: timedelta = PARTITION_MAX_AGE,
 ) -> Mapping[str, str]:
-    """Those of ``directories`` from which another table may be read, each with which one, in words."""
+    """Return those of ``directories`` from which another table may be read, each with that table, in words."""
     index, found = _load_index(metastore, max_age, max_partition_age), {}
     for directory in directories:
         for other in index.overlapping(f"{directory}/"):
@@ -77,9 +77,9 @@ def foreign_readers(
 def shared_partitions(
     metastore: MetastoreClient, table: MetastoreTable, partitions: Sequence[CatalogPartition]
 ) -> Mapping[str, str]:
-    """Partitions, by name, that are not rewritten since another table is read from their directory, with the reason.
+    """Return the partitions, by name, from whose directory another table is read; they are not rewritten.
 
-    Its readers would go on with the files of before, and see no more of what is written to the partition.
+    Readers of the other table would keep reading the replaced files, and miss later writes to the partition.
     """
     by_location = {place.location: place.name for place in partitions}
     found = foreign_readers(metastore, table, by_location.keys())
@@ -95,10 +95,10 @@ def check_no_foreign_readers(
     directories: Collection[str],
     retention: timedelta = PARTITION_MAX_AGE,
 ) -> None:
-    """Raise Conflict where another table may be read from one of ``directories``, in which files are to be removed.
+    """Raise Conflict if another table may be read from one of ``directories``, in which files are to be removed.
 
-    ``retention`` is for how long these have been replaced at least. Who began to read them in the first half of it is
-    seen in any case.
+    ``retention`` is the minimum time since the files were replaced. A table that began to read them in the first half
+    of that time is noticed in any case.
     """
     age, partition_age = min(DELETION_MAX_AGE, retention / 2), min(PARTITION_MAX_AGE, retention / 2)
     found = foreign_readers(metastore, table, directories, max_age=age, max_partition_age=partition_age)
@@ -111,9 +111,11 @@ def check_no_foreign_readers(
 
 
 def unreadable_reason(metastore: MetastoreClient, *, max_age: timedelta = INDEX_MAX_AGE) -> str | None:
-    """Why it is not known of all tables which directories they are read from; None where it is."""
+    """Return why the directories of some table are unknown. None if those of all tables are known."""
     for what, reason in _load_index(metastore, max_age).unreadable.items():
-        return f"whether {what} is read from its directory is not known, since the metastore does not tell: {reason}"
+        return (
+            f"whether {what} is read from its directory is not known, since the metastore does not return it: {reason}"
+        )
     return None
 
 
@@ -128,7 +130,7 @@ def _is_other_table(directory: TableDirectory, table: MetastoreTable) -> bool:
 
 
 def _is_current(metastore: MetastoreClient, directory: TableDirectory) -> bool:
-    """Whether it is still so: what is remembered may have been dropped or moved since."""
+    """True if the cached directory is still the owner's, which may have been dropped or moved since."""
     now = metastore.table(directory.database, directory.table)
     if now is None or not directory.partition:
         return now is not None and f"{table_root(now)}/" == directory.path
@@ -137,7 +139,7 @@ def _is_current(metastore: MetastoreClient, directory: TableDirectory) -> bool:
 
 
 def _is_hidden_from(other: TableDirectory, directory: str) -> bool:
-    """Whether readers of a partition at ``other`` pass over a directory below it, since it is hidden there."""
+    """True if readers of a partition at ``other`` skip a directory below it, because the directory is hidden there."""
     path = f"{directory}/"
     below = path.removeprefix(other.path) if path.startswith(other.path) else ""
     return bool(other.partition) and any(map(is_hidden, below.split("/")))

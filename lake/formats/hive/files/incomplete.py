@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells which files their writers have not finished: ``LOAD DATA LOCAL`` and ``hdfs put`` fill them in readers' sight.
+"""Finds files that their writers have not finished; ``LOAD DATA LOCAL`` and ``hdfs put`` fill files in readers' sight.
 
-Parquet and ORC end with what they begin to be read with. So a file without that end is no input of a rewrite, does not
-come along with a commit, and is not carried from a former place before it has one.
+A reader of Parquet or ORC begins at the end of a file. A file without that end is therefore not rewritten, not linked
+by a commit, and not copied from a previous location until it has one.
 """
 
 from datetime import timedelta
@@ -18,28 +18,28 @@ from lake.storage.files import FileEntry, FileIO
 from lake.storage.filesystems import filesystem_of
 
 STABLE_AFTER = timedelta(seconds=5)
-"""How old the last change of a file in a former place has to be before the file is carried.
+"""How old the last change of a file in a previous location must be before the file is copied.
 
-A copy that is made in several parts at once may have its end before it has all of its middle.
+A file that is uploaded in several parts at once may have its end before all of its middle.
 """
 
-#: what a Parquet file ends with, encrypted or not
+#: the last bytes of a Parquet file, encrypted or not
 _PARQUET_MAGICS = (b"PAR1", b"PARE")
 _ORC_MAGIC = b"ORC"
 
 
 def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> bool:
-    """Whether a file has no end and was changed within the last hour. An older one is what its writer left of it.
+    """True if a file has no end and was changed within the last hour. An older file is what its writer left for good.
 
-    Raises what ``storage`` raises.
+    Raises the errors of ``storage``.
     """
     return now - modified_ns / 1e9 <= WRITER_GRACE.total_seconds() and not _has_end_magic(storage, path)
 
 
 def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous: bool) -> UnreadyReason | None:
-    """Why a file that is not recorded is not to be taken yet; None for one that is whole.
+    """Return why a file that is not recorded must not be taken yet. None if it is complete.
 
-    Old files are looked into only in a former place: where the partition is, readers read them as they are.
+    Old files are read only in a previous location: in the partition's own location readers read them as they are.
     """
     if entry.is_directory:
         return UnreadyReason.DIRECTORY
@@ -54,7 +54,7 @@ def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous
             return None if _is_readable(entry.path) else UnreadyReason.STALLED
     except FileNotFoundError:
         return UnreadyReason.WRITING
-    # A clock that is far behind the storage's would find each file young for as long as it is behind.
+    # abs(): to a clock far behind the storage's, each file would look young for as long as the clock is behind.
     return UnreadyReason.RECENT if abs(age) < STABLE_AFTER.total_seconds() else None
 
 
@@ -64,7 +64,7 @@ def _has_end_magic(storage: FileIO, path: str) -> bool:
 
 
 def _is_readable(path: str) -> bool:
-    """Whether a reader opens it: ORC files of the first releases have no such end. Raises Transient."""
+    """True if a reader opens the file: ORC files of the first releases have no such end. Raises Transient."""
     try:
         filesystem, place = filesystem_of(path)
         with filesystem.open_input_file(place) as file:
@@ -76,7 +76,7 @@ def _is_readable(path: str) -> bool:
                 except (pa.ArrowException, ValueError):
                     continue
                 except OSError as error:
-                    if error.errno is not None:  # else it is the reader's word on what it read
+                    if error.errno is not None:  # without a number it is the reader's error about the content
                         raise
     except OSError as error:
         raise Transient(f"{path} can't be read: {error.strerror or error}") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The data files of a table, listed where the metastore says that they are."""
+"""Listings of a table's data files, in the directories that the metastore names."""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,13 +16,13 @@ from lake.plan import LocatedFile, milliseconds_of
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path
 
-#: listing a directory over a network is waiting for it
+#: listing a directory over a network is mostly waiting
 _MAX_CONCURRENT_LISTINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """A data file: its full path, bytes, and when it was written in nanoseconds since 1970."""
+    """A data file: its full path, its bytes, and its modification time in nanoseconds since 1970."""
 
     path: str
     bytes: int
@@ -30,19 +30,19 @@ class ListedFile:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Hive and Spark pass over what has this name in a directory; they read every other file."""
+    """True if Hive and Spark skip a name in a directory; they read every other file."""
     return name.startswith(("_", "."))
 
 
 def to_located_file(table_location: str, path: str, size: int, modified_ns: int) -> LocatedFile:
-    """A file as moves of a table at ``location`` and superseded versions know it."""
+    """Return a file as relocations and superseded versions of a table at ``table_location`` record it."""
     at = datetime.fromtimestamp(modified_ns / 1e9, UTC)
     return LocatedFile(path=relative_path(table_location, path), bytes=size, modified_ms=milliseconds_of(at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionListing:
-    """What is in a partition's directory. ``directories`` are those that readers may or may not look into."""
+    """The contents of a partition's directory. Readers differ in whether they read from the ``directories`` in it."""
 
     partition: CatalogPartition
     files: tuple[ListedFile, ...] = ()
@@ -50,7 +50,7 @@ class PartitionListing:
 
 
 def list_partition_files(table_name: str, partitions: Sequence[CatalogPartition]) -> list[PartitionListing]:
-    """What is in each of the directories now. Raises Rejected for one that may not be listed, Transient on errors."""
+    """List each partition's directory. Raises Rejected if one may not be listed, Transient on other errors."""
     for place in partitions:
         check_location(
             f"{table_name}, {partition_label(place.name)}" if place.name else table_name, place.storage.location
@@ -60,7 +60,10 @@ def list_partition_files(table_name: str, partitions: Sequence[CatalogPartition]
 
 
 def slices_table(table_location: str, listings: Sequence[PartitionListing], excluded: Mapping[str, str]) -> pa.Table:
-    """Every data file of the table at ``location`` as a row of ``SLICES_SCHEMA``."""
+    """Return every data file of the table at ``table_location`` as a row of ``SLICES_SCHEMA``.
+
+    ``excluded`` has the reason by partition for the partitions that are left alone.
+    """
     partitions: list[str] = []
     paths: list[str] = []
     sizes: list[int] = []
@@ -111,7 +114,7 @@ def _list_partition(partition: CatalogPartition) -> PartitionListing:
     except FileNotFoundError:
         if storage.exists(partition.location):
             raise Transient(f"{partition.location} changed while it was listed") from None
-        return PartitionListing(partition=partition)  # readers take it for empty
+        return PartitionListing(partition=partition)  # readers take the partition for empty
     except PermissionError as error:
         raise Rejected(
             f"{partition.location} can't be listed: {error.strerror}; let lakefold's user read it"
@@ -123,7 +126,7 @@ def _list_partition(partition: CatalogPartition) -> PartitionListing:
 
 
 def _nested_directory_reason(listing: PartitionListing) -> str | None:
-    """Why the files of a partition with directories in it are left alone; None where there are none."""
+    """Return why a partition with directories in its own is left alone. None if it has no directories."""
     if not listing.directories:
         return None
-    return f"there is a directory in its own, {listing.directories[0]}: readers differ in whether they look into it"
+    return f"there is a directory in its own, {listing.directories[0]}: readers differ in whether they read files in it"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many rows data files have, by their footers."""
+"""The number of rows in data files, by their footers."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ _MAX_CONCURRENT_FOOTERS = 8
 
 
 def count_rows(paths: Sequence[str], file_format: FileFormat) -> int:
-    """The rows of all files together; a file without a byte has none. Raises Rejected for one that can't be read."""
+    """Return the rows of all files together. Raises Rejected if a file can't be read."""
 
     def count(path: str) -> int:
         try:

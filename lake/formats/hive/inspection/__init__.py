@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table shows of its past and of the tools that write it."""
+"""The history that a table's files show, and the signs of the tools that write the table."""

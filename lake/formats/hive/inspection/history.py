@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was done to a table, told by its files and by those that lakefold replaced and has not deleted yet.
+"""The history of a table, reconstructed from its files and from replaced files that lakefold has not deleted yet.
 
-A metastore keeps no history. But a file of a writer's is as old as its commit, and what a plan replaced is recorded
-with its age; files that came along with a rewrite are told by name, size and age.
+A metastore keeps no history. But a writer's file is as old as its commit, and replaced files are recorded with their
+age. Files that a rewrite linked are identified by name, size and age.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from lake.formats.hive.catalog.tables import is_in_data_dir
-from lake.formats.hive.commits import version_of_output
+from lake.formats.hive.commit.version_names import version_of_output
 from lake.formats.hive.files.listing import PartitionListing, to_located_file
 from lake.history import (
     CancellationCheck,
@@ -26,18 +26,24 @@ from lake.plan import SupersededVersion, milliseconds_of
 
 #: files of one job are written within this time of each other
 _JOB_WINDOW = timedelta(minutes=1)
-_NOTES = ("a metastore keeps no history: commits are told by the ages of files, and what writers removed is not known",)
+_NOTES = (
+    "a metastore keeps no history: commits are inferred from the ages of files, and files that writers "
+    "removed are unknown",
+)
 
 
 @dataclass(slots=True)
 class _ObservedFile:
-    """One file, wherever copies of it are or were."""
+    """One file, wherever copies of it are or were.
+
+    ``versions`` are the rewrites in whose version it is or was. ``replaced_by`` are the rewrites that replaced it at
+    its location.
+    """
 
     partition: str
     name: str
     bytes: int
     written_at: datetime
-    #: rewrites in whose version it is or was, and those that replaced it where it was
     versions: set[str] = field(default_factory=set)
     replaced_by: set[str] = field(default_factory=set)
 
@@ -47,7 +53,7 @@ class _ObservedFile:
 
     @property
     def rewrite_version(self) -> str | None:
-        """The rewrite that made it; None for a writer."""
+        """The rewrite that wrote the file. None if a writer wrote it."""
         return version_of_output(self.name)
 
     @property
@@ -63,8 +69,8 @@ def reconstruct_history(
     until: datetime,
     check: CancellationCheck = no_check,
 ) -> TableHistory:
-    """The table at ``since`` and what was done to it until ``until``."""
-    check()  # its files are listed by now, which is what takes long
+    """Return the table's files at ``since`` and its commits until ``until``."""
+    check()  # the listing, the longest part, is done
     files = list(_known_files(table_location, listings, superseded))
     commits = sorted([*_write_commits(files), *_rewrite_commits(files)], key=lambda commit: commit.at)
     commits = [commit for commit in commits if commit.at <= until]
@@ -82,7 +88,7 @@ def reconstruct_history(
 def _known_files(
     table_location: str, listings: Sequence[PartitionListing], superseded: Sequence[SupersededVersion]
 ) -> Iterable[_ObservedFile]:
-    """Every file that is known, each once."""
+    """Return every known file once."""
     found: dict[tuple[str, str, int, int], _ObservedFile] = {}
 
     def observe(partition: str, path: str, size: int, modified_ms: int) -> _ObservedFile:
@@ -105,7 +111,7 @@ def _known_files(
 
 
 def _write_commits(files: Sequence[_ObservedFile]) -> Iterator[HistoricalCommit]:
-    """A commit for files that were written at about the same time."""
+    """Yield a commit for each set of files that were written at about the same time."""
     job: list[_ObservedFile] = []
     for file in sorted(
         (file for file in files if file.rewrite_version is None), key=lambda file: (file.written_at, file.group)
@@ -124,7 +130,7 @@ def _write_commit(files: Sequence[_ObservedFile]) -> HistoricalCommit:
 
 
 def _rewrite_commits(files: Sequence[_ObservedFile]) -> Iterator[HistoricalCommit]:
-    """A commit for each rewrite, as old as its newest file."""
+    """Yield a commit for each rewrite, as old as its newest file."""
     made: dict[str, list[_ObservedFile]] = {}
     gone: dict[str, list[FileGroupKey]] = {}
     for file in files:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tools that write and read Hive tables, what a move does to each, and the signs that they leave.
+"""The tools that write and read Hive tables, the consequence of a relocation for each, and the signs that they leave.
 
-Where a sign is from, and what was not taken for one, says ``docs/formats.md``.
+``docs/formats.md`` has the source of each sign, and the candidates that were rejected.
 """
 
 import re
@@ -24,16 +24,14 @@ class Tool:
 
 
 _PATH_CONSEQUENCE = (
-    "It knows no metastore and goes by path. What it writes where a partition was is read late, or halts the "
-    "partition. What it reads there is old, and is deleted after the retention."
+    "It uses paths, not the metastore. Files that it writes in a partition's previous location are read late, or halt "
+    "the partition. Files that it reads there are old, and are deleted after the retention."
 )
 _INSERT_REMEDY = "Have it load through Spark or Hive (INSERT, LOAD DATA), or leave access unset."
-_CACHE_CONSEQUENCE = "it reads and writes on where a partition was"
+_CACHE_CONSEQUENCE = "it reads and writes in previous locations of partitions"
 _TRINO_CONSEQUENCE = (
-    "It asks the metastore in each query. But with hive.metastore-cache-ttl above 0 "
-    + _CACHE_CONSEQUENCE
-    + " until that has "
-    "passed."
+    f"It reads the metastore in each query. But with hive.metastore-cache-ttl above 0 {_CACHE_CONSEQUENCE} until that "
+    "time has passed."
 )
 _TRINO_REMEDY = "Set hive.metastore-cache-ttl to 0s, or far below the retention, or leave access unset."
 
@@ -43,12 +41,12 @@ FLINK_BATCH = Tool("Flink in batch mode")
 FLINK = Tool(
     "Flink",
     "A streaming sink writes below the table's directory, wherever a partition is, and points a partition back there "
-    "when it commits it. Until the sweep has moved it again, readers miss the rows that came after the first move.",
+    "when it commits it. Until the sweep has relocated it again, readers miss the rows written after the first move.",
     "Leave access unset while a streaming job writes the table.",
 )
 IMPALA = Tool(
     "Impala",
-    f"Its catalog caches places and lists of files. Until it has heard of a move, {_CACHE_CONSEQUENCE}.",
+    f"Its catalog caches locations and lists of files. Until it is notified of a move, {_CACHE_CONSEQUENCE}.",
     "Have catalogd poll the metastore's events (hms_event_polling_interval_s above 0), or leave access unset.",
 )
 TRINO = Tool("Trino", _TRINO_CONSEQUENCE, _TRINO_REMEDY)
@@ -60,7 +58,7 @@ FASTPARQUET = Tool("fastparquet", _PATH_CONSEQUENCE, _INSERT_REMEDY)
 PARQUET_RS = Tool("a program on parquet-rs", _PATH_CONSEQUENCE, _INSERT_REMEDY)
 KAFKA_CONNECT = Tool(
     "Kafka Connect",
-    "It writes below its own topics.dir, wherever a partition is. What it writes where one was is read late.",
+    "It writes below its own topics.dir, wherever a partition is. Files in a previous location are read late.",
     "Leave access unset for tables that it writes.",
 )
 AVRO_PARQUET = Tool(
@@ -70,29 +68,29 @@ AVRO_PARQUET = Tool(
 )
 MAPREDUCE = Tool(
     "a MapReduce job, such as Sqoop's",
-    "With --target-dir it goes by path: what it writes where a partition was is read late, or halts the partition. "
-    "What --hive-import loads is where it belongs.",
+    "With --target-dir it uses paths: files that it writes in a partition's previous location are read late, or halt "
+    "the partition. With --hive-import its files are in the right location.",
     "Have it load by --hive-import, --hcatalog-table or LOAD DATA, or leave access unset.",
 )
 DATAX = Tool("DataX", _PATH_CONSEQUENCE, _INSERT_REMEDY)
 HDFS_PUT = Tool("hdfs dfs -put", _PATH_CONSEQUENCE, "Put files elsewhere and have LOAD DATA INPATH bring them in.")
 PATH_JOB = Tool(
     "a job that was given a path (Spark's df.write.parquet, MapReduce)",
-    "It writes where a partition was, and readers look there no more. Its rows are read late, and in mode overwrite it "
-    "takes the partition back.",
+    "It writes in a partition's previous location, from which readers no longer read. Its rows are read late, and in "
+    "mode overwrite it moves the partition back there.",
     "Have it write by the table's name (insertInto, INSERT), or leave access unset.",
 )
 UNKNOWN_TOOL = Tool(
     "another program",
-    "No engine that is known to ask the metastore leaves such footers. It likely goes by path: what it writes where a "
-    "partition was is read late, or halts the partition.",
+    "No engine that uses the metastore is known to leave such footers. It likely uses paths: files that it writes in a "
+    "partition's previous location are read late, or halt the partition.",
     _INSERT_REMEDY,
 )
 
 ToolMatch = tuple[Tool, str]
-"""A tool, and what was seen of it."""
+"""A tool, and the sign of it that was found."""
 
-#: properties of tables and partitions by how they begin: whose they are
+#: the tools that set properties of tables and partitions, by the beginning of the property's name
 _TOOLS_BY_PROPERTY: Mapping[str, Tool] = {
     "spark.sql.create.version": SPARK,
     "spark.sql.sources.": SPARK,
@@ -112,12 +110,12 @@ _TOOLS_BY_PROPERTY: Mapping[str, Tool] = {
     "presto_": PRESTO,
     "last_modified_by": HIVE,
 }
-#: those of which the value tells something; others may hold a password, or a schema
+#: the properties whose values are shown; others may hold a password, or a schema
 _PROPERTIES_WITH_VALUE = frozenset(
     {"spark.sql.create.version", "sink.partition-commit.policy.kind", "connector", "trino_version", "presto_version"}
 )
 _UUID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
-#: names of files, as RE2 reads them
+#: the tools by the names of their files, as patterns of RE2
 _TOOLS_BY_FILE_NAME: Mapping[str, Tool] = {
     rf"(compacted-)?part-{_UUID}(-\d+){{1,2}}(\.\w+)*": FLINK,
     rf"part-{_UUID}-(cp-\d+-)?task-\d+-file-\d+(\.\w+)*": FLINK_BATCH,
@@ -130,7 +128,7 @@ _TOOLS_BY_FILE_NAME: Mapping[str, Tool] = {
 }
 _SPARK_VERSION_KEY = "org.apache.spark.version"
 _SPARK_SCHEMA_KEY = "org.apache.spark.sql.parquet.row.metadata"
-#: by how ``created_by`` begins, in lower case; longer ones first
+#: the tools by the beginning of ``created_by``, in lower case; longer beginnings first
 _TOOLS_BY_CREATED_BY: Mapping[str, Tool] = {
     "parquet-mr-trino": TRINO,
     "trino version": TRINO,
@@ -142,16 +140,16 @@ _TOOLS_BY_CREATED_BY: Mapping[str, Tool] = {
     "fastparquet": FASTPARQUET,
     "parquet-rs": PARQUET_RS,
 }
-#: of what parquet-java writes, by the name of the schema
+#: the tools that write with parquet-java, by the name of the schema
 _TOOLS_BY_SCHEMA: Mapping[str, Tool] = {"spark_schema": SPARK, "hive_schema": HIVE, "flink_schema": FLINK}
 _TOOLS_BY_ORC_WRITER: Mapping[str, Tool] = {"TRINO": TRINO, "PRESTO": PRESTO, "ORC_CPP": ARROW}
 
 
 def match_properties(properties: Mapping[str, str], partition: str = "") -> Iterator[ToolMatch]:
-    """The signs in the properties of a table, or of the ``partition`` of this name: one for each tool."""
+    """Yield one match for each tool that has set properties of a table, or of the ``partition`` of this name."""
     whose = f"property of {partition_label(partition)}" if partition else "table property"
     seen: set[str] = set()
-    # Those with a value come first: they tell most.
+    # Properties whose values are shown come first: they say most.
     for name in sorted(properties, key=lambda one: (one not in _PROPERTIES_WITH_VALUE, one)):
         tool = next((tool for begin, tool in _TOOLS_BY_PROPERTY.items() if _is_key_of(name, begin)), None)
         if tool is None or tool.name in seen:
@@ -165,7 +163,7 @@ def _is_key_of(name: str, key: str) -> bool:
 
 
 def match_file_names(paths: pa.ChunkedArray) -> Iterator[ToolMatch]:
-    """The signs in the names of files, given by their paths: how many have a name as a tool gives it, and which."""
+    """Yield a match for each tool with files of its naming: how many, and an example."""
     for pattern, tool in _TOOLS_BY_FILE_NAME.items():
         named = paths.filter(pc.match_substring_regex(paths, f"(^|/){pattern}$"))
         if count := len(named):
@@ -174,7 +172,7 @@ def match_file_names(paths: pa.ChunkedArray) -> Iterator[ToolMatch]:
 
 
 def match_parquet_footer(created_by: str, schema: str, keys: Collection[str]) -> ToolMatch:
-    """The sign in a footer of Parquet: who says to have written it, the schema's name, the keys of its metadata."""
+    """Return the tool that a Parquet footer shows, by ``created_by``, the schema's name and the metadata's keys."""
     said = f"created_by = {_shortened(created_by) or 'nothing'}"
     if _SPARK_VERSION_KEY in keys or _SPARK_SCHEMA_KEY in keys:
         return SPARK, _SPARK_VERSION_KEY
@@ -189,7 +187,7 @@ def match_parquet_footer(created_by: str, schema: str, keys: Collection[str]) ->
 
 
 def match_orc_footer(writer: str, keys: Collection[str]) -> ToolMatch | None:
-    """The sign in a footer of ORC; None where it tells nothing: Hive, Flink and MapReduce share a writer."""
+    """Return the tool that an ORC footer shows. None if it shows none: Hive, Flink and MapReduce share a writer."""
     if _SPARK_VERSION_KEY in keys:
         return SPARK, _SPARK_VERSION_KEY
     if writer == "ORC_JAVA":
@@ -198,7 +196,7 @@ def match_orc_footer(writer: str, keys: Collection[str]) -> ToolMatch | None:
 
 
 def schema_name(printed_schema: str) -> str:
-    """The name of a Parquet schema as pyarrow prints it; '' where it prints none."""
+    """Return the name of a Parquet schema as pyarrow prints it. '' if it prints none."""
     found = re.search(r"^(?:required|optional|repeated) group (?:field_id=-?\d+ )?(\S+)", printed_schema, re.MULTILINE)
     return found[1] if found else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who likely writes and reads a table: the signs of ``tools``, looked for at a bounded cost."""
+"""The programs that likely write and read a table: the signs of ``known_tools``, searched at a bounded cost."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ from lake.errors import LakefoldError
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.refusals import FileFormat
 from lake.formats.hive.catalog.tables import is_in_data_dir, list_partitions, load_table, open_metastore
-from lake.formats.hive.commits import OUTPUT_FILE_PATTERN
+from lake.formats.hive.commit.version_names import OUTPUT_FILE_PATTERN
 from lake.formats.hive.inspection import known_tools
 from lake.formats.hive.inspection.known_tools import FLINK, PATH_JOB, Tool, ToolMatch
 from lake.metastore import MetastoreTable
@@ -25,24 +25,24 @@ from lake.storage.filesystems import file_io_of, filesystem_of
 from lake.storage.locations import relative_path, resolve_path
 
 MAX_FOOTERS = 8
-"""How many files have their footers read, and their partitions' properties and directories looked at.
+"""How many files have their footers read and their partitions' properties and directories checked.
 
-Half of them are the newest, the others are spread evenly over the rest by the time they were written.
+Half of them are the newest files. The others are spread evenly over the rest by modification time.
 """
 
 _MAX_EVIDENCE = 3
-"""How many pieces of evidence are told for a tool: the first ones of properties, names, footers and directories."""
+"""How many pieces of evidence are shown for a tool, in the order properties, file names, footers, directories."""
 
 _SUCCESS_MARKER = "_SUCCESS"
 
 
 def writers_of_table(table: MetastoreTable) -> Sequence[LikelyWriter]:
-    """Who likely writes and reads a table, by its own properties only."""
+    """Return the programs that likely write and read a table, by the table's own properties only."""
     return _to_likely_writers(known_tools.match_properties(table.parameters))
 
 
 def describe_writers(writers: Sequence[LikelyWriter]) -> str:
-    """Writers by name, with the evidence and whether each asks the metastore."""
+    """Return the writers in words: the name, the evidence, and whether the writer may miss a relocation."""
     said = [
         f"{one.tool} ({', '.join(one.evidence)}{'' if one.consequence is None else '; may not see a move'})"
         for one in writers
@@ -51,10 +51,11 @@ def describe_writers(writers: Sequence[LikelyWriter]) -> str:
 
 
 def writers_of_snapshot(snapshot: Snapshot) -> Sequence[LikelyWriter]:
-    """Who likely writes and reads a table, by its properties, the names of its files, and a look at ``MAX_FOOTERS`` files.
+    """Return the programs that likely write and read a table.
 
-    Files that lakefold has made tell nothing. What can't be read is no evidence. Raises as ``snapshot`` does where the
-    metastore can't be asked.
+    The signs are its properties, the names of its files, and footers and directories of ``MAX_FOOTERS`` files. Files
+    that lakefold wrote are no evidence, and neither are files that can't be read. Raises as ``snapshot`` does if the
+    metastore can't be reached.
     """
     ref = snapshot.table
     slices = snapshot.slices.select(["partition", "path", "bytes", "modified_at"])
@@ -76,7 +77,7 @@ def writers_of_snapshot(snapshot: Snapshot) -> Sequence[LikelyWriter]:
 
 
 def _sample_files(slices: pa.Table) -> Sequence[tuple[str, str]]:
-    """Partition and path of the files to look at."""
+    """Return partition and path of the files to read."""
     order = pc.sort_indices(slices, sort_keys=[("modified_at", "descending"), ("path", "ascending")])
     newest, count = MAX_FOOTERS // 2, len(order)
     rest = count - newest
@@ -95,7 +96,7 @@ def _match_footers(paths: Sequence[str], file_format: FileFormat) -> Iterator[To
 
 
 def _match_footer(path: str, file_format: FileFormat) -> ToolMatch | None:
-    # A file may be gone, half written, encrypted or damaged: then scans and plans say so, and it tells nothing here.
+    # A file may be gone, half written, encrypted or damaged: scans and plans report it, and it is no evidence here.
     with suppress(pa.ArrowException, OSError, LakefoldError):
         filesystem, place = filesystem_of(path)
         with filesystem.open_input_file(place) as file:
@@ -113,7 +114,10 @@ def _metadata_keys(metadata: Mapping[bytes, bytes] | None) -> Sequence[str]:
 
 
 def _partition_directories(table_location: str, sample: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """The partitions' directories by their names: not the table's own, where every insert of Spark leaves a mark."""
+    """Return the names of the partitions by directory.
+
+    The table's own directory is left out, since every insert of Spark leaves a marker there.
+    """
     at = {dirname(resolve_path(table_location, path)): partition for partition, path in sample if partition}
     return {
         place: name
@@ -123,19 +127,23 @@ def _partition_directories(table_location: str, sample: Iterable[tuple[str, str]
 
 
 def _match_success_markers(directories: Mapping[str, str], matched_tools: Iterable[Tool]) -> Iterator[ToolMatch]:
-    """The mark that a job leaves in the directory which it was told to write; Flink's policy success-file does so."""
+    """Yield the match for the markers that jobs leave in the directories they were given.
+
+    Flink's policy success-file leaves the same marker.
+    """
     marked = []
     for place, name in directories.items():
         with suppress(OSError, LakefoldError):
             if file_io_of(place).exists(f"{place}/{_SUCCESS_MARKER}"):
                 marked.append(name)
     if marked:
-        said = f"{_SUCCESS_MARKER} in {len(marked)} of {len(directories)} directories, such as that of {partition_label(marked[0])}"
+        example = partition_label(marked[0])
+        said = f"{_SUCCESS_MARKER} in {len(marked)} of {len(directories)} directories, such as that of {example}"
         yield FLINK if FLINK in set(matched_tools) else PATH_JOB, said
 
 
 def _to_likely_writers(matches: Iterable[ToolMatch]) -> Sequence[LikelyWriter]:
-    """A tool each with its evidence, those that a move does something to first."""
+    """Return one writer for each tool, with its evidence; tools for which a relocation has a consequence come first."""
     by_tool: dict[Tool, list[str]] = {}
     for tool, said in matches:
         by_tool.setdefault(tool, []).append(said)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which partitions of a table changed between two looks, told without listing the partitions.
+"""Finds the partitions of a table that changed between two checks without listing the partitions.
 
-A directory's time changes when a file in it is made, renamed or removed. So one listing of what holds partitions tells
-of all of them. The metastore is asked for names each time, and for a bounded number of partitions. What is remembered
-is eight bytes a directory.
+A directory's modification time changes when a file in it is made, renamed or removed. One listing of the directories
+that hold partitions therefore shows changes in all of them. Each check reads the names of partitions from the
+metastore, and a bounded number of partitions. A fingerprint of eight bytes is remembered for each directory.
 """
 
 import time
@@ -15,9 +15,9 @@ from contextlib import suppress
 from posixpath import basename
 
 from lake.errors import Transient
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import list_partitions, load_table, open_metastore
-from lake.formats.hive.commits import data_dirs, relocation_token
+from lake.formats.hive.commit import commit_record, version_names
+from lake.formats.hive.commit.version_names import data_dirs, relocation_token
 from lake.formats.hive.files.listing import is_hidden
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
@@ -26,13 +26,13 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path, resolve_path
 
 MAX_PARTITIONS_PER_CHECK = 1_000
-"""How many partitions a look reads from the metastore, in turn."""
+"""How many partitions a check reads from the metastore, in turn."""
 
 MAX_DIRECTORIES_PER_CHECK = 100_000
-"""After how many directories a look ends; the next one goes on there."""
+"""The number of directories after which a check ends; the next check goes on from there."""
 
 _MIN_RELIABLE_AGE_SECONDS = 60
-"""How old a directory's time has to be to tell of all changes: two within one tick of a clock have one time."""
+"""How old a directory's time must be to show all changes: two changes within one tick of the clock have one time."""
 
 
 class HiveChangeDetector:
@@ -40,16 +40,16 @@ class HiveChangeDetector:
 
     def __init__(self, ref: TableRef) -> None:
         self._ref, self._files = ref, file_io_of(ref.location)
-        #: by root, and what holds partitions in it: a number for each directory there and its time
+        #: by root, and by directory in it that holds partitions: a fingerprint of each partition directory there
         self._fingerprints: dict[str, dict[str, array[int]]] = {}
         self._partition_fingerprints: dict[str, int] = {}
         self._last_partition, self._last_root, self._check_number = "", "", 0
         self._has_baseline = False
-        #: those that changed, until a look has told of them
+        #: partitions that changed, until a check has returned them
         self._unreported: set[str] = set()
-        #: by root, the places that writers have made there again
+        #: by root, the partitions and locations that writers have created there again
         self._recreated: dict[str, list[tuple[str, str]]] = {}
-        #: the mark of each place that was looked at by itself, and the directory above after which a look goes on
+        #: fingerprints of locations that were checked one by one, and the parent after which the next check goes on
         self._location_fingerprints: dict[str, int] = {}
         self._last_parent = ""
 
@@ -124,7 +124,7 @@ class HiveChangeDetector:
             roots, seen = self._roots(), 0
             for root in roots[bisect_right(roots, self._last_root) :]:
                 before, self._fingerprints[root] = self._fingerprints.get(root), {}
-                is_ours = root == self._ref.location or commits.has_lakefold_files(self._ref, basename(root))
+                is_ours = root == self._ref.location or commit_record.has_lakefold_files(self._ref, basename(root))
                 again = self._recreated[root] = []
                 for holder, entries in self._partition_parents(root, depth):
                     seen += len(entries)
@@ -141,7 +141,7 @@ class HiveChangeDetector:
             raise Transient(f"{self._ref.location} can't be listed: {error.strerror}") from error
 
     def _roots(self) -> Sequence[str]:
-        """The table's own directory and its versions; marks of those that are gone are dropped."""
+        """Return the table's own directory and its versions, and drop the fingerprints of versions that are gone."""
         roots = [self._ref.location]
         for home in data_dirs(self._ref):
             with suppress(FileNotFoundError):
@@ -153,8 +153,8 @@ class HiveChangeDetector:
         return sorted(roots)
 
     def _recreated_locations(self, root: str, parent: str, entries: Sequence[FileEntry]) -> Iterator[tuple[str, str]]:
-        """The partitions and places in a version of which lakefold has nothing any more, where there are files."""
-        if not commits.is_version_name(basename(root)):
+        """Yield the partitions and locations, with files, in a version of which no file of lakefold is left."""
+        if not version_names.is_version_name(basename(root)):
             return
         for entry in entries:
             with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
@@ -162,7 +162,7 @@ class HiveChangeDetector:
                     yield _partition_name(root, f"{parent}/{entry.name}"), relative_path(self._ref.location, entry.path)
 
     def _partition_parents(self, root: str, depth: int) -> Iterator[tuple[str, Sequence[FileEntry]]]:
-        """Each directory of a root that holds partitions, with these."""
+        """Yield each directory of a root that holds partitions, with the partitions' directories."""
         level = [root]
         for step in range(depth):
             below: list[str] = []
@@ -171,7 +171,7 @@ class HiveChangeDetector:
                     entries = [
                         one for one in self._files.list(directory) if one.is_directory and not is_hidden(one.name)
                     ]
-                # What can't be listed, such as what else lies there, tells nothing; its partitions have their turn.
+                # A directory that can't be listed, such as a foreign one, shows nothing; the metastore covers it.
                 except (FileNotFoundError, NotADirectoryError, PermissionError):
                     continue
                 if step == depth - 1:
@@ -203,6 +203,6 @@ def _changed_partitions(
 
 
 def _partition_name(root: str, directory: str) -> str:
-    """The partition in a directory: Spark keeps the case of columns there, which a metastore does not."""
+    """Return the name of the partition in a directory. Spark keeps the case of columns there; a metastore does not."""
     parts = (part.partition("=") for part in directory.removeprefix(root).lstrip("/").split("/"))
     return "/".join(f"{column.lower()}{equals}{value}" for column, equals, value in parts)

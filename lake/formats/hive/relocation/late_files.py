@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that writers left in former places: brought to where the partition is, and told to the metastore."""
+"""Late files, which writers left in previous locations: copied to the partition's location and added to its counts."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -9,7 +9,6 @@ from posixpath import basename, dirname
 
 from lake.errors import CommitUnknown, Conflict, Integrity, Transient
 from lake.failpoints import failpoint
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import (
     DATA_DIRS,
     CatalogPartition,
@@ -18,6 +17,7 @@ from lake.formats.hive.catalog.tables import (
     load_table,
     put_partitions,
 )
+from lake.formats.hive.commit import commit_record, preconditions, version_names
 from lake.formats.hive.files.listing import list_partition_files, to_located_file
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef, partition_label
@@ -28,11 +28,14 @@ from lake.storage.locations import hadoop_uri, relative_path, resolve_path
 
 _COPY_NAME = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
 _FILE_ARCHIVE_DIR = "_aside"
-"""Where replaced files wait for their deletion that would be read again at their own place."""
+"""The directory in which replaced files wait for deletion if readers would read them in their own location."""
 
 
 def target_path(source: LocatedFile, location: str, nonce: str) -> str:
-    """Where a file is copied to: a name that follows from what tells it from all others, and from who copies it."""
+    """Return the path to which a file is copied.
+
+    The name holds the digest that identifies the source, and the ``nonce`` of the round that copies it.
+    """
     digest = source_digest(source)
     stem, dot, suffix = source.name.partition(".")
     name = f"carried-{digest}-{nonce}{dot}{suffix}" if stem else f"carried-{digest}-{nonce}"
@@ -40,18 +43,18 @@ def target_path(source: LocatedFile, location: str, nonce: str) -> str:
 
 
 def source_digest(source: LocatedFile) -> str:
-    """What names the copies of a file: it follows from what tells the file from all others."""
+    """Return the digest by which copies of a file are named: of its path, bytes and modification time."""
     return sha256(f"{source.path}\n{source.bytes}\n{source.modified_ms}".encode()).hexdigest()[:32]
 
 
 def digest_in_copy_name(name: str) -> str | None:
-    """``source_digest`` the file that the one of this name is a copy of; None for one that is none."""
+    """Return the ``source_digest`` in the name of a copy. None if the name is not that of a copy."""
     found = _COPY_NAME.match(name)
     return found["digest"] if found else None
 
 
 def copy_hidden(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
-    """Bring each file beside its target, by a second name or as a copy; those of them that are gone."""
+    """Link or copy each file to a hidden name beside its target. Returns the files that are gone."""
     gone, files = set(), file_io_of(ref.location)
     for source, name in pairs:
         target = resolve_path(ref.location, name)
@@ -75,7 +78,7 @@ def copy_hidden(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]]) -> Coll
 
 
 def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fence: Callable[[], None]) -> None:
-    """Give copies their names; whoever has emptied the directory meanwhile has removed them."""
+    """Rename copies to their target names. Raises Conflict if a copy is gone because its directory was emptied."""
     files = file_io_of(ref.location)
     for _, name in pairs:
         target = resolve_path(ref.location, name)
@@ -92,7 +95,7 @@ def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fenc
 def replace_copy(
     ref: TableRef, source: LocatedFile, copy_path: str, previous: LocatedFile, fence: Callable[[], None]
 ) -> LocatedFile:
-    """Put a file in the place of the shorter copy that was made of it; what is there then."""
+    """Replace the shorter copy of a file by the whole file. Returns the file that is then at ``copy_path``."""
     path, target, files = (
         resolve_path(ref.location, source.path),
         resolve_path(ref.location, copy_path),
@@ -103,7 +106,7 @@ def replace_copy(
     try:
         if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, target)) not in wanted:
             raise Conflict(f"{target} or {path} changed meanwhile")
-        # Where it is a second name of the file, it grew with it.
+        # A copy that is a second name of the file has grown with it.
         if _size_and_mtime(_stat_file(ref, target)) != _size_and_mtime(source):
             files.remove_own_file(scratch)
             files.link_or_copy(path, scratch)
@@ -124,10 +127,11 @@ def replace_copy(
 def remove_copies(
     ref: TableRef, targets: Collection[str], published: Collection[str], fence: Callable[[], None]
 ) -> None:
-    """Remove copies that nobody is to read, of those under their names only ``shown``.
+    """Remove copies that must not be read. Copies under their target names are removed only if ``published`` has them.
 
-    Raises Conflict where another one is under its name by now: whoever copied it was stopped right before he gave it
-    that name, and it may have been taken for one of the partition's since. Without what it was copied to it gets none.
+    Raises Conflict if another copy is under its target name now. The round that made it was suspended right before it
+    renamed the copy, and the copy may count as one of the partition's files since. A copy whose hidden file was removed
+    can't be renamed later.
     """
     files = file_io_of(ref.location)
     for name in targets:
@@ -137,19 +141,19 @@ def remove_copies(
         if name in published:
             files.remove_own_file(target)
         elif files.exists(target):
-            raise Conflict(f"{target} was shown meanwhile")
+            raise Conflict(f"{target} was published meanwhile")
 
 
 def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[], None]) -> Mapping[LocatedFile, str]:
-    """Take files out of the sight of readers, each to a place that follows from its name; where those are now.
+    """Move files out of readers' sight, each to a path that follows from its name. Returns the new paths.
 
-    A writer may have given another file that name meanwhile: it is put back.
+    If a writer has given another file that name meanwhile, that file is put back.
     """
     moved, storage = {}, file_io_of(ref.location)
     for file in files:
         source = resolve_path(ref.location, file.path)
         if not source.startswith(f"{ref.location}/"):
-            continue  # in a directory that is nobody's default: nothing comes back to life there
+            continue  # in a directory that is no partition's default: no later partition would read it there
         names = [f"{home}/{_FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.path}" for home in DATA_DIRS]
         target = resolve_path(ref.location, names[0])
         with suppress(FileNotFoundError):
@@ -157,7 +161,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
                 storage.make_directories(dirname(target))
                 fence()
                 storage.rename(source, _hidden_path(target))
-        # Also of a round that was killed between these two, and may have been of an earlier release.
+        # Also after a round, perhaps of an earlier release, that was killed between the two renames.
         for name in names:
             target = resolve_path(ref.location, name)
             with suppress(FileNotFoundError):
@@ -169,7 +173,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
 
 
 def _finish_archiving(ref: TableRef, file: LocatedFile, source: str, target: str, fence: Callable[[], None]) -> None:
-    """Have what was taken out of sight stay there if it is ``file``, and this round's to take; else put it back."""
+    """Rename a hidden file to ``target`` if it is ``file`` and the fence allows it; else put it back."""
     storage, scratch = file_io_of(ref.location), _hidden_path(target)
     there = _stat_file(ref, scratch)
     try:
@@ -190,7 +194,7 @@ def _restore_source(ref: TableRef, scratch: str, source: str) -> None:
         storage.link_or_copy(scratch, source)
     except FileExistsError as error:
         raise Integrity(
-            f"{scratch} was written to {source}, where another file is by now: put it where it is to be read, then "
+            f"{scratch} was written to {source}, where another file is now: put it where it is to be read, then "
             "lakefold resume"
         ) from error
     storage.remove_own_file(scratch)
@@ -205,34 +209,34 @@ def update_catalog(
     expected: tuple[str, str | None],
     fence: Callable[[], None],
 ) -> None:
-    """The one call of the metastore, with counts that are true: ``move``'s place, or where ``last`` has moved it.
+    """Change the partition in the metastore by one call, with true counts: to the location of ``move``, or of ``last``.
 
-    ``before`` are the place and the token that it has to have until then.
+    ``expected`` are the location and the token that the partition must have until the call.
     """
     looked = Stopwatch()
     fence()
     place = next(list_partitions(metastore, table, [last.partition]), None)
     if place is None or _location_and_token(ref, place) != expected:
-        raise Conflict(f"{partition_label(last.partition)} is not where its last move left it")
+        raise Conflict(f"{partition_label(last.partition)} is not at the location of its last relocation")
     to, files = move or last, file_io_of(ref.location)
     directory = resolve_path(ref.location, to.location)
     if move is not None and not files.exists(directory):  # a writer's overwrite by nothing
         files.make_directories(directory)
         files.copy_permissions(directory, place.location)
     there = place if place.location == directory else place.with_location(hadoop_uri(directory))
-    if move is not None and commits.VERSION_KEY in commits.token_parameters(last.token):
-        commits.archive_record(ref, last.token)
+    if move is not None and version_names.VERSION_KEY in version_names.token_parameters(last.token):
+        commit_record.archive_record(ref, last.token)
     if move is not None and (plan_id := _plan_id_of_token(ref, last.token)) is not None:
         (left,) = list_partition_files(ref.name, [place])
         replaced = [to_located_file(ref.location, file.path, file.bytes, file.modified_ns) for file in left.files]
-        commits.write_relocation_record(ref, move, plan_id, replaced, table)
+        commit_record.write_relocation_record(ref, move, plan_id, replaced, table)
     (listing,) = list_partition_files(ref.name, [there])
-    parameters = commits.relocated_parameters(place.parameters, to.token, listing.files)
+    parameters = version_names.relocated_parameters(place.parameters, to.token, listing.files)
     if there is place and parameters == dict(place.parameters):
         return
     changed = there.updated_object(parameters)
-    if looked.elapsed_seconds > commits.MAX_CHECK_AGE.total_seconds():
-        raise Transient("looking at the partition took too long for a safe call")
+    if looked.elapsed_seconds > preconditions.MAX_CHECK_AGE.total_seconds():
+        raise Transient("checking the partition took too long for a safe call")
     failpoint("in_tell")
     fence()
     if next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None) != place:
@@ -242,9 +246,9 @@ def update_catalog(
     except CommitUnknown:
         raise
     except Transient as error:
-        # Listeners of the metastore are told afterwards, and may fail: then it was done all the same.
+        # Listeners of the metastore run after the change and may fail: the change was made even so.
         now = next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None)
-        told = (commits.RELOCATION_KEY, "numFiles", "totalSize")
+        told = (version_names.RELOCATION_KEY, "numFiles", "totalSize")
         if (
             now is None
             or now.location != there.location
@@ -253,16 +257,16 @@ def update_catalog(
             raise Conflict(f"the metastore refused the call: {error}") from error
     if (difference := find_lost_update(metastore, load_table(metastore, ref), {last.partition: changed})) is not None:
         raise Integrity(
-            f"somebody changed {ref.name} in the metastore while the sweep did, and one of the two may have undone the "
+            f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
             f"other: {difference}; compare with what was intended, then lakefold resume"
         )
 
 
 def _plan_id_of_token(ref: TableRef, token: str) -> str | None:
-    """The plan under which what the move ``token`` left waits for its deletion; None where nothing tells."""
-    if commits.version_started_ns(token) is not None:
-        return commits.plan_id_of(token)
-    record = commits.archived_record(ref, token)
+    """Return the plan under which the files that the relocation ``token`` replaced await deletion. None if unknown."""
+    if version_names.version_started_ns(token) is not None:
+        return version_names.plan_id_of(token)
+    record = commit_record.archived_record(ref, token)
     return None if record is None else record.commit.plan_id
 
 
@@ -271,11 +275,11 @@ def _hidden_path(target: str) -> str:
 
 
 def _location_and_token(ref: TableRef, partition: CatalogPartition) -> tuple[str, str | None]:
-    return relative_path(ref.location, partition.location), commits.relocation_token(partition.parameters)
+    return relative_path(ref.location, partition.location), version_names.relocation_token(partition.parameters)
 
 
 def _size_and_mtime(file: LocatedFile) -> tuple[int, int]:
-    """What a copy shares with its source."""
+    """Return the bytes and modification time, which a copy shares with its source."""
     return file.bytes, file.modified_ms
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in the places that moved partitions have left, and in those where they are."""
+"""The files in the previous and current locations of relocated partitions."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
-from lake.formats.hive.commits import is_cleaned, record_path_beside, relocation_token
+from lake.formats.hive.commit.commit_record import is_cleaned
+from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.model import TableRef
@@ -21,7 +22,7 @@ _MAX_CONCURRENT_LISTINGS = 8
 
 
 ReaderLookup = Callable[[Collection[str]], Mapping[str, str]]
-"""Those of some directories that other partitions or tables are read from, each with which one, in words."""
+"""Returns those of some directories that other partitions or tables are read from, each with the reader, in words."""
 
 
 def list_locations(
@@ -31,9 +32,9 @@ def list_locations(
     find_readers: ReaderLookup,
     now: float,
 ) -> Mapping[str, PartitionState]:
-    """What the metastore says of these partitions, and what is in their places at ``now``. Raises Transient.
+    """Return what the metastore has of ``relocated`` partitions, and the files in their locations at ``now``.
 
-    ``readers`` are asked for of dropped partitions with replaced files in their own directory, and only for these.
+    ``find_readers`` is called only for dropped partitions with replaced files in their own directory. Raises Transient.
     """
     by_name = {place.name: place for place in partitions}
     current = {relative_path(ref.location, place.location) for place in partitions}
@@ -62,9 +63,10 @@ def list_locations(
 def _cleaned_locations(
     ref: TableRef, relocated: RelocatedPartition, states: Mapping[str, LocationState]
 ) -> Mapping[str, LocationState]:
-    """Former places with files missing that lakefold has deleted, of which the database says nothing.
+    """Return previous locations with missing files that lakefold has deleted, unknown to the database.
 
-    It was set back to before that. Else what a late writer adds there would be all there is: an overwrite.
+    The database was restored to a time before the deletion. Without this, late files in such a location would look like
+    an overwrite, since they are all that is there.
     """
     missing = [
         former
@@ -75,7 +77,7 @@ def _cleaned_locations(
     try:
         noted = [former for former in missing if is_cleaned(ref, former.token, relocated.partition)]
     except OSError as error:
-        raise Transient(f"what was deleted of {ref.name} can't be read: {error.strerror}") from error
+        raise Transient(f"the markers of deleted files of {ref.name} can't be read: {error.strerror}") from error
     return {former.location: replace(states[former.location], is_cleaning_begun=True) for former in noted}
 
 
@@ -95,7 +97,7 @@ def _list_location(
             if is_hidden(entry.name):
                 continue
             file = to_located_file(table_location, entry.path, entry.bytes, entry.modified_ns)
-            # A file that is renamed into a directory keeps the time at which it was written, but not this one.
+            # A file that is renamed into a directory keeps its modification time, but gets a new arrival time.
             files[file] = max(file.modified_ms, entry.arrived_ns // 1_000_000)
             if (
                 file not in recorded
@@ -103,10 +105,10 @@ def _list_location(
             ):
                 waits[file.path] = why
         if not storage.has_arrival_times:
-            # After the listing: no file in it came later.
+            # After the listing, so that no listed file arrived later.
             changed_ms = storage.status(directory).modified_ns // 1_000_000
     except FileNotFoundError:
-        # The directory is gone, or a file while it was looked at: then the next look tells.
+        # The directory is gone, or a file was removed during the listing: then the next listing shows the rest.
         if files:
             raise Transient(f"{location} changed while it was listed") from None
         is_gone = True
@@ -128,4 +130,4 @@ def _is_record_missing(storage: FileIO, table_location: str, location: str) -> b
             resolve_path(table_location, record_path_beside(location))
         )
     except OSError as error:
-        raise Transient(f"what is beside {location} can't be looked at: {error.strerror}") from error
+        raise Transient(f"the record beside {location} can't be read: {error.strerror}") from error

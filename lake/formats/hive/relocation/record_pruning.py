@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes away what a table tells of moves that nothing depends on any more."""
+"""Removes a table's records of relocations on which nothing depends."""
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 
 from lake.errors import Transient
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import list_partitions
-from lake.formats.hive.commits import CommitRecord, data_dirs, version_of_directory
+from lake.formats.hive.commit import commit_record, version_names
+from lake.formats.hive.commit.commit_record import CommitRecord
+from lake.formats.hive.commit.version_names import data_dirs, version_of_directory
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
 from lake.storage.filesystems import file_io_of
@@ -17,19 +18,20 @@ _MAX_CONCURRENT_CHECKS = 8
 
 
 def missing_locations(ref: TableRef, locations: Collection[str]) -> Collection[str]:
-    """See ``PrunesRelocations``. A place is gone with its whole version: what is made there again stands without a document.
+    """See ``PrunesRelocations``. A location is missing if its whole version is gone.
 
-    Places outside of versions are somebody's own, and never gone.
+    A location that a writer creates there again has no record beside it. Locations outside of versions belong to the
+    table's owner, and are never missing.
     """
     by_place = {place: version_of_directory(ref, resolve_path(ref.location, place)) for place in locations}
     versions = sorted({version for version in by_place.values() if version is not None})
     try:
-        if not versions or not commits.has_record_archive(ref):
+        if not versions or not commit_record.has_record_archive(ref):
             return frozenset()
         with ThreadPoolExecutor(_MAX_CONCURRENT_CHECKS) as pool:
             there = dict(zip(versions, pool.map(lambda version: _has_version(ref, version), versions), strict=True))
     except OSError as error:
-        raise Transient(f"{ref.name}: its versions can't be looked at: {error.strerror or error}") from error
+        raise Transient(f"{ref.name}: its versions can't be listed: {error.strerror or error}") from error
     return frozenset(place for place, version in by_place.items() if version is not None and not there[version])
 
 
@@ -37,23 +39,23 @@ def prune_records(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, tokens: Collection[str]
 ) -> Collection[str]:
     """See ``PrunesRelocations``."""
-    named = {commits.relocation_token(place.parameters) for place in list_partitions(metastore, table)}
+    named = {version_names.relocation_token(place.parameters) for place in list_partitions(metastore, table)}
     try:
         forgotten = {
             token
             for token in set(tokens) - named
-            if _is_prunable(ref, token, commits.archived_record_of_token(ref, token))
+            if _is_prunable(ref, token, commit_record.archived_record_of_token(ref, token))
         }
-        commits.mark_pruned(ref, forgotten)
+        commit_record.mark_pruned(ref, forgotten)
         for token in sorted(forgotten):
-            commits.remove_archived_record(ref, token)
+            commit_record.remove_archived_record(ref, token)
     except OSError as error:
-        raise Transient(f"{ref.name}: filed commits can't be removed: {error.strerror or error}") from error
+        raise Transient(f"{ref.name}: archived records can't be removed: {error.strerror or error}") from error
     return forgotten
 
 
 def _is_prunable(ref: TableRef, token: str, record: CommitRecord | None) -> bool:
-    if commits.is_version_name(token) and _has_version(ref, token):
+    if version_names.is_version_name(token) and _has_version(ref, token):
         return False
     if record is None:
         return True

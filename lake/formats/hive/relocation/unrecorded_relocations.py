@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The moves of a table as its own documents tell them, for a database that does not know them.
+"""The relocations that a table's own records show, for a database that does not know them.
 
-A database goes by a table's name. It knows nothing where the table was renamed, where its source has another prefix by
-now, where the database was lost or set back, or where another lakefold was there before.
+A database identifies a table by its name. It knows nothing of the relocations if the table was renamed, if its source
+now has another prefix, if the database was lost or restored from a backup, or if another lakefold was there before.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from posixpath import basename
 
-from lake.formats.hive import commits
 from lake.formats.hive.catalog.tables import list_partitions
-from lake.formats.hive.commits import MAX_CHECK_AGE, CommitRecord
+from lake.formats.hive.commit import commit_record, version_names
+from lake.formats.hive.commit.commit_record import CommitRecord
+from lake.formats.hive.commit.preconditions import MAX_CHECK_AGE
 from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.formats.hive.relocation.late_files import digest_in_copy_name, source_digest
 from lake.metastore import MetastoreClient, MetastoreTable
@@ -25,17 +26,17 @@ from lake.storage.locations import resolve_path
 def find_unrecorded_relocations(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, known: Collection[str]
 ) -> Sequence[FoundRelocations]:
-    """See ``RecordsRelocations``. Two listings where there is nothing to be found."""
+    """See ``RecordsRelocations``. Costs two listings if there is nothing to find."""
     records = list(_unknown_records(ref, known))
     if not records:
         return ()
     places = list(list_partitions(metastore, table))
-    named = {token for place in places if (token := commits.relocation_token(place.parameters)) is not None}
+    named = {token for place in places if (token := version_names.relocation_token(place.parameters)) is not None}
     these = [one for one in records if _is_of_table(one, table, named)]
     made = _oldest_first([one for one in these if _is_applied(ref, one, named, these)])
     if not made:
         return ()
-    # A database that was set back does not know what was brought in from places that moves left which it knows.
+    # A restored database may know a relocation but not the late files that were copied from its previous location.
     before = [
         one for one in _unknown_records(ref, ()) if one.commit.instant in known and _is_of_table(one, table, named)
     ]
@@ -70,22 +71,25 @@ def find_unrecorded_relocations(
 
 
 def _unknown_records(ref: TableRef, known: Collection[str]) -> Iterator[CommitRecord]:
-    versions, stems = commits.list_records(ref)
-    plans = {commits.plan_id_of(token) for token in known if commits.version_started_ns(token) is not None}
+    versions, stems = commit_record.list_records(ref)
+    plans = {version_names.plan_id_of(token) for token in known if version_names.version_started_ns(token) is not None}
     seen = set(known)
     for token in sorted(versions - seen):
-        record = commits.read_record(ref, token)
+        record = commit_record.read_record(ref, token)
         if record is not None:
             seen.add(token)
             yield record
     for stem in sorted(stems - plans - seen):
-        record = commits.archived_record(ref, stem)
+        record = commit_record.archived_record(ref, stem)
         if record is not None and record.commit.instant not in seen:
             yield record
 
 
 def _is_of_table(record: CommitRecord, table: MetastoreTable, catalog_tokens: Collection[str]) -> bool:
-    """Whether a commit was of this very table. Earlier releases did not say; then a partition has to name it."""
+    """True if a commit was of this very table.
+
+    Records of earlier releases do not identify the table; then a partition must name the commit.
+    """
     if record.table_created_at is None:
         return record.commit.instant in catalog_tokens
     return record.table_created_at == table.created_at
@@ -97,8 +101,8 @@ def _is_applied(
     token = record.commit.instant
     if token in catalog_tokens:
         return True
-    if commits.version_started_ns(token) is not None:
-        return commits.is_marked_committed(ref, token)
+    if version_names.version_started_ns(token) is not None:
+        return commit_record.is_marked_committed(ref, token)
     went = {(move.partition, move.location) for move in record.commit.relocations}
     return any(
         (move.partition, move.previous_location) in went for other in others for move in other.commit.relocations
@@ -106,7 +110,10 @@ def _is_applied(
 
 
 def _oldest_first(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
-    """From the oldest to the newest, by the storage's clock: those that name versions are executors', and differ."""
+    """Sort records from the oldest to the newest by the storage's clock.
+
+    The times in the names of versions are of the executors' clocks, which differ.
+    """
     return sorted(records, key=lambda one: one.written_ns)
 
 
@@ -116,13 +123,13 @@ def _recorded_paths(record: CommitRecord) -> Iterator[str]:
 
 
 def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, Sequence[FileEntry]]) -> frozenset[str]:
-    """What of the replaced files lakefold has deleted, and not an overwrite."""
-    cleaned, gone = commits.cleaned_partitions(ref, record.commit.instant), set[str]()
+    """Return the paths of the replaced files that lakefold has deleted, without files that an overwrite removed."""
+    cleaned, gone = commit_record.cleaned_partitions(ref, record.commit.instant), set[str]()
     for move in record.commit.relocations:
         there = {entry.path for entry in listings[move.previous_location]}
         replaced = [one.path for one in record.commit.superseded if one.partition == move.partition]
         missing = [path for path in replaced if resolve_path(ref.location, path) not in there]
-        # Earlier releases noted nothing: what is gone with nothing in its place is taken for deleted.
+        # Earlier releases marked nothing: files that are gone with nothing in their place count as deleted.
         is_told = record.table_created_at is not None
         if move.partition in cleaned or not (is_told or there or len(missing) < len(replaced)):
             gone.update(missing)
@@ -136,10 +143,10 @@ def _find_late_copies(
     digests: Mapping[str, str],
     last_records: Mapping[str, CommitRecord],
 ) -> Iterator[UnrecordedLateCopy]:
-    """Writers' files in places that the commit left which were brought in before.
+    """Yield the late files in the commit's previous locations that were copied to their partition before.
 
-    Their copies are named after them. And a commit was made only when nothing waited to be brought in: those that are
-    ``last`` tell of files that came before them.
+    The name of a copy holds the digest of its source. A commit, too, was made only when no late file waited to be
+    copied, so the ``last_records`` show that files which arrived before them were copied.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:
@@ -156,14 +163,15 @@ def _find_late_copies(
 
 
 def _has_arrived_before(ref: TableRef, entry: FileEntry, move: Relocation, last_record: CommitRecord) -> bool:
-    """Whether a file was in a former place so long before the last commit that this had looked at it.
+    """True if a file arrived in a previous location so long before the last commit that the commit's check saw it.
 
-    It looked when its rewrite had ended, which the files that this made tell by the storage's clock.
+    The check was made after the rewrite had ended. The files that the rewrite wrote show that time by the storage's
+    clock.
     """
     version = last_record.commit.instant
     there = (file for one in last_record.commit.relocations if one.partition == move.partition for file in one.files)
     ended_ms = min(
-        (file.modified_ms for file in there if commits.version_of_output(file.name) == version), default=None
+        (file.modified_ms for file in there if version_names.version_of_output(file.name) == version), default=None
     )
     if ended_ms is None:
         return False

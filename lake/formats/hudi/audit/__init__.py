@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a table is what its commits say, in files, sizes and rows."""
+"""Comparisons of a table with its commits: files, sizes and rows."""

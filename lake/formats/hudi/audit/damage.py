@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a table is not what its commits say: the one comparison behind planning, publishing and ``verify``.
+"""The damage of a table: differences from its commits. One comparison serves planning, publishing and ``verify``.
 
-A rewrite makes damage permanent. An older base file that resurfaced because the newest is lost becomes the newest, a
-log cut short becomes a base file without its rows, and afterwards storage and commits agree again. So what differs is
-never rewritten.
+A rewrite makes damage permanent. An older base file that readers see because the newest is lost becomes the newest. A
+truncated log becomes a base file without the lost rows. Afterwards storage and commits agree again. So damaged file
+groups are never rewritten.
 
-Three views are compared, file group by file group: what the commits name, with sizes; what is in storage; and what
-readers list, which is another thing where the metadata table says so. What can't be compared is left out: files of
-commits older than the oldest one known, log files of layout 1 that no commit names (a write that failed leaves them,
-and so does its rollback), and what was committed while we looked.
+Three views of each file group are compared: the files that the commits name, with sizes; the files in storage; and the
+slices that readers list, which may differ from storage because of the metadata table. The comparison leaves out files
+of commits older than the oldest known one, log files of layout 1 that no commit names (failed writes and their
+rollbacks leave such files), and commits made during the comparison.
 """
 
 from collections import defaultdict
@@ -36,9 +36,9 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedTable:
-    """A table as it was found once: its timeline, what is in storage, what readers list, and what differs.
+    """One observation of a table: its timeline, files in storage, the slices that readers list, and the damage.
 
-    ``unseen`` are slices by the commits of which readers are given nothing.
+    ``unlisted`` are damaged slices, as the commits describe them, of file groups that readers do not list.
     """
 
     timeline: Timeline
@@ -50,12 +50,12 @@ class ObservedTable:
 
 
 def observe_table(storage: TableStorage, partitions: Collection[str] | None = None) -> ObservedTable:
-    """The table, or these partitions of it. Transient when it changes faster than a difference can be confirmed."""
+    """Observe the table, or some partitions. Raises Transient if it changes too fast to confirm a difference."""
     if partitions is not None:
         partitions = possible_partitions(partitions)
     before: set[Damage] = set()
     for _ in range(_ATTEMPTS):
-        # The timeline is listed first: what a commit adds in between is in the slices and at worst looks too new.
+        # The timeline is listed first: files of a commit made in between are in the slices and at worst look too new.
         timeline = Timeline(storage)
         taken_at = datetime.now(UTC)
         history = active_history(timeline)
@@ -65,7 +65,7 @@ def observe_table(storage: TableStorage, partitions: Collection[str] | None = No
         groups = (group for group in history.live_groups() if partitions is None or group[0] in partitions)
         compared = DamageCheck(history, timeline, on_disk, groups).find_in_table(slices)
         damage = [d for d in compared if (d.partition, d.file_id) not in unknown] + list(unknown.values())
-        # What a commit or a clean in between makes look different does not look so again.
+        # Differences caused by a commit or a clean in between do not recur at the next attempt.
         if before.issuperset(damage) or is_timeline_current(timeline):
             listed = {(entry.partition, entry.file_id) for entry in slices}
             unseen = dict.fromkeys(
@@ -96,7 +96,7 @@ def _slice_by_commits(history: FileHistory, group: FileGroupId) -> ListedSlice:
 
 
 def first_damage_of_each_group(damage: Iterable[Damage]) -> tuple[Damage, ...]:
-    """One difference for each file group."""
+    """Return one difference of each file group."""
     found: dict[FileGroupId, Damage] = {}
     for entry in damage:
         found.setdefault((entry.partition, entry.file_id), entry)
@@ -104,17 +104,17 @@ def first_damage_of_each_group(damage: Iterable[Damage]) -> tuple[Damage, ...]:
 
 
 def is_timeline_current(timeline: Timeline) -> bool:
-    """Whether the timeline is still what it was: else a difference may be a commit or a clean in between."""
+    """True if the timeline hasn't changed. Otherwise differences may come from a commit or a clean in between."""
     return Timeline(timeline.storage, timeline.properties).instants == timeline.instants
 
 
 def _add_archived(
     history: FileHistory, timeline: Timeline, slices: Collection[ListedSlice]
 ) -> tuple[FileHistory, dict[FileGroupId, Damage]]:
-    """``history`` with the archived commits where one of ``slices`` needs them, and groups of which nobody can tell.
+    """Return ``history`` with the archived commits, if one of ``slices`` needs them, and the groups of unknown state.
 
-    These are the ones that need them where the archived timeline can't be read; the others do not depend on it. Where
-    there is a savepoint, commits after it may be archived of which readers, and so ``slices``, have nothing.
+    Groups of unknown state are those that need the archived timeline if it can't be read. If there is a savepoint,
+    later commits may be archived whose files readers (and so ``slices``) do not list: then the archive is always read.
     """
     older = _slices_needing_archive(history, timeline, slices)
     if not older and not any(instant.action == "savepoint" for instant in timeline.completed):
@@ -129,13 +129,13 @@ def _add_archived(
 def _slices_needing_archive(
     history: FileHistory, timeline: Timeline, slices: Iterable[ListedSlice]
 ) -> list[ListedSlice]:
-    """Those of ``slices`` that have a file whose commit may have been archived."""
+    """Return the ``slices`` with a file whose commit may have been archived."""
     active = {instant.time for instant in timeline.instants} | history.commit_times
 
     def archived(name: str) -> bool:
         return (file := parse_file_name(name)) is not None and file.instant not in active
 
-    # A file ends in `_INSTANT.parquet` or `_INSTANT.log.V_TOKEN`; cutting is cheaper than matching.
+    # A file ends in `_INSTANT.parquet` or `_INSTANT.log.V_TOKEN`; splitting is faster than a regex.
     return [
         entry
         for entry in slices
@@ -151,10 +151,10 @@ def find_damage(
     *,
     compare_listing: bool = True,
 ) -> dict[FileGroupId, Damage]:
-    """The first difference of each of these groups that has one.
+    """Return the first difference of each damaged group in ``listed``.
 
-    ``listed`` are the slices that readers are given of them; where that is not the point, as of a slice whose
-    compaction is pending, storage and commits are compared alone.
+    ``listed`` are the slices that readers list. Without ``compare_listing`` only storage and commits are compared, as
+    for a slice whose compaction is pending.
     """
     on_disk = storage.list_table_files({partition for partition, _ in listed})
     slices = [entry for entry in listed.values() if entry is not None]
@@ -168,7 +168,7 @@ def find_damage(
 
 
 def to_listed_slice(planned: FileSlice) -> ListedSlice:
-    """A slice of a plan as a listing had it."""
+    """Return a plan's slice as a listed slice."""
     return ListedSlice(
         partition=planned.partition,
         file_id=planned.file_id,
@@ -180,7 +180,7 @@ def to_listed_slice(planned: FileSlice) -> ListedSlice:
 
 
 class DamageCheck:
-    """What the commits of one timeline say of these groups, ready to be held against what is in storage."""
+    """The comparison of file groups in storage with the commits of one timeline."""
 
     def __init__(
         self, history: FileHistory, timeline: Timeline, listing: StorageListing, groups: Iterable[FileGroupId]
@@ -199,12 +199,12 @@ class DamageCheck:
                 self._extra_files[file.group_id].append(file)
 
     def can_judge(self, instant: str) -> bool:
-        """Whether the commits known decide what belongs to ``instant``: it is not too old, pending, or newer."""
+        """True if the known commits decide which files belong to ``instant``: it isn't too old, pending or newer."""
         known = self._oldest_commit_time <= instant <= self._newest_instant_time and instant not in self._pending
         return known and not self._history.is_commit_without_files(instant)
 
     def find_in_table(self, listed: Iterable[ListedSlice]) -> Iterator[Damage]:
-        """Every difference in all of the groups, and others that are listed, where readers are given these slices."""
+        """Yield the differences of all groups and of the slices ``listed`` by readers."""
         seen = set()
         for entry in listed:
             group = entry.partition, entry.file_id
@@ -215,7 +215,7 @@ class DamageCheck:
                 yield from self.find_in_group(group, None)
 
     def find_in_group(self, group: FileGroupId, listed: ListedSlice | None) -> Iterator[Damage]:
-        """Every difference of a file group of which readers are given this slice, or none."""
+        """Yield the differences of a file group; ``listed`` is the slice that readers list, None if they list none."""
         expected = self._expected.get(group)
         if expected is None:
             if listed is not None:
@@ -225,7 +225,7 @@ class DamageCheck:
             yield from self._find_in_listing(group, expected, listed)
 
     def find_in_storage(self, group: FileGroupId) -> Iterator[Damage]:
-        """Files of the group's latest slice that are gone or of another size, and files that are there twice."""
+        """Yield missing files of the group's latest slice, files of another size, and files that no commit wrote."""
         expected = self._expected.get(group)
         if expected is None:
             return
@@ -241,11 +241,11 @@ class DamageCheck:
                 yield _damage(group, Fault.UNOWNED, path, None, self._listing.sizes[path])
 
     def _is_appended_to(self, wrote: CommittedFile, size: int) -> bool:
-        """Whether a log is longer for what no commit names: a write at work or one that failed, and its rollback."""
+        """True if a log is longer than committed because of an active write, or a failed one and its rollback."""
         return wrote.is_log and self._has_logs_named_by_base and size > (wrote.bytes or 0)
 
     def _is_unowned(self, file: DataFileName, expected: ExpectedSlice) -> bool:
-        """Whether a file in storage passes for a part of the latest slice and no commit wrote it."""
+        """True if a file in storage looks like a part of the latest slice but no commit wrote it."""
         if (file.is_log and self._has_logs_named_by_base) or (
             expected.base is not None and file.instant < expected.base.instant
         ):
@@ -253,7 +253,7 @@ class DamageCheck:
         return self._history.has_commit(file.instant) and self.can_judge(file.instant)
 
     def _is_comparable(self, entry: ListedSlice, expected: ExpectedSlice) -> bool:
-        """Whether the listing is not simply newer than the commits."""
+        """False if the listing may just be newer than the known commits."""
         if entry.base is None or (expected.base is not None and entry.base == expected.base.name):
             return True
         file = parse_file_name(entry.base)
@@ -262,7 +262,7 @@ class DamageCheck:
     def _find_in_listing(
         self, group: FileGroupId, expected: ExpectedSlice, entry: ListedSlice | None
     ) -> Iterator[Damage]:
-        """Files of the latest slice that readers are not given, and others that they are given for it."""
+        """Yield files of the latest slice that readers do not list, and other files that readers list instead."""
         listed = (*entry.logs, entry.base) if entry is not None else ()
         for wrote in expected.files:
             if wrote.name not in listed and wrote.path in self._listing.sizes:
@@ -277,12 +277,12 @@ class DamageCheck:
             if file is None or (file.is_log and (self._has_logs_named_by_base or not self.can_judge(file.instant))):
                 continue
             path = relative_path(group[0], file.name)
-            if path not in self._listing.sizes or not self._is_unowned(file, expected):  # else it is named already
+            if path not in self._listing.sizes or not self._is_unowned(file, expected):  # else it is reported already
                 fault = Fault.UNOWNED if file.is_log else Fault.RESURRECTED
                 yield _damage(group, fault, path, None, self._listing.sizes.get(path))
 
     def _find_unexpected(self, group: FileGroupId, entry: ListedSlice) -> Iterator[Damage]:
-        """Differences of a listed group that should not be listed, or whose commits are not known."""
+        """Yield the differences of a listed group that is replaced, or whose commits are not known."""
         replaced = self._history.is_replaced(group)
         for path, _ in entry.sized_paths:
             file, size = parse_file_name(path), self._listing.sizes.get(path)

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""File groups that are live again since the commit that replaced them was archived, and why one is not taken out.
+"""The resurrected file groups, live again since the replacing commit was archived, and the reasons against removal.
 
-Hudi's readers know what was replaced from the active timeline alone. Where a replacement leaves it while the files that
-it replaced are in storage, they are read again, each of their rows twice. The archived timeline still says so: that is
-the proof on which they are deleted, through Hudi's clean action as everything else, so that nothing brings them back.
+Hudi's readers take replaced file groups from the active timeline alone. If a replacement is archived while the replaced
+files are still in storage, readers read these files again, each of their rows twice. The archived timeline still
+records the replacement. On this evidence the files are deleted, through Hudi's clean action like all deletions, so they
+can't come back.
 
-What was replaced is deleted only where what took its place is there, sound and read. A replacement may have been undone
-although the archived timeline has it (a restore to before it, a backup put in its place), or its own files may be lost:
-then the replaced ones are the only ones that have the rows.
+Replaced files are deleted only if their successors exist, are sound and are read. A replacement may have been undone
+although the archived timeline records it (a restore to before it, a backup of the table), or its own files may be lost:
+then only the replaced files hold the rows.
 """
 
 from collections import defaultdict
@@ -25,23 +26,23 @@ from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLANNED_KINDS, T
 
 @dataclass(slots=True)
 class _CommitIndex:
-    """What all commits, archived ones included, say of the file groups that readers see."""
+    """The commits, archived ones included, indexed by the file groups that readers see."""
 
-    #: completion and time of the commit that replaced a group, and of the last one that wrote into it
+    #: completion and time of the last commit that replaced a group, and of the last commit that wrote into it
     last_replaced: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
     last_written: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
     rows_by_path: dict[str, int] = field(default_factory=dict)
-    #: by the time of a clustering: the groups that it replaced, and the rows that it wrote
+    #: by time of a clustering: the groups that it replaced, and the rows that it wrote
     clusterings: dict[str, tuple[frozenset[FileGroupId], int]] = field(default_factory=dict)
-    #: of every group that was ever replaced, listed or not, completion and time of the last commit that did so
+    #: completion and time of the last commit that replaced a group, for all groups, listed or not
     all_replaced: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
-    #: by the time of a commit that replaced groups: the groups into which it wrote
+    #: by time of a commit that replaced groups: the groups into which it wrote
     successors: dict[str, frozenset[FileGroupId]] = field(default_factory=dict)
 
     def add_commit(
         self, time: str, completed_at: str, record: Mapping[str, Any], listed: Collection[FileGroupId]
     ) -> None:
-        """One completed commit, in any order."""
+        """Add one completed commit; commits may be added in any order."""
         stats = list(write_stats(record))
         for partition, stat in stats:
             group = partition, stat.get("fileId") or ""
@@ -70,10 +71,10 @@ def _has_file(stat: Mapping[str, Any]) -> bool:
 
 
 def find_resurrected(storage: TableStorage, timeline: Timeline) -> list[Resurrected]:
-    """Every file group that readers see although a completed commit replaced it, by partition and file id."""
+    """Return the file groups that readers see although a completed commit replaced them, by partition and file id."""
     slices = {(entry.partition, entry.file_id): entry for entry in list_latest_slices(storage, timeline)}
     known = _CommitIndex()
-    # The active timeline was listed first: an instant that is archived meanwhile is then found in both, not in none.
+    # The active timeline was listed first, so an instant archived meanwhile is in both timelines, not in neither.
     for instant, record in zip(
         timeline.commits, storage.map_parallel(timeline.metadata, timeline.commits), strict=True
     ):
@@ -108,7 +109,7 @@ def find_resurrected(storage: TableStorage, timeline: Timeline) -> list[Resurrec
 
 
 def _read_restores(timeline: Timeline) -> Iterator[tuple[str, str]]:
-    """Completion and time of every restore, archived ones included."""
+    """Yield completion and time of every restore, archived ones included."""
     for instant in timeline.completed:
         if instant.action == "restore":
             yield instant.completed_at or instant.time, instant.time
@@ -117,7 +118,7 @@ def _read_restores(timeline: Timeline) -> Iterator[tuple[str, str]]:
 
 
 class _RemovalRefusals:
-    """Why a group is not taken out."""
+    """The reasons against removing resurrected file groups."""
 
     def __init__(
         self,
@@ -130,13 +131,13 @@ class _RemovalRefusals:
         self._commits, self._rows = commits, rows
         self._last_restore = max(_read_restores(timeline), default=("", ""))
         read = {group: slices[group] for group in slices.keys() - commits.last_replaced.keys()}
-        #: by the time of a replacement: where the rows of what it replaced are now, None where nobody knows
+        #: by time of a replacement: the groups that hold the replaced rows now, None if unknown
         self._successors = {time: self._find_successors(time, read) for _, time in set(commits.last_replaced.values())}
         heirs = {group for found in self._successors.values() for group in found or ()}
         self._damage_by_group = find_damage(storage, timeline, {group: read[group] for group in heirs}) if heirs else {}
         self._busy = find_busy_groups(timeline)
         self._savepoint_of_path = {path: time for time, paths in timeline.savepoints().items() for path in paths}
-        #: writes that have not said yet what they change
+        #: writes that have not declared their file groups yet
         self._undeclared_writes = [
             instant
             for instant in timeline.pending
@@ -146,7 +147,7 @@ class _RemovalRefusals:
         ]
 
     def _find_successors(self, replacement: str, live_groups: Collection[FileGroupId]) -> frozenset[FileGroupId] | None:
-        """The groups that have taken the place of what ``replacement`` replaced; None where one of them is not read."""
+        """Return the groups that succeed those replaced by ``replacement``; None if one of them isn't read."""
         heirs, todo, seen = set(), [replacement], {replacement}
         while todo:
             for group in self._commits.successors.get(todo.pop(), ()):
@@ -162,7 +163,7 @@ class _RemovalRefusals:
         return frozenset(heirs)
 
     def reason(self, group: FileGroupId, files: Collection[str]) -> str | None:
-        """The reason; None where the group may go."""
+        """Return the reason against removing the group; None if it can be removed."""
         (completed_at, replacement), (written_at, writer) = (
             self._commits.last_replaced[group],
             self._commits.last_written[group],
@@ -174,8 +175,8 @@ class _RemovalRefusals:
             )
         if self._last_restore > (completed_at, replacement):
             return (
-                f"restore {self._last_restore[1]} came after {replacement}, which it may have undone, so that the archived "
-                "timeline proves nothing; delete the doubled keys with the table's writer, if there are any"
+                f"restore {self._last_restore[1]} came after {replacement}, which it may have undone, so that the "
+                "archived timeline proves nothing; delete the doubled keys with the table's writer, if there are any"
             )
         heirs = self._successors[replacement]
         if heirs is None:

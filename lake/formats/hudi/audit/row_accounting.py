@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Do the rows of a table add up along its commits? Each says how many rows it found, added, dropped and left.
+"""The row accounting of a table along its commits, which record the rows that they read, added, deleted and wrote.
 
-What a commit lost that took no lock shows in no file: every file is what its own commit wrote. It shows where one
-commit did not build on the one before it. Rows of slices with logs are known only after merging, so that they are not
-counted; which files a commit replaced is known all the same.
+If a commit without a lock lost rows of another commit, the files do not show it: each is as its own commit wrote it.
+It shows as a commit that does not build on the one before. The rows of slices with logs are known only after merging
+and are not counted, but the files that a commit replaced are checked for them, too.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 from lake.formats.hudi.files.names import DataFileName, FileGroupId, parse_file_name
 from lake.formats.hudi.timeline.timeline import planned_slices, write_stats
 
-#: commits that only write rows anew; a compaction of what was replaced meanwhile loses nothing
+#: rewrites; a compaction of file groups that were replaced meanwhile loses nothing
 _CLUSTER, _COMPACT = "cluster", ("compact", "log_compact")
 
 
 class _LatestSlice(NamedTuple):
-    """What a group consists of by the commits so far; ``rows`` null where logs may have changed them."""
+    """The latest slice of a file group by the commits so far; ``rows`` is None if logs may have changed them."""
 
     base: DataFileName | None
     rows: int | None
@@ -27,15 +27,15 @@ class _LatestSlice(NamedTuple):
 
 @dataclass(slots=True)
 class RowAccounting:
-    """Adds up commits, which are given in the order of their completion."""
+    """The sum of commits, which must be added in the order of their completion."""
 
-    #: sentences, each about a commit that does not agree with those before it
+    #: one sentence per contradiction between a commit and the commits before it
     contradictions: list[str] = field(default_factory=list)
     _latest_slices: dict[FileGroupId, _LatestSlice] = field(default_factory=dict)
     _replaced_by: dict[FileGroupId, str] = field(default_factory=dict)
 
     def add_commit(self, time: str, metadata: Mapping[str, Any], plan: Mapping[str, Any] | None) -> None:
-        """Account for one completed commit; ``plan`` is what was requested, where it was planned."""
+        """Account for one completed commit; ``plan`` is the record of its request, None if it had no plan."""
         operation = str(metadata.get("operationType") or "").lower()
         wrote = [(file, stat) for _, stat in write_stats(metadata) if (file := parse_file_name(stat.get("path") or ""))]
         replaced = [
@@ -61,7 +61,7 @@ class RowAccounting:
         replaced: list[FileGroupId],
         plan: Mapping[str, Any] | None,
     ) -> None:
-        """A clustering reads the latest slices of what it replaces, and writes as many rows as it reads."""
+        """Check that a clustering read the latest slices of the replaced groups and wrote as many rows as it read."""
         for entry in planned_slices(plan or {}):
             now = self._latest_slices.get((entry.partition, entry.file_id))
             if now is None or now.base is None or entry.base is None:
@@ -90,7 +90,7 @@ class RowAccounting:
             return
         rows = stat.get("numWrites") or 0
         if before is not None and before.base is not None and before.base.instant > file.instant:
-            return  # it completed later and is older all the same: an instant that was slow
+            return  # a slow instant: it completed later but is older
         if before is not None and before.base is not None and operation not in _COMPACT:
             previous = stat.get("prevCommit")
             if previous not in (None, "null", before.base.instant, file.instant):
@@ -101,8 +101,8 @@ class RowAccounting:
                 added, dropped = stat.get("numInserts") or 0, stat.get("numDeletes") or 0
                 if rows != before.rows + added - dropped:
                     self._report(
-                        f"{time} left {rows:,} rows in {_group_name(file.group_id)}, of {before.rows:,} with {added:,} added "
-                        f"and {dropped:,} deleted"
+                        f"{time} left {rows:,} rows in {_group_name(file.group_id)}, of {before.rows:,} with {added:,} "
+                        f"added and {dropped:,} deleted"
                     )
         self._latest_slices[file.group_id] = _LatestSlice(file, rows)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does storage hold what the table's commits say, does a reader see just that, and do the rows add up?
+"""The verification of a table: storage and readers' listing compared with the commits, and optionally the rows.
 
-The comparison is the one that keeps damage from being rewritten (``damage``), here with every commit that is known,
-archived ones included, and with every file in storage.
+The comparison is that of ``damage``, which prevents rewrites of damaged file groups. Here it covers all known commits,
+archived ones included, and all files in storage.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -29,7 +29,7 @@ _ATTEMPTS = 3
 
 @dataclass(slots=True, kw_only=True)
 class ReplayedCommits:
-    """Every commit known, added up; ``paths`` are all files that they ever wrote, change data included."""
+    """The sum of all known commits; ``paths`` are all files that the commits ever wrote, change data included."""
 
     history: FileHistory
     row_accounting: RowAccounting | None
@@ -53,8 +53,8 @@ class ReplayedCommits:
 
 
 def replay_commits(timeline: Timeline, *, rows: bool) -> ReplayedCommits:
-    """All completed commits of the archived and the active timeline, by completion; ``rows`` adds up rows as well."""
-    # The active timeline is read first: an instant that is archived meanwhile is then found in both, not in none.
+    """Replay all completed commits of both timelines in order of completion; ``rows`` adds the row accounting."""
+    # The active timeline is read first, so an instant archived meanwhile is in both timelines, not in neither.
     records = timeline.storage.map_parallel(timeline.commit_metadata, timeline.commits)
     plans = timeline.storage.map_parallel(timeline.plan, timeline.commits) if rows else [None] * len(records)
     commits = [
@@ -64,7 +64,7 @@ def replay_commits(timeline: Timeline, *, rows: bool) -> ReplayedCommits:
     seen = {time for _, time, _, _ in commits}
     archived = timeline.archived(COMMIT_ACTIONS, plans=rows)
     commits += [(a.completed_at, a.time, a.metadata, a.plan) for a in archived if a.time not in seen]
-    # The times of the files of layout 1, which stand for completion there, do not survive a copy of the table.
+    # Completion times of layout 1 are modification times of files, which do not survive copying the table.
     order = 1 if timeline.layout == 1 else 0
     past = ReplayedCommits(
         history=FileHistory(has_logs_named_by_base=timeline.layout == 1),
@@ -76,10 +76,10 @@ def replay_commits(timeline: Timeline, *, rows: bool) -> ReplayedCommits:
 
 
 def verify_table(storage: TableStorage, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
-    """Compare storage with the commits. Transient when writers commit faster than the table can be listed."""
+    """Compare storage with the commits. Raises Transient if writers commit faster than the table can be listed."""
     for _ in range(_ATTEMPTS):
         timeline = Timeline(storage)
-        active_history(timeline)  # names a commit that can't be read, which hudi-rs does not
+        active_history(timeline)  # its error names an unreadable commit, hudi-rs's error does not
         on_disk = storage.list_table_files()
         slices = list_latest_slices(storage, timeline, listing=on_disk)
         if is_timeline_current(timeline):
@@ -94,7 +94,7 @@ def verify_table(storage: TableStorage, superseded: Sequence[SupersededVersion],
     expected = {group: latest for group in groups if (latest := history.expected_slice(group)) is not None}
     live = listed | {wrote.path for latest in expected.values() for wrote in latest.files}
     present = {path for path in live if path in sizes}
-    # What replaced a version may have been undone since, or be of another table that was here: then it is rightly live.
+    # The replacing commit may have been undone, or be of an earlier table at this location: then the file may be live.
     replaced = {version.path for version in superseded if history.has_commit(version.instant)}
 
     def of(*faults: Fault) -> set[str]:
@@ -122,7 +122,7 @@ def _sorted_tuple(paths: Iterable[str]) -> tuple[str, ...]:
 
 
 def _is_unowned(path: str, timeline: Timeline, commits: ReplayedCommits, superseded: Collection[str]) -> bool:
-    """Whether no commit wrote this data file, known or too old to be known, nor is a pending one writing it."""
+    """True if no commit wrote this data file: no known commit, no older unknown commit, and no pending write."""
     if path in commits.paths or path in superseded:
         return False
     file = parse_file_name(path)
@@ -131,17 +131,18 @@ def _is_unowned(path: str, timeline: Timeline, commits: ReplayedCommits, superse
     if any(instant.time == file.instant for instant in timeline.pending):
         return False
     if file.is_log and commits.history.has_logs_named_by_base and (*file.group_id, file.instant) in commits.slices:
-        return False  # a rollback of table version 6 leaves the log file and writes another one, in no commit
+        return False  # a rollback of table version 6 keeps the log file and writes another log, outside any commit
     return file.instant >= commits.history.oldest_commit_time
 
 
 def _count_rows(
     storage: TableStorage, slices: Sequence[ListedSlice], history: FileHistory, intact: Collection[str]
 ) -> tuple[int, int]:
-    """Rows that hudi-rs reads, and rows that the commits promise; of files too old for them what their footers say.
+    """Return the rows that hudi-rs reads and the rows expected by the commits.
 
-    Of files that are not ``whole`` no row is read: what is wrong with them is told, not what a reader makes of it.
-    What a slice with logs should hold is known only after merging it, so it counts as read on both sides.
+    For files older than the known commits, the footers give the expected rows. Files that are not ``intact`` are not
+    read: they are reported as damage. The expected rows of a slice with logs are known only after merging, so the
+    merged rows count on both sides.
     """
     based = {group for group in history.live_groups() if (latest := history.expected_slice(group)) and latest.base}
     logs_only = [entry for entry in slices if entry.base is None and (entry.partition, entry.file_id) not in based]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One table opened in Java: its write client, its settings, the locks that this process takes."""
+"""A table opened in Java: its write client, its write settings and the locks that this process takes."""

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hudi's Java write client over py4j: opened for one table, every symbol probed, its lock guarded.
+"""Hudi's Java write client over py4j, opened for one table: every symbol is checked, every commit runs under a lock.
 
-Two Java clients serve one table. The *guard* has the table's own concurrency settings and only locks and resolves
-conflicts. The *worker* writes, commits, rolls back and cleans; it takes no lock, because it is called inside a lock
-section of the guard. The split is a safeguard: where Hudi 1.2 fails to get the lock inside a commit or a clean, it
-"releases" it all the same, which with the lock-file provider deletes the lock of whoever holds it.
+Two Java clients serve one table. The lock client (``_lock_client``) has the table's own concurrency settings; it only
+takes the lock and resolves conflicts. The write client (``write_client``) writes, commits, rolls back and cleans; it
+takes no lock, since it is called inside a lock section of the lock client.
+
+The split is a safeguard. If Hudi 1.2 fails to get the lock inside a commit or a clean, it still "releases" the lock.
+With the lock-file provider this deletes the lock of another process.
 """
 
 import io
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
-#: properties that writers change at any time, and that the client follows
+#: properties that writers may change at any time; the client adopts their new values
 _MUTABLE_PROPERTIES = ("hoodie.table.metadata.partitions", "hoodie.table.checksum", "hoodie.table.index.defs.path")
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WRITER_TIMEOUT = timedelta(seconds=60)
@@ -51,10 +53,10 @@ _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "
 
 
 class HudiClient:
-    """One table opened for changing. Used by one thread, except where a method says otherwise.
+    """One table opened for changes. Used by one thread, unless a method says otherwise.
 
-    ``plan`` adds the write settings for its execution. Raises Rejected where the bundle, the session or the table
-    can't be served.
+    ``plan`` adds the write settings for its execution. Raises Rejected if the bundle, the session or the table can't be
+    served.
     """
 
     def __init__(self, table: TableRef, spark: "SparkSession", plan: Plan | None = None) -> None:
@@ -63,7 +65,7 @@ class HudiClient:
         self.plan = plan
         self.storage = TableStorage(table.location)
         self.jvm: Any = cached_jvm(spark)
-        #: the rewrite that ``begin_rewrite`` began last
+        #: the inflight file of the rewrite that ``begin_rewrite`` began last
         self.inflight_file: InflightFile | None = None
         try:
             self._open()
@@ -79,7 +81,7 @@ class HudiClient:
         context = self.jvm.org.apache.hudi.client.common.HoodieSparkEngineContext
         self.context: Any = context(self.spark.sparkContext._jsc, sql)
         self.schema: Any = self.bundle.table_schema(self.meta, meta_columns=False)
-        #: with the meta columns, if the table has them
+        #: the schema with the meta columns, if the table has them
         self.reader_schema: Any = self.bundle.table_schema(self.meta, meta_columns=True)
         fixed = self._fixed_options()
         self._lock_client = self._new_write_client(
@@ -89,7 +91,7 @@ class HudiClient:
         self._open_write_client(fixed)
 
     def _read_table(self) -> None:
-        """Take the table's properties as they are now."""
+        """Read the table's current properties."""
         self.properties = read_table_properties(self.storage)
         hudi = self.jvm.org.apache.hudi
         conf = hudi.hadoop.fs.HadoopFSUtils.getStorageConfWithCopy(self.spark.sparkContext._jsc.hadoopConfiguration())
@@ -98,13 +100,13 @@ class HudiClient:
         config = self.meta.getTableConfig()
         self.bundle.check_table_version(self.table.name, config.getTableVersion().versionCode())
         self.base: str = self.meta.getBasePath().toString()
-        # Without it Hudi could not even withdraw what is pending.
+        # Hudi can't even withdraw a pending plan if the metadata table is enabled but missing.
         self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.metadata_table_exists(
             self.storage
         )
 
     def _fixed_options(self) -> dict[str, str]:
-        """Write options that the table's properties, and the plan, leave no choice of."""
+        """Return the write options that the table's properties and the plan determine."""
         config = self.meta.getTableConfig()
         version = config.getTableVersion().versionCode()
         indexes = index_options([str(name) for name in config.getMetadataPartitions()])
@@ -112,7 +114,7 @@ class HudiClient:
             "hoodie.write.auto.upgrade": "false",
             "hoodie.write.table.version": str(version),
             "hoodie.metadata.enable": str(self.has_metadata_table).lower(),
-            # Nothing of the metadata table may be written before the commit, so not along with the data files.
+            # Nothing may be written to the metadata table before the commit, so not together with the data files.
             "hoodie.metadata.streaming.write.enabled": "false",
             "hoodie.embed.timeline.server": "false",
             "hoodie.write.markers.type": "DIRECT",
@@ -128,18 +130,18 @@ class HudiClient:
 
     def _open_write_client(self, fixed: Mapping[str, str]) -> None:
         unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
-        # Without a lock provider Hudi would take its clock for the only one.
+        # Without a lock provider Hudi assumes that no other writer's clock exists, so the skew is set explicitly.
         self._unlocked_options = {**unlocked, **fixed, **skew_options(self.table), CONCURRENCY_MODE: "SINGLE_WRITER"}
         self.write_config = self._build_config({**self._unlocked_options, "hoodie.clean.failed.writes.policy": "NEVER"})
         self.write_client: Any = self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self.write_config)
 
     def follow_table_changes(self, current: Mapping[str, str], *, has_metadata_table: bool, doing: str) -> None:
-        """Follow what changed of the table since the client was opened; call it under the lock.
+        """Apply changes made to the table since the client was opened; call it under the lock.
 
-        ``now`` are the table's properties, ``has_metadata_table`` whether there is a metadata table that they may name.
-        Writers switch the metadata table and its indexes on and off. With stale settings a commit would be missing in
-        the one, so that readers do not see its files, or would make the other again. Raises Transient where other
-        properties changed: the table has to be looked at from the beginning.
+        ``current`` are the table's properties. ``has_metadata_table`` says whether a metadata table exists that the
+        properties may name. Writers switch the metadata table and its indexes on and off. With stale settings a commit
+        would be missing in the metadata table, so that readers don't see its files, or would recreate a removed one.
+        Raises Transient if other properties changed: the table must be opened again.
         """
         differing = sorted(key for key in {*current, *self.properties} if current.get(key) != self.properties.get(key))
         changed = [key for key in differing if not key.startswith(_MUTABLE_PROPERTIES)]
@@ -152,7 +154,7 @@ class HudiClient:
         has_metadata_table = has_metadata_table and "files" in metadata_table.index_names(current)
         if not differing and has_metadata_table == self.has_metadata_table:
             return
-        log.info("%s: its metadata table was changed, which is followed while %s", self.table.name, doing)
+        log.info("%s: its metadata table was changed; the client follows the change while %s", self.table.name, doing)
         self._read_table()
         with suppress(Exception):
             self.write_client.close()
@@ -164,7 +166,7 @@ class HudiClient:
         return plan_options(self.plan, self.engine, self._schema_json())
 
     def _has_dates_or_timestamps(self) -> bool:
-        """Whether columns of the table have dates or timestamps, at any depth."""
+        """True if a column of the table has dates or timestamps, at any depth."""
         schema = self._schema_json()
         return '"date"' in schema or '"timestamp' in schema
 
@@ -173,7 +175,7 @@ class HudiClient:
 
     @cached_property
     def engine(self) -> EngineChoice:
-        """What rewrites the client's plan. Raises Rejected where its ``engine`` setting can't be followed."""
+        """The engine that rewrites the client's plan. Raises Rejected if its ``engine`` setting can't be followed."""
         assert self.plan is not None
         return choose_engine(
             self.plan,
@@ -185,16 +187,16 @@ class HudiClient:
         )
 
     def _new_session(self) -> "SparkSession":
-        """A session of our own on the same Spark, so that a plan's SQL settings meet nobody else's."""
+        """Return a separate session of the same Spark, so that a plan's SQL settings affect no other code."""
         session = self.spark.newSession()
-        # Either of the two would drop the rows of an input silently.
+        # Each of the two settings, if on, would silently drop rows of an input.
         session.conf.set("spark.sql.files.ignoreCorruptFiles", "false")
         session.conf.set("spark.sql.files.ignoreMissingFiles", "false")
         for key, value in self._calendar_settings.items():
             session.conf.set(key, value)
         if self.plan is not None and self.plan.options.sort_columns:
-            # A sort's output is cut into as many files as planned only when its shuffle has at least that many
-            # partitions and adaptive execution does not merge them.
+            # A sort writes the planned number of files only if its shuffle has at least that many partitions and
+            # adaptive execution does not merge them.
             outputs = sum(group.output_files for group in self.plan.groups)
             current = int(session.conf.get("spark.sql.shuffle.partitions", "200") or 200)
             session.conf.set("spark.sql.adaptive.coalescePartitions.enabled", "false")
@@ -203,10 +205,11 @@ class HudiClient:
 
     @cached_property
     def _calendar_settings(self) -> dict[str, str]:
-        """Settings by which days before 1582 and moments before 1900 stay as readers see them.
+        """Settings that keep days before 1582 and moments before 1900 as readers see them.
 
-        Spark, unless told so, reads none of a file that does not name its writer, and writes none. Where the session
-        says that such files are in the calendar before Spark 3.0 its readers are taken to be told so, too.
+        By default Spark refuses to read such values from a file that does not name its writer, and refuses to write
+        them. If the session says that such files use the calendar before Spark 3.0 (LEGACY), readers are assumed to
+        have that setting too.
         """
         read = {f"{name}Read": str(self.spark.conf.get(f"{name}Read", None)).upper() for name in _CALENDARS}
         old = {key: mode if mode == "LEGACY" else "CORRECTED" for key, mode in read.items()}
@@ -214,11 +217,11 @@ class HudiClient:
 
     @contextmanager
     def own_session(self) -> Iterator[None]:
-        """Let Spark code that Hudi calls in this thread, and tasks of its jobs, see the settings of our own session.
+        """Give Spark code that Hudi calls in this thread, and the tasks of its jobs, the settings of our own session.
 
-        Hudi hands its session to what reads. Its row writer takes the settings of the thread's session when a job is
-        made; what merges rows asks for them in its tasks, which know what the thread that ran the job has set. Both
-        belong to the thread, and threads that are begun in the block inherit them.
+        Hudi passes its session to its readers. Its row writer uses the settings of the thread's active session when a
+        job is created. The code that merges rows reads the settings in its tasks, which get the local properties of the
+        thread that ran the job. Both belong to the thread, and threads started in the block inherit them.
         """
         sessions = self.jvm.org.apache.spark.sql.SparkSession
         context = self.spark.sparkContext
@@ -230,7 +233,7 @@ class HudiClient:
                 context.setLocalProperty(key, value)
             yield
         finally:
-            with suppress(Exception):  # a dead JVM has no session to be put back
+            with suppress(Exception):  # a dead JVM has no session to restore
                 for key, old in given.items():
                     context._jsc.setLocalProperty(key, old)
                 if before.isDefined():
@@ -251,12 +254,12 @@ class HudiClient:
         return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._build_config(options))
 
     def new_unlocked_client(self, options: Mapping[str, str]) -> Any:
-        """One more Java client that takes no lock, with ``options`` over the worker's; the caller closes it."""
+        """Return another Java client without locks: the write client's options plus ``options``. Close it."""
         return self._new_write_client({**self._unlocked_options, **options})
 
     @property
     def optimistic(self) -> bool:
-        """Whether other writers may be active, each under the table's lock."""
+        """True if other writers may be active, each under the table's lock."""
         return self.table.concurrency is Concurrency.OCC
 
     @cached_property
@@ -265,21 +268,21 @@ class HudiClient:
         return self.jvm.org.apache.hudi.common.util.Option.empty()
 
     def option_of(self, value: Any) -> Any:
-        """Hudi's Option of ``value``."""
+        """Return Hudi's Option of ``value``."""
         return self.jvm.org.apache.hudi.common.util.Option.of(value)
 
     def read_timeline(self) -> Timeline:
-        """The active timeline as it is now."""
+        """Read the current active timeline."""
         return Timeline(self.storage)
 
     @contextmanager
     def locked(self, doing: str, owner: Any = None, *, writes_metadata_table: bool = True) -> Iterator[None]:
-        """Hold the table's lock (a lock of this process too) while the block runs, with a fresh timeline.
+        """Hold the table's lock (also a lock of this process) while the block runs, with a fresh timeline.
 
-        ``owner`` is the Java instant on whose behalf the lock is held, for Hudi's conflict resolution. A block that
-        writes to the metadata table (``metadata``) does not begin while a streaming writer is in the middle of its
-        own part there; up to ``STREAMING_WRITER_TIMEOUT`` it is waited for, without the lock. Raises Transient saying where the
-        lock is, or which writer is in the way.
+        ``owner`` is the Java instant that holds the lock, for Hudi's conflict resolution. A block that writes to the
+        metadata table (``writes_metadata_table``) does not begin while a streaming writer is writing its own part of
+        the metadata table. ``locked`` waits for that writer for up to ``STREAMING_WRITER_TIMEOUT``, without the lock.
+        Raises Transient naming the location of the lock, or the writer that blocks.
         """
         held = self.empty_option if owner is None else self.option_of(owner)
         nested = self._lock.is_held
@@ -302,29 +305,33 @@ class HudiClient:
             if time.monotonic() >= deadline:
                 raise Transient(
                     f"{self.table.name}: the writer of {writer} has been in the middle of its streaming write to the "
-                    f"metadata table for {format_duration(STREAMING_WRITER_TIMEOUT)} while {doing}; going on would make it fail"
+                    f"metadata table for {format_duration(STREAMING_WRITER_TIMEOUT)} while {doing}; "
+                    "going on would make it fail"
                 )
             time.sleep(_STREAMING_POLL_SECONDS)
 
     @contextmanager
     def lakefold_locked(self, doing: str) -> Iterator[None]:
-        """Keep every other lakefold out while the block runs, but not the table's writers; Transient as ``locked``."""
+        """Exclude every other lakefold, but not the table's writers, while the block runs.
+
+        Raises Transient as ``locked`` does.
+        """
         with self._lock.lakefold_locked(doing):
             yield
 
     def assert_lock_held(self, doing: str) -> None:
-        """Raise Transient where the lock of ``locked`` is not proved to have been held since it was taken."""
+        """Raise Transient unless the lock of ``locked`` is verified to have been held since it was taken."""
         self._lock.assert_held(doing)
 
     def lock_loss_reason(self) -> str | None:
-        """How the lock of ``locked`` that the writers share was lost; None where it is proved to be held."""
+        """Return how the writers' shared lock of ``locked`` was lost; None if it is verified to be held."""
         return self._lock.loss_reason()
 
     def _find_streaming_writer(self) -> str | None:
         return find_streaming_writer(self.storage, self.read_timeline(), self.is_heartbeat_expired)
 
     def new_instant(self) -> str:
-        """A new instant time; call it inside ``locked``."""
+        """Create a new instant time; call it inside ``locked``."""
         return str(self.write_client.createNewInstantTime(False))
 
     def run_clean(self, instant: str) -> None:
@@ -334,7 +341,7 @@ class HudiClient:
         self.bundle.run_clean(self.context, self.write_config, table, requested)
 
     def avro_object(self, name: str, record: Mapping[str, Any]) -> Any:
-        """The Java object of ``org.apache.hudi.avro.model.NAME`` for a dict, in one call."""
+        """Return the Java object of ``org.apache.hudi.avro.model.NAME`` for a dict, in one call."""
         blank = getattr(self.jvm.org.apache.hudi.avro.model, name)()
         schema = json.loads(blank.getSchema().toString())
         known = {field["name"] for field in schema["fields"]}
@@ -345,16 +352,16 @@ class HudiClient:
         return reader.deserializeAvroMetadata(stream, blank.getClass())
 
     def remove_file(self, relative: str) -> None:
-        """Delete a file of the table, its checksum file included."""
+        """Delete a file of the table and its checksum file."""
         path = self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}")
         self.meta.getStorage().deleteFile(path)
 
     def remove_directory(self, relative: str) -> None:
-        """Delete a directory of the table with all that is below it; one that is gone already is fine."""
+        """Delete a directory of the table with everything below it, if it exists."""
         self.meta.getStorage().deleteDirectory(self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}"))
 
     def array(self, java_class: Any, items: list[Any]) -> Any:
-        """A Java array."""
+        """Return a Java array."""
         return self.bundle.array(java_class, items)
 
     def call_private(self, target: Any, method: str, *arguments: Any) -> Any:
@@ -362,20 +369,20 @@ class HudiClient:
         return self.bundle.call_private(target, method, *arguments)
 
     def _has_commit_conflict_check(self) -> bool:
-        """Whether Hudi resolves conflicts before a clustering commit (its default strategy leaves them to writers)."""
+        """True if Hudi resolves conflicts before a clustering commit (its default strategy leaves them to writers)."""
         return self.optimistic and bool(
             self._lock_client.getConfig().getWriteConflictResolutionStrategy().isPreCommitRequired()
         )
 
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
-        """Make a published plan inflight; Hudi's write of it as a job that has not run yet."""
+        """Make a published plan inflight. Returns Hudi's write of the plan as a job that has not run yet."""
         self.inflight_file = InflightFile(self.storage, instant)
         if kind is PlanKind.COMPACTION:
             with self.own_session():
                 java = self.bundle.begin_compaction(self.write_client, instant)
         else:
             if self._has_commit_conflict_check():
-                # Hudi notes what is completed and what is pending, for ``resolve_conflicts``.
+                # ``preWrite`` records the completed and the pending instants, for ``resolve_conflicts``.
                 self.meta.reloadActiveTimeline()
                 cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
                 self._lock_client.preWrite(instant, cluster, self.meta)
@@ -385,7 +392,7 @@ class HudiClient:
         return java
 
     def is_taken_over(self, instant: str) -> bool:
-        """Whether another process has taken over what ``begin_rewrite`` began of ``instant``; any thread may ask."""
+        """True if another process took over ``instant``, which ``begin_rewrite`` began; for any thread."""
         return (
             self.inflight_file is not None
             and self.inflight_file.instant == instant
@@ -393,14 +400,14 @@ class HudiClient:
         )
 
     def resolve_conflicts(self, replaced: Mapping[str, Collection[str]]) -> None:
-        """Hudi's own conflict resolution, as the table's settings choose it; call it inside ``locked(owner)``.
+        """Run Hudi's own conflict resolution with the table's settings; call it inside ``locked(owner)``.
 
-        ``replaced`` are the file ids that the commit takes out of each partition.
+        ``replaced`` are the file ids that the commit replaces in each partition.
         """
         if not self._has_commit_conflict_check():
             return
         model = self.jvm.org.apache.hudi.common.model
-        # Not the commit's own metadata, which names no files until Hudi's commit adds them.
+        # The commit's own metadata does not serve: it names no files until Hudi's commit adds them.
         metadata = model.HoodieReplaceCommitMetadata()
         metadata.setOperationType(model.WriteOperationType.CLUSTER)
         groups = self.jvm.java.util.HashMap()
@@ -412,15 +419,15 @@ class HudiClient:
         self.bundle.resolve_conflicts(self._lock_client, metadata)
 
     def is_heartbeat_expired(self, instant: str) -> bool:
-        """Whether the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""
+        """True if the writer of a pending instant is dead by Hudi's own rule (optimistic writers only)."""
         return is_heartbeat_expired(self.table, self.storage, instant)
 
     def run_when_idle(self, callback: Callable[[], None]) -> None:
-        """Call ``act`` when no call that was made under the table's lock still runs, from another thread if need be."""
+        """Call ``callback`` when every call made under the table's lock has ended, from another thread if necessary."""
         self._lock.run_when_idle(callback)
 
     def close(self) -> None:
-        """Close both Java clients, once no call that was made under the table's lock still runs; never raises."""
+        """Close both Java clients when every call made under the table's lock has ended; never raises."""
         self.run_when_idle(self._close)
 
     def _close(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hudi write settings: what the table's indexes need and what a plan asks for."""
+"""Hudi write settings: the settings for a table's indexes and for a plan."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -14,7 +14,7 @@ from lake.plan import Plan, PlanKind
 
 
 def index_options(partitions: Collection[str]) -> dict[str, str]:
-    """Options that keep and update every index which the table's metadata table has."""
+    """Return the options that keep and update every index of the table's metadata table."""
     have = set(partitions)
     options = {
         "hoodie.metadata.auto.delete.partitions": "false",
@@ -31,10 +31,10 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
 
 
 def skew_options(table: TableRef) -> dict[str, str]:
-    """How long Hudi waits after it has taken a time, so that no clock of another writer is behind that time.
+    """Return how long Hudi waits after it has taken a time, so that no other writer's clock is behind that time.
 
-    Hudi waits for a millisecond only where it is told of no lock that processes share, which a writer beside others
-    must not do.
+    Without a lock provider that several processes share, Hudi waits for only one millisecond. That is too short for a
+    writer beside others.
     """
     if table.concurrency is Concurrency.OCC:
         return {MAX_SKEW: str(max_skew_milliseconds(table))}
@@ -42,7 +42,7 @@ def skew_options(table: TableRef) -> dict[str, str]:
 
 
 def key_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """Where Hudi finds the keys of a table without meta columns; it does not look at the table's own settings."""
+    """Return where Hudi finds the keys of a table without meta columns; it ignores the table's own settings."""
     if properties.get("hoodie.populate.meta.fields", "true").lower() == "true":
         return {}
     return {
@@ -52,9 +52,9 @@ def key_options(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def plan_options(plan: Plan, engine: EngineChoice, schema_json: str) -> dict[str, str]:
-    """Write settings for executing ``plan`` by ``engine`` on a table with this Spark schema.
+    """Return the write settings for executing ``plan`` by ``engine`` on a table with this Spark schema.
 
-    Raises Rejected where a sort column can't be sorted by.
+    Raises Rejected if the table can't be sorted by a sort column.
     """
     options = {
         "hoodie.clustering.plan.strategy.target.file.max.bytes": str(plan.options.target_file_max_bytes),
@@ -70,7 +70,7 @@ def plan_options(plan: Plan, engine: EngineChoice, schema_json: str) -> dict[str
 
 
 def _layout_options(plan: Plan, schema_json: str) -> dict[str, str]:
-    """Hudi takes the columns of a curve from here, those of a sort from the published plan."""
+    """Return the layout settings: Hudi takes a curve's columns from them, a sort's from the published plan."""
     columns = plan.options.sort_columns
     curve = plan.options.layout != "linear" and len(columns) > 1
     fields = json.loads(schema_json)["fields"]
@@ -88,14 +88,14 @@ def _layout_options(plan: Plan, schema_json: str) -> dict[str, str]:
     # Through one column every curve is a sort, and Hudi's Hilbert curve fails.
     if curve:
         options["hoodie.layout.optimize.strategy"] = plan.options.layout.upper()
-        # By default the bits of the values themselves are woven, where a column of small numbers has no say: its
-        # leading bits are all alike. Sampled ranks give every column the same share.
+        # By default Hudi interleaves the bits of the values themselves. A column of small numbers then has no
+        # influence, since its leading bits are all equal. Sampled ranks give every column the same share.
         options["hoodie.layout.optimize.curve.build.method"] = "SAMPLE"
     return options
 
 
 def _type_of(column: str, fields: Sequence[Any]) -> Any:
-    """The Spark type of a column, dots leading into structs; None where there is no such column."""
+    """Return the Spark type of a column, with dots leading into structs; None if there is no such column."""
     kind: Any = None
     for name in column.split("."):
         kind = next((field["type"] for field in fields if field["name"] == name), None)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a table, read and written by path, and what their names say."""
+"""A table's files, read and written by path, and the parts of their names."""

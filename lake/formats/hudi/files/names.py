@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hudi's data file names say: file id, instant, and for log files their version."""
+"""The names of Hudi's data files: file id, instant, and for log files their version."""
 
 import re
 from dataclasses import dataclass
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from lake.model import FileSlice
 
 _BASE = re.compile(r"(?P<file_id>.+)_[^_]+_(?P<instant>\d+)\.parquet")
-#: a text file, or since Hudi 0.11 one in the format of base files with its extension
+#: a text file, or since Hudi 0.11 a file in the format of base files with their extension
 PARTITION_MARKER = ".hoodie_partition_metadata"
 _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
 
 
 FileGroupId = tuple[str, str]
-"""What is one over all its versions: partition and file id."""
+"""A file group: partition and file id, which all its versions share."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFileName:
-    """A base or log file's name taken apart.
+    """The parts of a base or log file's name.
 
-    ``instant`` is the commit that wrote it; for a log file of table version 6 the one of the base file it belongs to,
-    or of the compaction that was pending when it was written.
+    ``instant`` is the commit that wrote the file. For a log file of table version 6 it is the instant of the log's base
+    file, or of the compaction that was pending when the log was written.
     """
 
     partition: str
@@ -29,17 +29,17 @@ class DataFileName:
     file_id: str
     instant: str
     is_log: bool
-    #: change data beside the table's own rows; belongs to no slice
+    #: the file holds change data, not rows of the table, and belongs to no slice
     is_cdc: bool = False
 
     @property
     def group_id(self) -> FileGroupId:
-        """Which one the file is a part of."""
+        """The file group that the file belongs to."""
         return self.partition, self.file_id
 
 
 def parse_file_name(path: str) -> DataFileName | None:
-    """The file at ``path`` (relative to the table), None when the name is none of Hudi's."""
+    """Parse the file name of ``path`` (relative to the table). Returns None if Hudi doesn't form such names."""
     partition, _, name = path.rpartition("/")
     match = _LOG.fullmatch(name)
     if match:
@@ -60,24 +60,24 @@ def parse_file_name(path: str) -> DataFileName | None:
 
 
 def is_foreign_file(path: str) -> bool:
-    """Whether ``path`` ends as a base file does and its name is none of Hudi's, so that the file is of others."""
+    """True if ``path`` ends like a base file but its name isn't Hudi's, so another program wrote it."""
     name = path.rpartition("/")[2]
     return name.endswith(".parquet") and not name.startswith(PARTITION_MARKER) and parse_file_name(path) is None
 
 
 def log_sort_key(name: str) -> tuple[str, int, str]:
-    """Sort key that puts a slice's log files oldest first."""
+    """Return the sort key that puts a slice's log files oldest first."""
     match = _LOG.fullmatch(name)
     return (match["instant"], int(match["version"]), name) if match else ("", 0, name)
 
 
 def relative_path(partition: str, name: str) -> str:
-    """A file's path relative to the table."""
+    """Return a file's path relative to the table."""
     return f"{partition}/{name}" if partition else name
 
 
 def slice_paths(slice_: FileSlice) -> list[str]:
-    """A slice's files relative to the table: the base file, where it has one, and its log files."""
+    """Return a slice's files relative to the table: the base file, if there is one, and the log files."""
     return [
         *([slice_.path] if slice_.path else []),
         *(relative_path(slice_.partition, name) for name in slice_.log_files),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of one table through ``pyarrow.fs``, with errors turned into outcomes, and its ``hoodie.properties``."""
+"""The files of one table through ``pyarrow.fs``, with the errors of lake/errors.py, and its ``hoodie.properties``."""
 
 import os
 import pwd
@@ -25,7 +25,7 @@ from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, 
 PROPERTIES = ".hoodie/hoodie.properties"
 _REQUESTS_AT_ONCE = 16
 _KEYS = f"check {s3.PREFIX}access.key and secret.key, or where else the process has its credentials from"
-#: what pyarrow's S3 says where trying again does not help, with what does
+#: errors of pyarrow's S3 that a retry does not cure, with their remedies
 _REMEDY_OF_S3_ERROR = {
     "ACCESS_DENIED": f"allow s3:ListBucket on the bucket and s3:GetObject on the whole table, or {_KEYS}",
     "INVALID_ACCESS_KEY_ID": _KEYS,
@@ -38,7 +38,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 def current_user() -> str:
-    """Whom the process runs as, for a message about permissions."""
+    """Return the name of the process's user, for messages about permissions."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -47,9 +47,9 @@ def current_user() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageListing:
-    """Files outside ``.hoodie`` by path relative to the table, with sizes in bytes; no markers and no checksums.
+    """The files outside ``.hoodie`` by path relative to the table, without partition markers and checksums.
 
-    ``partitions`` are the directories that Hudi has marked as one, ``''`` the table itself.
+    ``sizes`` are in bytes. ``partitions`` are the directories with Hudi's partition marker; ``''`` is the table itself.
     """
 
     sizes: Mapping[str, int]
@@ -57,19 +57,19 @@ class StorageListing:
 
     @property
     def foreign_files(self) -> tuple[str, ...]:
-        """Paths of files of others in partitions that end as base files do, sorted."""
+        """Sorted paths of the files in partitions that end like base files and that Hudi did not write."""
         found = (path for path in self.sizes if is_foreign_file(path))
         return tuple(sorted(path for path in found if path.rpartition("/")[0] in self.partitions))
 
 
 class TableStorage:
-    """Files below one directory; every path given and returned is relative to it, '' being the directory itself.
+    """The files below one directory. All paths given and returned are relative to the directory; '' is the directory.
 
-    ``location`` is where it is in the canonical spelling, ``uri`` what Hadoop's file systems call it. On S3 a directory
-    is there as long as something is below it; elsewhere it is one by itself, which ``has_directories`` says.
+    ``location`` is the directory's location in canonical spelling, ``uri`` its URI for Hadoop's file systems.
+    ``has_directories`` is False on S3, where a directory exists only while objects are below it.
 
-    Raises Rejected where the location can't be opened or read at all, Transient for I/O that may work later;
-    ``FileNotFoundError`` passes, because a listing and a read race with writers and cleaners by nature.
+    Raises Rejected if the location can't be opened or read at all, and Transient for I/O that may work later.
+    ``FileNotFoundError`` passes through, because listings and reads race with writers and cleaners.
     """
 
     def __init__(self, location: str) -> None:
@@ -83,11 +83,11 @@ class TableStorage:
         self.uri = location if self.has_directories else f"s3a://{self.base}"
 
     def subdirectory(self, relative: str) -> "TableStorage":
-        """The directory ``relative`` by itself."""
+        """Return the storage whose directory is ``relative``."""
         return TableStorage(f"{self.location}/{relative}")
 
     def map_parallel(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-        """``look`` at every item, in their order; several at once where each is a request over a network."""
+        """Call ``function`` with each item and return the results in order; in parallel if the storage is remote."""
         listed = list(items)
         if self.is_local or len(listed) < 2:
             return [function(item) for item in listed]
@@ -95,7 +95,7 @@ class TableStorage:
             return list(pool.map(function, listed))
 
     def path(self, relative: str) -> str:
-        """The path that ``fs`` understands."""
+        """Return the path in ``fs``."""
         return f"{self.base}/{relative}" if relative else self.base
 
     @contextmanager
@@ -117,47 +117,47 @@ class TableStorage:
             raise Transient(line) from error
 
     def display_path(self, relative: str) -> str:
-        """The path as a person finds it."""
+        """Return the path as messages show it, with its scheme."""
         return f"{self._root}{self.path(relative)}"
 
     def read(self, relative: str) -> bytes:
-        """The whole file. Raises FileNotFoundError, Rejected or Transient."""
+        """Return the content of the file. Raises FileNotFoundError, Rejected or Transient."""
         with self._translated_errors(relative), self.fs.open_input_stream(self.path(relative)) as stream:
             return bytes(stream.read())
 
     def open(self, relative: str) -> pa.NativeFile:
-        """The file, open for random access. Raises FileNotFoundError, Rejected or Transient."""
+        """Open the file for random access. Raises FileNotFoundError, Rejected or Transient."""
         with self._translated_errors(relative):
             return self.fs.open_input_file(self.path(relative))
 
     def info(self, relative: str) -> pafs.FileInfo:
-        """Kind, size in bytes and modification time; kind NotFound where there is nothing."""
+        """Return type, size in bytes and modification time; the type is NotFound if nothing exists at the path."""
         with self._translated_errors(relative):
             return self.fs.get_file_info(self.path(relative))
 
     def is_file(self, relative: str) -> bool:
-        """Whether ``relative`` is a file."""
+        """True if ``relative`` is a file."""
         return bool(self.info(relative).type == pafs.FileType.File)
 
     def is_writable(self, relative: str) -> bool:
-        """Whether files can be created in a directory, as far as that can be seen without doing it: here only."""
+        """False if this process can't create files in the directory. Remote storage is not checked: always True."""
         return not self.is_local or os.access(self.path(relative), os.W_OK, effective_ids=True)
 
     def size(self, relative: str) -> int | None:
-        """Size in bytes, None where there is no such file."""
+        """Return the file's size in bytes, None if there is no such file."""
         info = self.info(relative)
         return info.size if info.type == pafs.FileType.File else None
 
     def sizes(self, relative: Collection[str]) -> dict[str, int]:
-        """Sizes in bytes of those of the files that exist."""
+        """Return the sizes in bytes of the files that exist."""
         return {path: info.size for path, info in self._infos(relative)}
 
     def modified_times(self, relative: Collection[str]) -> dict[str, datetime]:
-        """When those of the files that exist were written last, as aware times in UTC."""
+        """Return when the files that exist were last modified, as aware times in UTC."""
         return {path: info.mtime for path, info in self._infos(relative)}
 
     def _infos(self, relative: Collection[str]) -> Iterator[tuple[str, pafs.FileInfo]]:
-        """What is known of those that are files."""
+        """Yield path and info of each path that is a file."""
         if not relative:
             return
         if self.is_local:
@@ -165,7 +165,7 @@ class TableStorage:
                 infos = self.fs.get_file_info([self.path(path) for path in relative])
             found = dict(zip(relative, infos, strict=True))
         else:
-            # A listing tells of a thousand files, a question of one.
+            # One listing request covers a thousand files, one info request a single file.
             directories = {path.rpartition("/")[0] for path in relative}
             found = {
                 self.to_relative(i.path): i for infos in self.map_parallel(self.children, directories) for i in infos
@@ -175,31 +175,31 @@ class TableStorage:
                 yield path, found[path]
 
     def children(self, relative: str) -> list[pafs.FileInfo]:
-        """Files and directories directly in ``relative``; none where it does not exist."""
+        """Return files and directories directly in ``relative``; an empty list if it does not exist."""
         with self._translated_errors(relative):
             return list(self.fs.get_file_info(pafs.FileSelector(self.path(relative), allow_not_found=True)))
 
     def list_file_names(self, relative: str) -> list[str]:
-        """Names of the files directly in ``relative``."""
+        """Return the names of the files directly in ``relative``."""
         return [i.base_name for i in self.children(relative) if i.type == pafs.FileType.File]
 
     def newest_modification(self, relative: str) -> datetime | None:
-        """When the file ``relative``, or anything below that directory, was last modified; None where nothing is."""
+        """Return when a file, or anything below a directory, was last modified; None if ``relative`` is absent."""
         info = self.info(relative)
         found = [info]
         if info.type == pafs.FileType.Directory:
             with self._translated_errors(relative):
                 selector = pafs.FileSelector(info.path, recursive=True, allow_not_found=True)
                 found += self.fs.get_file_info(selector)
-        # A directory of S3 has no time of its own.
+        # Directories on S3 have no modification time.
         return max((i.mtime for i in found if i.mtime is not None), default=None)
 
     def write(self, relative: str, content: bytes) -> None:
-        """Write a small file of lakefold's own as a whole: a reader sees all of it or none."""
+        """Write a small file of lakefold's atomically: a reader sees all of it or nothing."""
         with self._translated_errors(relative):
             draft = self.path(relative)
             if self.has_directories:
-                # Not the table's directory: one that was dropped must not come back.
+                # Don't create the table's directory: a dropped table must not reappear.
                 for parent in reversed(Path(draft).relative_to(self.base).parents[:-2]):
                     self.fs.create_dir(f"{self.base}/{parent}", recursive=False)
                 draft += ".draft"
@@ -209,21 +209,22 @@ class TableStorage:
                 self.fs.move(draft, self.path(relative))
 
     def touch(self, relative: str) -> None:
-        """Renew the time of a file's last modification. Raises FileNotFoundError where it is gone."""
+        """Set a file's modification time to now. Raises FileNotFoundError if there is no such file."""
         if self.is_local:
             os.utime(self.path(relative))
         else:
             self.write(relative, self.read(relative))
 
     def delete(self, relative: str) -> None:
-        """Remove the file; one that is gone already is fine."""
+        """Delete the file, if it exists."""
         with self._translated_errors(relative), suppress(FileNotFoundError):
             self.fs.delete_file(self.path(relative))
 
     def is_table_gone(self) -> bool:
-        """Whether the storage answers and has no table here, no ``.hoodie``.
+        """True if the storage can be read and holds no table here (no ``.hoodie``).
 
-        An empty directory, or a missing one with nothing beside it, is what a file system that is not mounted leaves.
+        An unmounted file system looks like an empty directory, or like a missing directory without siblings. In both
+        cases the result is False.
         """
         if self.info(".hoodie").type != pafs.FileType.NotFound:
             return False
@@ -236,15 +237,15 @@ class TableStorage:
             return bool(self.fs.get_file_info(self.base.partition("/")[0]).type != pafs.FileType.NotFound)
 
     def to_relative(self, path: str) -> str:
-        """The inverse of ``path``."""
+        """Return the relative path of a path in ``fs``: the inverse of ``path``."""
         return path[len(self.base) :].lstrip("/")
 
     def data_file_sizes(self, partitions: Collection[str] | None = None) -> Mapping[str, int]:
-        """Relative path and size of every file outside ``.hoodie``, as of ``on_disk``."""
+        """Return relative path and size of the files outside ``.hoodie``; see ``list_table_files``."""
         return self.list_table_files(partitions).sizes
 
     def list_table_files(self, partitions: Collection[str] | None = None) -> "StorageListing":
-        """What is outside ``.hoodie``. With ``partitions`` only these directories, and none below them."""
+        """List the files outside ``.hoodie``. With ``partitions``, only the files directly in these directories."""
         if partitions is None:
             listings = self.map_parallel(
                 self._files_below, (top for top in self.children("") if top.base_name != ".hoodie")
@@ -274,7 +275,7 @@ class TableStorage:
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """A Java properties file as far as Hudi writes them: comments, ``key=value``, escaped separators."""
+    """Parse a Java properties file as Hudi writes it: comments, ``key=value``, escaped separators."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         line = line.strip()
@@ -286,8 +287,8 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def read_table_properties(storage: TableStorage) -> Mapping[str, str]:
-    """The table's ``hoodie.properties``; Rejected where there is no Hudi table."""
-    # Hudi replaces the file by way of a backup, so for a moment only the backup is there.
+    """Return the table's ``hoodie.properties``. Raises Rejected if it isn't a Hudi table, TableGone if dropped."""
+    # Hudi replaces the file by way of a backup, so for a moment only the backup exists.
     for name in (PROPERTIES, PROPERTIES + ".backup", PROPERTIES):
         try:
             return MappingProxyType(parse_properties(storage.read(name).decode("utf-8", "replace")))

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a plan rewrites: what their footers say, which engine suits them, which can't be read."""
+"""The input files of plans: their footers, the engine that suits them, and unreadable ones."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of Hudi's two engines rewrites a plan: its row writer, or its copy of whole row groups.
+"""The choice between Hudi's two engines for a plan: its row writer, or its copy of whole row groups.
 
-The copy (Hudi's "stream copy", from 1.1 on) moves compressed row groups as they are and writes a new footer: about a
-sixth of the row writer's time. It looks at nothing: it writes one file a group, whatever was planned, under the schema
-of the first input, and keeps every row group however small. So what it is good for is decided here, from the plan and
-from the footers of its inputs. One plan has one engine, since Hudi knows one for each clustering instant.
+The copy (Hudi's "stream copy", from 1.1 on) moves compressed row groups unchanged and writes a new footer, in about a
+sixth of the row writer's time. It checks nothing: it writes one file per group, whatever was planned, with the schema
+of the first input, and keeps every row group however small. So this module decides from the plan and the footers of its
+inputs whether a copy is possible and useful. A plan has one engine, since Hudi has one per clustering instant.
 """
 
 import json
@@ -17,8 +17,8 @@ from lake.formats.hudi.inputs.footers import InputFooter, read_footers
 from lake.plan import AUTO, ClusteringGroup, Plan, PlanKind
 from lake.units import format_bytes
 
-#: A group whose row groups are smaller on average is decoded and encoded anew. Of files stitched from row groups of
-#: 1 MB a Spark scan took 1.29 s and DuckDB's 0.36 s, with row groups of 10 MB 0.90 s and 0.24 s; the limit is between.
+#: A group whose row groups are smaller on average is decoded and encoded again. A scan of files stitched from row
+#: groups of 1 MB took Spark 1.29 s and DuckDB 0.36 s, of 10 MB 0.90 s and 0.24 s. The limit is in between.
 HEALTHY_ROW_GROUP_BYTES = 4 << 20
 #: below ``org.apache.hudi.``
 COPY_STRATEGY = "client.clustering.run.strategy.SparkStreamCopyClusteringExecutionStrategy"
@@ -28,21 +28,21 @@ _MERGED = "logs are merged row by row"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """The engine of one plan and why it was taken."""
+    """The engine of one plan and the reason for it."""
 
     is_copy: bool
     reason: str
 
     def __str__(self) -> str:
-        """As a person reads it in the log and in the plan's history."""
+        """Return the text for the log and the plan's history."""
         return f"engine {'stitch' if self.is_copy else 'spark'}: {self.reason}"
 
 
 def columns_read_as_text(properties: Mapping[str, str], schema_json: str) -> Collection[str]:
-    """Partition columns that are text in a table's Spark schema where a key generator formats time stamps.
+    """Return the partition columns that are text in a table's Spark schema because a key generator formats timestamps.
 
-    Spark reads such a column as text, whatever is in the files, and what ``UPDATE`` read it writes: from then on the
-    column is text in the table's schema, and numbers in every file that was not updated.
+    Spark reads these columns as text, whatever the files hold, and ``UPDATE`` writes the text: afterwards the column
+    is text in the table's schema, but numbers in every file that was not updated.
     """
     names = (properties.get(f"hoodie.table.keygenerator.{key}", "").lower() for key in ("type", "class"))
     if not any("timestamp" in name or "custom" in name for name in names):
@@ -60,13 +60,14 @@ def choose_engine(
     text_columns: Collection[str] = (),
     has_dates: bool = True,
 ) -> EngineChoice:
-    """The engine for ``plan`` as its ``engine`` setting asks; ``can_copy`` says whether the bundle has a copy.
+    """Choose the engine for ``plan`` by its ``engine`` setting; ``can_copy`` is True if the Hudi bundle has the copy.
 
-    Reads the footers of all inputs unless something else decides. Inputs that are gone or damaged are passed over:
-    publishing the plan, or the rewrite, names them. Numbers in a column of ``overrides_as_text`` are copied, whatever the size of
-    the row groups. So are dates and timestamps that Spark would move into today's calendar, while other readers move
-    none; they are looked for where the table ``has_days``, columns of these types. Raises Rejected where the setting
-    can't be followed, or where only a copy would do and can't be had.
+    Reads the footers of all inputs unless the setting or the plan decides. Missing or damaged inputs are skipped:
+    publishing the plan, or the rewrite, reports them. Inputs with numbers in one of ``text_columns`` are copied,
+    whatever the size of their row groups. So are inputs with dates and timestamps that Spark, unlike other readers,
+    would rebase to today's calendar; they are searched only if the table has columns of these types (``has_dates``).
+
+    Raises Rejected if the setting can't be followed, or if only a copy is correct and no copy is possible.
     """
     for kept, anew in (
         (_find_numeric_text_column(plan, storage, text_columns), "anew, without UPDATE in Spark SQL"),
@@ -101,7 +102,7 @@ def choose_engine(
 
 
 def _find_numeric_text_column(plan: Plan, storage: TableStorage, text_columns: Collection[str]) -> str | None:
-    """The first input with numbers in a column of ``overrides_as_text``, in words."""
+    """Describe the first input with numbers in one of ``text_columns``; None if there is none."""
     for footer in _read_input_footers(plan, storage) if text_columns else ():
         for column in sorted(footer.numeric_columns.intersection(text_columns)):
             return f"{footer.path} has numbers in partition column {column}, which is text in the table's schema"
@@ -109,7 +110,7 @@ def _find_numeric_text_column(plan: Plan, storage: TableStorage, text_columns: C
 
 
 def _find_rebased_values(plan: Plan, storage: TableStorage) -> str | None:
-    """The first input with values that Spark would move into today's calendar, in words."""
+    """Describe the first input with values that Spark would rebase to today's calendar; None if there is none."""
     for footer in _read_input_footers(plan, storage):
         for column in footer.rebased_columns:
             return f"{footer.path} has dates or timestamps of Spark's calendar before 3.0 in column {column}"
@@ -119,7 +120,7 @@ def _find_rebased_values(plan: Plan, storage: TableStorage) -> str | None:
 def _require_copy(
     plan: Plan, storage: TableStorage, value_kept: str, how_to_rewrite: str, *, merge_on_read: bool, can_copy: bool
 ) -> EngineChoice:
-    """The copy of what only a copy keeps, ``kept`` in words; raises Rejected where there is none."""
+    """Choose the copy, which alone keeps the values that ``value_kept`` describes; Rejected if it is impossible."""
     if plan.kind is PlanKind.COMPACTION:
         obstacle: str | None = _MERGED
     elif plan.options.engine not in {AUTO, "stitch"}:
@@ -136,7 +137,7 @@ def _require_copy(
 
 
 def _copy_obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | None:
-    """What about the plan rules a copy out, with the setting that changes it."""
+    """Describe why the plan can't be copied, with the setting that changes it; None if it can."""
     if not can_copy:
         return "this Hudi bundle has no copy; use bundle 1.1 or newer"
     if merge_on_read:
@@ -159,7 +160,7 @@ def _read_input_footers(plan: Plan, storage: TableStorage) -> Iterator[InputFoot
 
 
 def _find_difference(footers: Iterator[InputFooter]) -> str | None:
-    """The first two inputs that may not become one file."""
+    """Describe the first two inputs that can't become one file; None if all can."""
     first = next(footers, None)
     for other in footers:
         assert first is not None
@@ -169,13 +170,13 @@ def _find_difference(footers: Iterator[InputFooter]) -> str | None:
             kinds = f"{other.bloom_filter or 'none'}, {first.path} has {first.bloom_filter or 'none'}"
             return f"{other.path} has a bloom filter of another type ({kinds})"
         if other.legacy_calendar_zone != first.legacy_calendar_zone:
-            # One file has one calendar, by which all its values are read.
+            # All values of a file are read by one calendar.
             return f"{other.path} has dates and timestamps of another calendar than {first.path}, or of another zone"
     return None
 
 
 def _find_small_row_groups(plan: Plan, footers: list[InputFooter]) -> str | None:
-    """The first group whose row groups are too small on average to be kept."""
+    """Describe the first group whose row groups are too small on average to be kept; None if there is none."""
     by_path = {footer.path: footer for footer in footers}
 
     def average(group: ClusteringGroup) -> int:

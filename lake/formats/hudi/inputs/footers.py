@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the footers of a plan's base files say, read without a JVM."""
+"""The footers of a plan's base files, read without a JVM."""
 
 import json
 import os
@@ -16,21 +16,21 @@ from lake.formats.hudi.files.storage import TableStorage
 _BLOOM_TYPE = b"hoodie_bloom_filter_type_code"
 _NUMBERS = frozenset({"INT32", "INT64", "FLOAT", "DOUBLE"})
 _BLOOM_FILTERS = (b"org.apache.hudi.bloomfilter", b"com.uber.hoodie.bloomfilter")
-#: what Spark writes into a file of its calendar before 3.0, and of the time zone of its timestamps
+#: metadata that Spark writes into a file: the calendar before 3.0, its version, the time zone of the timestamps
 _LEGACY, _VERSION, _ZONE = b"org.apache.spark.legacyDateTime", b"org.apache.spark.version", b"org.apache.spark.timeZone"
-#: 1582-10-15 as days, 1900-01-01 as seconds, both since 1970
+#: 1582-10-15 in days and 1900-01-01 in seconds, both since 1970
 _GREGORIAN_START_DAYS, _MODERN_ZONES_START_SECONDS = -141_427, -2_208_988_800
 _PER_SECOND = {"milliseconds": 1_000, "microseconds": 1_000_000, "nanoseconds": 1_000_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class InputFooter:
-    """One file's footer: its Parquet schema as text, how its data is cut, the type of its bloom filter.
+    """The footer of one file: Parquet schema as text, row groups, type of the bloom filter.
 
-    ``file_bytes`` is the size of the file, ``data_bytes`` that of its compressed column chunks; ``numbers`` are the
-    columns, nested ones by their dotted paths, that hold plain numbers. ``legacy_calendar_zone`` is not None where Spark wrote
-    dates and timestamps by the calendar of its releases before 3.0: the zone of the timestamps, empty where the file
-    does not name it. ``moved`` are the columns that may then have values that are others in today's calendar.
+    ``file_bytes`` is the size of the file, ``data_bytes`` the size of its compressed column chunks. ``numeric_columns``
+    are the columns of plain numbers, nested ones by their dotted paths. ``legacy_calendar_zone`` is not None if Spark
+    wrote dates and timestamps by the calendar of its releases before 3.0: it is the zone of the timestamps, '' if the
+    file does not name it. ``rebased_columns`` are then the columns that may have other values in today's calendar.
     """
 
     path: str
@@ -45,7 +45,7 @@ class InputFooter:
 
 
 def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputFooter]:
-    """The footers of ``paths`` in their order, read in parallel; files that are gone or damaged are passed over."""
+    """Yield the footers of ``paths`` in order, read in parallel. Missing and damaged files are skipped."""
 
     def read(path: str) -> InputFooter | None:
         try:
@@ -56,7 +56,7 @@ def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputF
             return None
         metadata = footer.metadata or {}
         bloom = metadata.get(_BLOOM_TYPE, b"SIMPLE" if any(key in metadata for key in _BLOOM_FILTERS) else None)
-        # Its first two lines are an address and the root's name, which depends on who wrote the file.
+        # The first two lines are an address and the root's name, which depends on the writer.
         schema = str(footer.schema).split("\n", 2)[2]
         data_bytes = sum(
             footer.row_group(i).column(j).total_compressed_size
@@ -82,14 +82,14 @@ def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputF
 
 
 def _legacy_calendar_zone(metadata: Mapping[bytes, bytes]) -> str | None:
-    """``Footer.legacy_calendar_zone`` as Spark tells it from a file's metadata."""
+    """Return ``InputFooter.legacy_calendar_zone`` from a file's metadata, by Spark's own rule."""
     major = metadata.get(_VERSION, b"").split(b".")[0]
     is_old = major.isdigit() and (int(major) < 3 or _LEGACY in metadata)
     return metadata.get(_ZONE, b"").decode() if is_old else None
 
 
 def _rebased_columns(footer: Any) -> Iterator[str]:
-    """The columns of a file in an old calendar that have values before the calendars agree, or no bounds to tell."""
+    """Yield the columns with values from before the calendars agree, and columns without statistics."""
     for j in range(footer.num_columns):
         leaf = footer.schema.column(j)
         if leaf.logical_type.type == "DATE":
@@ -104,7 +104,7 @@ def _rebased_columns(footer: Any) -> Iterator[str]:
 
 
 def _can_be_before(limit: int, chunk: Any) -> bool:
-    told = chunk.statistics
-    if told is not None and told.has_null_count and told.null_count == chunk.num_values:
+    statistics = chunk.statistics
+    if statistics is not None and statistics.has_null_count and statistics.null_count == chunk.num_values:
         return False
-    return told is None or not told.has_min_max or told.min_raw < limit
+    return statistics is None or not statistics.has_min_max or statistics.min_raw < limit

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of a rewrite: which of them are gone, cut short or damaged."""
+"""The unreadable inputs of a failed rewrite: missing, truncated or damaged files."""
 
 import re
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from lake.formats.hudi.files.names import slice_paths
 from lake.formats.hudi.files.storage import TableStorage
 from lake.plan import Plan, SkippedGroup
 
-#: what readers of a damaged Parquet file say; other failures are no reason to read all inputs again
+#: errors of readers of a damaged Parquet file; other failures are no reason to read all inputs again
 _DAMAGE = re.compile(r"parquet|corrupt|malformed|EOFException|BufferUnderflow|decompress|snappy|zstd", re.IGNORECASE)
 
 
@@ -41,11 +41,11 @@ def _content_fault(storage: TableStorage, path: str) -> str | None:
 def find_unreadable_groups(
     storage: TableStorage, plan: Plan, groups: Sequence[int], error_text: str
 ) -> tuple[SkippedGroup, ...]:
-    """The groups among ``groups`` with an input that is missing or can't be read, each with its reason.
+    """Return the groups among ``groups`` with a missing or unreadable input, each with the reason.
 
-    ``complaint`` is what the failed rewrite said: where every file is there with a sound footer, those that it names
-    are read in full, or all where it names none but speaks of damage. A missing file is no reason to quarantine, a
-    damaged one is.
+    ``error_text`` is the error of the failed rewrite. If all files exist with sound footers, the base files that it
+    names are read in full, or all of them if it names none but mentions damage. A damaged file is quarantined, a
+    missing file is not.
     """
     faults: dict[str, str] = {}
     bases = {s.path for g in groups for s in plan.groups[g].slices if s.path}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Hudi bundle of a Spark session: which release it is, what it can do, and the calls in which releases differ.
+"""The Hudi bundle of a Spark session: its release, its capabilities, and the calls that differ between releases.
 
-A release line inherits what it does like the line after it and overrides the rest. Everything that lakefold calls is
-looked for once a JVM, since py4j finds out about a missing method only when it is called, perhaps inside a commit.
+A release line inherits the behaviour of the next newer line and overrides the differences. Every symbol that lakefold
+calls is checked once per JVM, since py4j reports a missing method only when it is called, perhaps inside a commit.
 """
 
 import re
@@ -79,7 +79,7 @@ _SINCE_1_1: Mapping[str, tuple[str, ...]] = {
     "client.WriteStatus": ("setStat", "setFileId", "setPartitionPath", "setTotalRecords", "setTotalErrorRecords"),
     "client.transaction.TransactionManager": ("beginStateChange", "endStateChange"),
 }
-#: what the reading of inputs in column batches stands on
+#: symbols for reading inputs in column batches
 _BATCHES: Mapping[str, tuple[str, ...]] = {
     "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": ("performClusteringWithRecordsAsRow",),
     "common.table.TableSchemaResolver": ("getTableInternalSchemaFromCommitMetadata",),
@@ -97,15 +97,15 @@ class Bundle:
 
     line: ClassVar[str] = "1.2"
     release: ClassVar[str] = "1.2.0"
-    #: versions of tables that the line reads, writes and leaves at their version
+    #: table versions that the line reads and writes without an upgrade
     table_versions: ClassVar[tuple[int, ...]] = (6, 8, 9)
     #: whether the line has a clustering that copies row groups as bytes
     can_copy_row_groups: ClassVar[bool] = True
-    #: whether a clustering's inputs can be read in column batches instead of by Hudi; tried on the 1.2 line only
+    #: whether a clustering's inputs can be read in column batches instead of by Hudi; tested on the 1.2 line only
     can_read_batches: ClassVar[bool] = True
     #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
     can_run_foreign_plans: ClassVar[bool] = True
-    #: Java classes below ``org.apache.hudi.`` with the methods of theirs, public or not, that differ between lines
+    #: Java classes below ``org.apache.hudi.`` and their methods, public or not, that differ between lines
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
         _SINCE_1_1,
         _BATCHES,
@@ -119,11 +119,11 @@ class Bundle:
         self.spark = spark
         self.jvm: Any = cached_jvm(spark)
         self.version = version
-        #: methods that ``call_private`` has found, by class, name and number of arguments
+        #: methods found by ``call_private``, by class, name and number of arguments
         self._methods: dict[tuple[str, str, int], Any] = {}
 
     def check_table_version(self, table: str, version: int) -> None:
-        """Raise Rejected where this bundle can't serve tables of ``version``."""
+        """Raise Rejected if this bundle can't serve tables of ``version``."""
         if version in self.table_versions:
             return
         able = [line for line in RELEASE_LINES if version in line.table_versions]
@@ -136,7 +136,7 @@ class Bundle:
         )
 
     def require_foreign_plans(self, table: str, doing: str) -> None:
-        """Raise Rejected where this bundle can't do what ``doing`` says for others than lakefold."""
+        """Raise Rejected if this bundle can't do ``doing`` for plans of other processes."""
         if not self.can_run_foreign_plans:
             raise Rejected(
                 f"{table}: {doing} needs Hudi bundle {Bundle11.line} or newer, this session has {self.version}; "
@@ -144,37 +144,37 @@ class Bundle:
             )
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
-        """The schema of a table's rows; its ``toString()`` is Avro JSON."""
+        """Return the schema of a table's rows; its ``toString()`` is Avro JSON."""
         return self.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableSchema(meta_columns)
 
     def spark_schema(self, schema: Any) -> Any:
-        """What ``table_schema`` gave as a Spark type, a Java object."""
+        """Convert a result of ``table_schema`` to a Spark type, a Java object."""
         return self.jvm.org.apache.hudi.HoodieSchemaConversionUtils.convertHoodieSchemaToStructType(schema)
 
     def acquire_lock(self, client: Any, owner: Any, no_owner: Any) -> None:
-        """Take the table's lock that a write client's settings name, for the instant in the Option ``owner``."""
+        """Take the table's lock named by a write client's settings, for the instant in the Option ``owner``."""
         self._transaction_manager(client).beginStateChange(owner, no_owner)
 
     def release_lock(self, client: Any, owner: Any) -> None:
-        """Give the table's lock back."""
+        """Release the table's lock."""
         self._transaction_manager(client).endStateChange(owner)
 
     def lock_provider(self, client: Any) -> Any:
-        """What holds the table's lock that ``acquire_lock`` took: one object for each acquisition."""
+        """Return the holder of the lock that ``acquire_lock`` took: a separate object for each acquisition."""
         return self.private_field(self._transaction_manager(client), "lockManager").getLockProvider()
 
     def _transaction_manager(self, client: Any) -> Any:
         return client.getTableServiceClient().getTransactionManager()
 
     def resolve_conflicts(self, client: Any, metadata: Any) -> None:
-        """Let Hudi compare a clustering's commit metadata with what was committed meanwhile; needs its lock."""
+        """Make Hudi compare a clustering's commit metadata with commits made meanwhile; needs its lock."""
         self.call_private(client.getTableServiceClient(), "preCommit", metadata, True)
 
     def run_write(self, client: Any, write_metadata: Any) -> list[Any]:
-        """Run a lazy clustering exactly once; its statistics take the place of the job in its write metadata ``java``.
+        """Run a lazy clustering exactly once. Its statistics replace the job in its ``write_metadata``.
 
-        Hudi would count on its cache when the commit asks for them again; a lost executor would then write all files a
-        second time.
+        Otherwise the commit would evaluate the job again and rely on Hudi's cache; after the loss of an executor it
+        would write all files a second time.
         """
         service = client.getTableServiceClient()
         stats = list(
@@ -197,11 +197,11 @@ class Bundle:
         self.call_private(client.getTableServiceClient(), "commitClustering", write_metadata, table, instant)
 
     def prepare_commit(self, client: Any) -> None:
-        """Look up what ``commit_clustering`` calls, so that nothing but the commit is left to be done."""
+        """Look up the methods that ``commit_clustering`` calls, so that only the commit itself remains."""
         self._find_private_method(client.getTableServiceClient(), "commitClustering", 3)
 
     def begin_compaction(self, client: Any, instant: str) -> Any:
-        """Make a requested compaction inflight; Hudi's write of it as a job that has not run yet."""
+        """Make a requested compaction inflight. Returns Hudi's write of it as a job that has not run yet."""
         return client.compact(instant, False)
 
     def commit_compaction(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
@@ -221,21 +221,21 @@ class Bundle:
         self.call_private(executor, "runPendingClean", table, requested)
 
     def requested_clustering(self, meta: Any, instant: str) -> Any:
-        """The Java instant of a requested clustering; in layout 1 it is a replacecommit from the start."""
+        """Return the Java instant of a requested clustering; in layout 1 it is always a replacecommit."""
         generator = meta.getInstantGenerator()
         if meta.getTimelineLayoutVersion().getVersion() == 1:
             return generator.getReplaceCommitRequestedInstant(instant)
         return generator.getClusteringCommitRequestedInstant(instant)
 
     def inflight_clustering(self, meta: Any, instant: str) -> Any:
-        """The Java instant of an inflight clustering; in layout 1 it is a replacecommit from the start."""
+        """Return the Java instant of an inflight clustering; in layout 1 it is always a replacecommit."""
         generator = meta.getInstantGenerator()
         if meta.getTimelineLayoutVersion().getVersion() == 1:
             return generator.getReplaceCommitInflightInstant(instant)
         return generator.getClusteringCommitInflightInstant(instant)
 
     def array(self, java_class: Any, items: list[Any]) -> Any:
-        """A Java array."""
+        """Return a Java array."""
         array = self.spark.sparkContext._gateway.new_array(java_class, len(items))
         for position, item in enumerate(items):
             array[position] = item
@@ -247,12 +247,12 @@ class Bundle:
         return found.invoke(target, self.array(self.jvm.java.lang.Object, list(arguments)))
 
     def _find_private_method(self, target: Any, method: str, count: int) -> Any:
-        """The method itself; the search asks the JVM for each method of the class and takes a while."""
+        """Return the method. The search queries the JVM for each method of the class, so results are cached."""
         java_class = target.getClass()
         key = str(java_class.getName()), method, count
         while key not in self._methods and java_class is not None:
             for candidate in java_class.getDeclaredMethods():
-                # Erased generics leave bridge methods beside the real ones; those would recurse.
+                # Erased generics leave bridge methods beside the real methods; a bridge method would recurse.
                 if (
                     candidate.getName() == method
                     and candidate.getParameterCount() == count
@@ -267,7 +267,7 @@ class Bundle:
         return self._methods[key]
 
     def private_field(self, target: Any, name: str) -> Any:
-        """The value of a private or protected field of ``target``."""
+        """Return the value of a private or protected field of ``target``."""
         java_class = target.getClass()
         while java_class is not None:
             for candidate in java_class.getDeclaredFields():
@@ -299,8 +299,8 @@ class Bundle11(Bundle):
 class Bundle10(Bundle11):
     """The calls of the 1.0 line.
 
-    It knows no table version 9. It writes a clustering as soon as it is asked to begin it, so that a plan of another
-    process could only be begun with the table's lock held to the end, and it plans a clean only onto the timeline.
+    It does not support table version 9. It writes a clustering in the call that begins it, so a plan of another process
+    could only be begun with the table's lock held to the end. It plans a clean only directly onto the timeline.
     """
 
     line = "1.0"
@@ -323,7 +323,7 @@ class Bundle10(Bundle11):
         self._transaction_manager(client).endTransaction(owner)
 
     def _transaction_manager(self, client: Any) -> Any:
-        """The client's own manager, which Hudi's conflict resolution asks for the owner of the lock."""
+        """Return the client's own manager, from which Hudi's conflict resolution gets the lock's owner."""
         return self.private_field(client.getTableServiceClient(), "txnManager")
 
     def run_write(self, client: Any, write_metadata: Any) -> list[Any]:
@@ -348,16 +348,16 @@ class Bundle10(Bundle11):
 
 
 RELEASE_LINES: tuple[type[Bundle], ...] = (Bundle, Bundle11, Bundle10)
-"""The release lines that lakefold knows, newest first."""
+"""The release lines that lakefold supports, newest first."""
 
 _bundles_by_gateway: "WeakKeyDictionary[Any, tuple[type[Bundle], str]]" = WeakKeyDictionary()
 _cache_lock = threading.Lock()
 
 
 def bundle_of(spark: "SparkSession") -> Bundle:
-    """The bundle of this session's JVM, which is looked at once.
+    """Return the bundle of this session's JVM, which is detected once.
 
-    Raises Rejected where there is none, where its release line is not known, or where it lacks what we call.
+    Raises Rejected if there is no bundle, if its release line is unknown, or if it lacks a symbol that lakefold calls.
     """
     gateway = spark.sparkContext._gateway
     with _cache_lock:
@@ -380,7 +380,8 @@ def _detect_bundle(jvm: Any) -> tuple[type[Bundle], str]:
             return line, version
     known = ", ".join(line.release for line in RELEASE_LINES)
     raise Rejected(
-        f"Hudi bundle {version} is not known, only {known} and their patch releases; {_SET_PACKAGES_REMEDY}{Bundle.release}"
+        f"Hudi bundle {version} is not known, only {known} and their patch releases; "
+        f"{_SET_PACKAGES_REMEDY}{Bundle.release}"
     )
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java's classes by name, each looked up once a JVM.
+"""Java's classes by name, each looked up once per JVM.
 
-py4j asks the JVM for each part of a name every time (``org``, ``org.apache``, …), and Java looks into every jar before
-it knows that there is no class of that name.
+py4j queries the JVM for each part of a name every time (``org``, ``org.apache``, …). Java then searches every jar
+before it finds that no class has that name.
 """
 
 import threading
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class CachedPackages:
-    """py4j's view of a JVM, or of a package there, which remembers what it was asked for."""
+    """py4j's view of a JVM, or of a package in it, which caches its attributes."""
 
     def __init__(self, view: Any) -> None:
         self._view = view
@@ -34,7 +34,7 @@ _lock = threading.Lock()
 
 
 def cached_jvm(spark: "SparkSession") -> Any:
-    """What ``spark._jvm`` is, but quicker. The same for all sessions of a JVM."""
+    """Return ``spark._jvm`` with a cache, shared by all sessions of a JVM."""
     gateway = spark.sparkContext._gateway
     with _lock:
         if gateway not in _jvm_cache:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hudi, Spark and py4j throw, turned into one of the outcomes of ``lake.errors`` by the cause chain."""
+"""Translates exceptions of Hudi, Spark and py4j into the outcomes of ``lake.errors``, by the cause chain."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -24,16 +24,16 @@ _DISK_FULL = ("No space left on device", "Disk quota exceeded")
 _SPARK_GONE = ("stopped SparkContext", "SparkContext was shut down", "SparkContext has been shutdown")
 _NO_CLASS = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
 _NO_BUCKET = "org.apache.hadoop.fs.s3a.UnknownStoreException"
-#: what Hudi's listing of a directory says of a base file without a file id in its name
+#: Hudi's message when it lists a base file without a file id in its name
 _NO_FILE_ID = "element cannot be mapped to a null key"
 _OUT_OF_BOUNDS = "java.lang.ArrayIndexOutOfBoundsException"
-#: where a record of the metadata table is made, by a schema that is compared by its identity
+#: creates a record of the metadata table, with a schema that is compared by identity
 _METADATA_RECORD = "org.apache.hudi.metadata.HoodieMetadataPayload.getInsertValue("
 _METADATA_TABLE = "at org.apache.hudi.metadata."
-#: a Java exception of which a hot method has left out message and frames
+#: a Java exception without message and frames, which the JVM omits in hot methods
 _WITHOUT_FRAMES = re.compile(rf"{re.escape(_OUT_OF_BOUNDS)}\s*(\n(?!\s*at )|\Z)")
 _MAX_DEPTH = 20
-#: the frames of a Java stack in which an instant of a timeline completes
+#: the frames of a Java stack in which an instant completes
 _COMPLETING = re.compile(r"ActiveTimeline\w*\.\w*[cC]omplete\w*\(")
 
 Cause = tuple[str, str]
@@ -41,7 +41,7 @@ Cause = tuple[str, str]
 
 
 def java_cause_chain(error: BaseException) -> list[Cause]:
-    """Class name and message of every Java cause below ``error``, outermost first; empty for a Python error."""
+    """Return class name and message of every Java cause of ``error``, outermost first; empty for a Python error."""
     chain: list[Cause] = []
     java: Any = getattr(error, "java_exception", None)
     while java is not None and len(chain) < _MAX_DEPTH:
@@ -51,7 +51,7 @@ def java_cause_chain(error: BaseException) -> list[Cause]:
 
 
 def root_message(error: BaseException, chain: Sequence[Cause]) -> str:
-    """The innermost message that says something, as one line."""
+    """Return the innermost non-empty message as one line."""
     for name, message in reversed(chain):
         lines = [line for line in message.splitlines() if line.strip()]
         if lines:
@@ -63,12 +63,12 @@ def root_message(error: BaseException, chain: Sequence[Cause]) -> str:
 
 
 def is_unanswered(error: BaseException) -> bool:
-    """Whether the Java process did not answer a call. The call may still run: see ``jvm.java_thread``."""
+    """True if the Java process did not answer a call. The call may still run: see ``jvm.java_thread``."""
     from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
     if isinstance(error, (Py4JNetworkError, ConnectionError, EOFError)):
         return True
-    # What a call raised in the JVM has a Java exception or a trace; py4j says nothing more where no answer came.
+    # An error raised in the JVM has a Java exception or a trace; without an answer py4j gives neither.
     return (
         isinstance(error, Py4JError)
         and not isinstance(error, Py4JJavaError)
@@ -78,8 +78,8 @@ def is_unanswered(error: BaseException) -> bool:
 
 
 def stack_trace(error: BaseException) -> str:
-    """The Java stack of ``error`` with those of its causes and of failed tasks; '' where there is none."""
-    # PySpark turns some Java exceptions into its own, which keep what they are made of.
+    """Return the Java stack of ``error`` with its causes and failed tasks; '' if there is none."""
+    # PySpark turns some Java exceptions into its own, which keep the original.
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     from py4j.java_gateway import JavaObject
     from pyspark import SparkContext
@@ -93,11 +93,11 @@ def stack_trace(error: BaseException) -> str:
 
 
 def is_session_spoiled(trace: str) -> bool:
-    """Whether a Java stack is that of a JVM in which no record of a metadata table can be made any more.
+    """True if a Java stack shows a JVM that can no longer create records of a metadata table.
 
-    Hudi takes the offsets of such a record's fields from one schema and compares schemas by identity. In a JVM in which
-    another object for the same schema got there first every write to a metadata table fails, until the JVM ends. After
-    many failures Java leaves out message and frames; then the frames around it have to tell.
+    Hudi takes the field offsets of such a record from one schema and compares schemas by identity. If another object
+    for the same schema was used first in a JVM, every write to a metadata table fails until the JVM ends. After many
+    failures Java omits message and frames; the surrounding frames then decide.
     """
     if _OUT_OF_BOUNDS not in trace:
         return False
@@ -105,9 +105,9 @@ def is_session_spoiled(trace: str) -> bool:
 
 
 def can_have_committed(error: BaseException) -> bool:
-    """Whether Hudi's commit may have got as far as completing an instant when it failed with ``error``.
+    """True if Hudi's commit may have completed an instant when it failed with ``error``.
 
-    What fails before that, the update of the metadata table or a validator of the writer's, leaves no commit.
+    Earlier failures (the update of the metadata table, a writer's validator) leave no commit.
     """
     java: Any = getattr(error, "java_exception", None)
     if java is None:
@@ -122,7 +122,7 @@ def can_have_committed(error: BaseException) -> bool:
 
 
 def describe_lock(table: TableRef) -> str:
-    """Where the table's lock is, who has it as far as that can be seen, and how it goes away or is removed."""
+    """Describe where the table's lock is, its holder if visible, and how it expires or is removed."""
     path = lock_file_path(table)
     return (
         describe_provider_lock(table)
@@ -132,15 +132,15 @@ def describe_lock(table: TableRef) -> str:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether the storage had no room left."""
+    """True if the storage had no space left."""
     messages = " ".join([str(error), *(message for _, message in java_cause_chain(error))])
     return any(text in messages for text in _DISK_FULL)
 
 
 def translate_error(error: BaseException, table: TableRef, doing: str, *, committing: bool = False) -> LakefoldError:
-    """The outcome for ``error``, met while ``doing``.
+    """Return the outcome for ``error``, raised while ``doing``.
 
-    ``committing`` says that the table's commit had been called, so that what is not clear is CommitUnknown.
+    ``committing`` says that the table's commit had been called: an unclear result is then CommitUnknown.
     """
     if isinstance(error, LakefoldError):
         return error
@@ -177,8 +177,8 @@ def translate_error(error: BaseException, table: TableRef, doing: str, *, commit
     if is_session_spoiled(stack_trace(error)):
         spoiled = CommitUnknown if committing else SessionSpoiled
         return spoiled(
-            f"{table.name}: Hudi can't make records of the metadata table in this JVM any more while {doing} ({line}, "
-            "in HoodieMetadataPayload.getInsertValue); Spark's session is started anew"
+            f"{table.name}: Hudi can no longer make records of the metadata table in this JVM while {doing} ({line}, "
+            "in HoodieMetadataPayload.getInsertValue); Spark's session is restarted"
         )
     if _NO_FILE_ID in messages and (path := _first_foreign_file(table)) is not None:
         return unclear(
@@ -189,7 +189,7 @@ def translate_error(error: BaseException, table: TableRef, doing: str, *, commit
 
 
 def _first_foreign_file(table: TableRef) -> str | None:
-    """The first of the foreign files in partitions of the table; None where there is none, or it can't be listed."""
+    """Return the first foreign file in a partition of the table; None if there is none, or it can't be listed."""
     with suppress(LakefoldError, OSError):
         return next(iter(TableStorage(table.location).list_table_files().foreign_files), None)
     return None
@@ -197,7 +197,7 @@ def _first_foreign_file(table: TableRef) -> str | None:
 
 @contextmanager
 def translated_errors(table: TableRef, doing: str) -> Iterator[None]:
-    """Raise whatever happens inside as an outcome; not for the commit itself."""
+    """Translate every exception in the block into an outcome; not for the commit itself."""
     try:
         yield
     except LakefoldError:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The zone in which Hudi forms the times of instants and completions, set for as long as a table is changed.
+"""The zone in which Hudi forms the times of instants and completions, set while a table is changed.
 
-``hoodie.table.timeline.timezone`` of a table is UTC or LOCAL, the default, which means the zone of the machines that
-write the table. Hudi keeps the zone in a static variable of the JVM, and with LOCAL it takes the JVM's default zone.
-lakefold serves many tables in one JVM, and its default zone may be pinned for other reasons (ORC timestamps). So the
-zone is set at the beginning of each section in which a table is changed, sections of tables with different zones
-exclude each other in this process, and LOCAL means the zone of lakefold's process (``TZ``), whatever the JVM's default
-zone is.
+A table's ``hoodie.table.timeline.timezone`` is UTC or LOCAL, the default, which means the zone of the machines that
+write the table. Hudi keeps the zone in a static variable of the JVM, and LOCAL is the JVM's default zone. lakefold
+serves many tables in one JVM, and its default zone may be fixed for other reasons (ORC timestamps).
+
+The zone is therefore set at the beginning of each section that changes a table. Sections of tables with different zones
+exclude each other in this process. LOCAL means the zone of lakefold's process (``TZ``), whatever the JVM's default zone
+is.
 """
 
 import threading
@@ -28,7 +29,7 @@ _LOWEST = "0"
 
 
 class _OffsetGate:
-    """Admits sections of one offset at a time, in the order in which they came."""
+    """Admits sections of one offset at a time, in order of arrival."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -37,7 +38,7 @@ class _OffsetGate:
         self._queue: deque[object] = deque()
 
     def enter_section(self, offset: timedelta) -> bool:
-        """Wait for sections of other offsets to end; whether this section is the only one inside."""
+        """Wait until sections of other offsets have ended. Returns whether this section is the only one inside."""
         turn = object()
         with self._condition:
             self._queue.append(turn)
@@ -66,9 +67,9 @@ class TimeZones:
 
     @contextmanager
     def using_zone(self, table: str, timezone: str) -> Iterator[timedelta]:
-        """Have Hudi form times in the zone of a table with this ``timezone`` while the block runs; its offset to UTC.
+        """Make Hudi form times in the zone of a table with this ``timezone`` while the block runs.
 
-        Raises Rejected where this JVM forms times in another zone all the same.
+        Yields the zone's offset to UTC. Raises Rejected if this JVM still forms times in another zone.
         """
         offset = utc_offset(timezone, self.now())
         self._gate.enter_section(offset)
@@ -80,16 +81,16 @@ class TimeZones:
             self._gate.exit_section()
 
     def now(self) -> datetime:
-        """What the JVM's clock says, from which Hudi forms its times."""
+        """Return the time of the JVM's clock, from which Hudi forms its times."""
         milliseconds = int(self._jvm.java.lang.System.currentTimeMillis())
         return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
 
     def _set_zone(self, table: str, timezone: str, offset: timedelta) -> None:
         now = self.now()
-        # Others of the same zone may be inside: what is set is what they have, and never another zone in between.
+        # Other sections of the same zone may be inside: they must never see another zone in between.
         by_local = bool(offset) and self._local_offsets(now) == {offset}
-        # Where the JVM's default zone is another one than the process's Hudi has no third zone, so that its second one
-        # is lent this offset until the next section sets it.
+        # If the JVM's default zone is not the process's zone, Hudi has no third zone. Its UTC zone then gets this
+        # offset until the next section sets it.
         lent = timedelta() if by_local else offset
         zone_of_utc = self._jvm.java.time.ZoneOffset.ofTotalSeconds(int(lent.total_seconds()))
         self._accessible_field(self._zone_enum.UTC.getClass(), "zoneId").set(self._zone_enum.UTC, zone_of_utc)
@@ -104,7 +105,7 @@ class TimeZones:
             )
 
     def _local_offsets(self, now: datetime) -> set[timedelta]:
-        """What LOCAL means to Hudi's methods: the JVM's default zone now, or that of when Hudi's class was loaded."""
+        """Return the offsets that LOCAL has in Hudi: the JVM's default zone now, and when Hudi's class was loaded."""
         instant = self._jvm.java.time.Instant.ofEpochMilli(round(now.timestamp() * 1000))
         zones = (self._jvm.java.time.ZoneId.systemDefault(), self._zone_enum.LOCAL.getZoneId())
         return {timedelta(seconds=int(zone.getRules().getOffset(instant).getTotalSeconds())) for zone in zones}
@@ -114,10 +115,10 @@ class TimeZones:
         return str(self._time_generator.formatDateBasedOnTimeZone(date))
 
     def _reset_later_times(self, now: str) -> None:
-        """Have Hudi forget the last time that it formed where that is later than ``now``: one of another zone.
+        """Reset Hudi's last formed time if it is later than ``now``, because it was formed in another zone.
 
-        Hudi waits until its next time is later than the last one, hours where that was formed in a zone further east.
-        That a table's own times are earlier than ``now`` is for ``plans.last_look`` to say.
+        Hudi waits until its next time is later than the last one; this takes hours if the last one was formed in a zone
+        further east. ``plans.preconditions`` verifies that the table's own times are earlier than ``now``.
         """
         from py4j.java_gateway import get_java_class
 
@@ -136,7 +137,7 @@ _cache_lock = threading.Lock()
 
 
 def time_zones_of(spark: "SparkSession") -> TimeZones:
-    """The zones of the JVM of ``spark``, the same for all sessions of it."""
+    """Return the zones of the JVM of ``spark``, shared by all its sessions."""
     gateway = spark.sparkContext._gateway
     with _cache_lock:
         if gateway not in _time_zones_by_gateway:

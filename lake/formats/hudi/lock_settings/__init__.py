@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps writers and plans apart, as settings and files say; without a JVM."""
+"""Settings and files of the locks between writers and plans. Needs no JVM."""

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process of lakefold holds, or last held, the lock file of a table; and the removal of one left by a dead one.
+"""The journal of lakefold's lock files: which process holds a table's lock file, and removal of a dead process's file.
 
-Hudi's lock-file provider creates ``lock`` and deletes it. It writes no owner into it, so that a process killed in
-between leaves a file which stops every writer for ever and which nobody can attribute. The journal attributes ours:
-an entry is there before the lock is asked for and names the Java process that will hold it; once the lock is held the
-entry gets the identity of the very file (inode and time of modification); it goes when the lock has been given back.
+Hudi's lock-file provider creates ``lock`` and deletes it, but does not write the owner into it. A process killed in
+between leaves a file that stops every writer for ever and that can't be attributed. The journal attributes lakefold's
+lock files. Before the lock is requested, an entry names the Java process that will hold it. Once the lock is held, the
+entry records the identity of the file (inode and modification time). The entry is deleted when the lock is released.
 
-Entries are files of the table (``.hoodie/.lakefold/locks``), because that is what every lakefold that can meet the
-lock shares, whatever database it uses. Hudi and its readers list no such directory.
+Entries are files in the table (``.hoodie/.lakefold/locks``), which all lakefolds that use the lock share, whatever
+database they use. Hudi and its readers do not list this directory.
 
-A lock file is removed only where an entry has its identity and the entry's process is proved dead: on this host, in
+A lock file is removed only if an entry has its identity and the entry's process is verifiably dead: on this host, in
 this boot and process namespace, with no process of its id and start time. An entry without identity (the process died
-in the milliseconds before it was noted, or while it waited) proves nothing, since the file may be another writer's.
+in the milliseconds before recording it, or while waiting) is no evidence, since the file may be another writer's.
 """
 
 import fcntl
@@ -33,9 +33,9 @@ DIRECTORY = ".hoodie/.lakefold/locks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockEntry:
-    """One lock of ours. ``inode`` and ``mtime_ns`` are the lock file's, null until the lock is held.
+    """One lock of lakefold's. ``inode`` and ``mtime_ns`` are the lock file's, None until the lock is held.
 
-    ``next_mtime_ns`` is its time once the renewal that has been begun is done.
+    ``next_mtime_ns`` is its modification time after the renewal in progress, None if there is none.
     """
 
     lock: str
@@ -47,26 +47,26 @@ class LockEntry:
     next_mtime_ns: int | None = None
 
     def is_entry_of(self, status: os.stat_result) -> bool:
-        """Whether the lock file with this status is the one the entry was written for."""
+        """True if the entry was written for the lock file with this status."""
         return self.inode == status.st_ino and status.st_mtime_ns in (self.mtime_ns, self.next_mtime_ns)
 
 
 class LockJournal:
-    """The entries of one table, and its lock file at ``lock``. Raises OSError where the table can't be written."""
+    """The entries of one table, whose lock file is ``lock``. Raises OSError if the table can't be written."""
 
     def __init__(self, base: str, lock: str) -> None:
         self.lock = Path(lock)
         self._directory = Path(base) / DIRECTORY
 
     def open_entry(self, process: Process, doing: str) -> "OpenLockEntry":
-        """Write an entry for the lock that is about to be asked for."""
+        """Write an entry for the lock that is about to be requested."""
         self._directory.mkdir(parents=True, exist_ok=True)
         entry = LockEntry(lock=str(self.lock), doing=doing, written_at=time.time(), process=process)
         return OpenLockEntry(self._directory / f"{uuid.uuid4().hex}.json", entry)
 
     def _entries(self) -> Iterator[tuple[Path, LockEntry]]:
         for path in sorted(self._directory.glob("*.json")):
-            # Given back meanwhile, or torn by a crash of the machine.
+            # The lock was released meanwhile, or a crash of the machine damaged the file.
             with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
                 values = json.loads(path.read_text())
                 entry = LockEntry(**values | {"process": Process(**values["process"])})
@@ -74,9 +74,9 @@ class LockJournal:
                     yield path, entry
 
     def remove_orphaned_lock(self) -> str | None:
-        """Remove the lock file if a dead process of ours left it, saying whose it was; None where nothing was removed.
+        """Remove the lock file of a dead lakefold process and describe its owner; None if nothing was removed.
 
-        Of several processes that try at once one does it. A lock that was given back and taken anew is left alone.
+        If several processes try at once, one of them removes it. A lock released and acquired again is not removed.
         """
         for path, entry in self._entries():
             if entry.process.is_dead:
@@ -91,9 +91,9 @@ class LockJournal:
         status = _stat_or_none(self.lock)
         if status is None or not entry.is_entry_of(status):
             return False
-        # Hadoop's checksum file; the next lock brings its own.
+        # Hadoop's checksum file; the next lock creates its own.
         self.lock.with_name(f".{self.lock.name}.crc").unlink(missing_ok=True)
-        # Moved, not unlinked: a file that came in between can be put back.
+        # Moved, not unlinked: a lock file created in between can be put back.
         aside = self.lock.with_name(f".{self.lock.name}.{uuid.uuid4().hex}")
         try:
             os.rename(self.lock, aside)
@@ -107,17 +107,17 @@ class LockJournal:
         return ours
 
     def delete_stale_entries(self) -> None:
-        """Delete entries of dead processes whose lock is not there any more; call it while holding the lock."""
+        """Delete entries of dead processes whose lock file no longer exists; call it while holding the lock."""
         held = _stat_or_none(self.lock)
         for path, entry in self._entries():
             if entry.process.is_dead and not (held and entry.is_entry_of(held)):
                 path.unlink(missing_ok=True)
 
     def describe_lock(self) -> str:
-        """Who holds the lock, how old it is, and how a person removes it."""
+        """Describe who holds the lock, how old it is, and how to remove it."""
         status = _stat_or_none(self.lock)
         if status is None:
-            return "no lock file is left, so its holder has finished by now"
+            return "no lock file exists, so its holder has finished"
         age = format_duration(max(0.0, time.time() - status.st_mtime))
         entry = next((entry for _, entry in self._entries() if entry.is_entry_of(status)), None)
         start = f"lock file {self.lock} is {age} old"
@@ -134,9 +134,9 @@ class LockJournal:
 
 
 class OpenLockEntry:
-    """The entry of a lock that is being asked for or held.
+    """The entry of a lock that this process requests or holds.
 
-    While the lock is held its file is kept open: until then the file system gives its inode to no other file.
+    While the lock is held, its file stays open, so the file system can't give its inode to another file.
     """
 
     def __init__(self, path: Path, entry: LockEntry) -> None:
@@ -149,7 +149,7 @@ class OpenLockEntry:
         self._write()
 
     def record_lock_file(self) -> None:
-        """Note the identity of the lock file, which is this entry's now."""
+        """Record the identity of the lock file once the lock is held."""
         with suppress(FileNotFoundError):
             self._file = os.open(self._entry.lock, os.O_RDONLY)
             status = os.fstat(self._file)
@@ -159,7 +159,7 @@ class OpenLockEntry:
 
     @property
     def is_held(self) -> bool:
-        """Whether the lock file is still the one that was noted."""
+        """True if the lock file is still the recorded file."""
         status = _stat_or_none(Path(self._entry.lock))
         if status is None or self._file is None:
             return False
@@ -167,16 +167,16 @@ class OpenLockEntry:
         return (own.st_dev, own.st_ino) == (status.st_dev, status.st_ino)
 
     def renew(self) -> bool:
-        """Make the lock file as young as one that is taken now; whether it still was, and is, the one that was noted.
+        """Set the lock file's modification time to now. Returns True if it was, and still is, the recorded file.
 
-        Its time goes on from the one that its file system gave it, by what has passed since on this host.
+        The new time is the original one from the file system plus the time elapsed on this host.
         """
         with self._renewal_lock:
             if self._file is None or not self.is_held:
                 return False
             taken_ns, begun = self._acquired_at
             now_ns = taken_ns + round((time.monotonic() - begun) * 1e9)
-            # Noted before and after: whenever the process dies the file is known to be its own.
+            # Recorded before and after: whenever the process dies, the file can be attributed to it.
             self._entry = replace(self._entry, next_mtime_ns=now_ns)
             self._write()
             os.utime(self._file, ns=(now_ns, now_ns))
@@ -185,7 +185,7 @@ class OpenLockEntry:
             return self.is_held
 
     def close(self) -> None:
-        """The lock has been given back or was not to be had."""
+        """Delete the entry, after the lock was released or could not be acquired."""
         with self._renewal_lock:
             file, self._file = self._file, None
             if file is not None:
@@ -193,7 +193,7 @@ class OpenLockEntry:
             self._path.unlink(missing_ok=True)
 
     def _write(self) -> None:
-        # Replaced as a whole: a reader never sees half of one.
+        # Replaced atomically: a reader never sees part of an entry.
         draft = self._path.with_suffix(".draft")
         draft.write_text(json.dumps(asdict(self._entry)))
         os.replace(draft, self._path)
@@ -201,7 +201,7 @@ class OpenLockEntry:
 
 @contextmanager
 def _exclusive_entry(path: Path) -> Iterator[bool]:
-    """Whether nobody else holds the entry at ``path`` for removing its lock and nobody has; held inside."""
+    """Lock the entry at ``path`` for removing its lock file. Yields False if another process does or did this."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the kernel's locks on the files of a table keep its hosts apart."""
+"""Checks whether the kernel's file locks on a table are shared by all hosts."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,15 +10,15 @@ _NO_EXCLUSION = "so that nothing keeps two processes of lakefold apart"
 
 
 def unshared_lock_refusals(path: str | Path) -> Iterator[str]:
-    """The refusal of a table at ``path`` where the kernel's locks are not those of all hosts."""
+    """Yield the refusal of a table at ``path`` whose kernel locks are not shared by all hosts; nothing if they are."""
     found = mount_with_host_locks(str(path))
     if found is not None:
         yield (
-            f"{path} is on a mount ({found}) whose locks no other host sees, {_NO_EXCLUSION}; mount it with shared locks "
-            "(NFS: without nolock and local_lock), or give the table's location on S3 as s3://"
+            f"{path} is on a mount ({found}) whose locks no other host sees, {_NO_EXCLUSION}; mount it with shared "
+            "locks (NFS: without nolock and local_lock), or give the table's location on S3 as s3://"
         )
 
 
 def missing_lock_refusal(path: str | Path, message: str) -> str:
-    """The refusal of a table whose file system answered ``message`` to whoever asked for a lock on ``path``."""
+    """Return the refusal of a table whose file system has no locks; ``message`` is its error for a lock on ``path``."""
     return f"the file system of {path} has no locks ({message}), {_NO_EXCLUSION}; mount it with locks"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gives way where a writer and a plan of ours change the same file groups: the table's choice in Hudi's settings.
+"""The setting ``on_conflict`` in Hudi's terms: who wins if a writer and a plan change the same file groups.
 
-By default Hudi refuses a write into file groups of a pending plan, and a write that began before the plan loses at its
-commit. The other choice lets the writer through; the plan is then refused at its commit, withdrawn and planned anew.
+By default Hudi refuses a write into file groups of a pending plan, and a write that began before the plan fails at its
+commit. With ``writer_wins`` the write succeeds; the plan is refused at its commit, withdrawn and planned again.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from lake.model import Concurrency, OnConflict, TableRef
 
 CONFLICT_STRATEGY_KEY = "hoodie.write.lock.conflict.resolution.strategy"
 UPDATES_STRATEGY_KEY = "hoodie.clustering.updates.strategy"
-#: without it a writer that is inflight, but has not said yet which file groups it changes, loses (since Hudi 1.2)
+#: without it a writer loses that is inflight but has not declared its file groups yet (since Hudi 1.2)
 PENDING_INGESTION = "hoodie.clustering.fail.on.pending.ingestion.during.conflict.resolution"
 _PREFER_WRITER = "PreferWriterConflictResolutionStrategy"
 WRITER_WINS_OPTIONS = {
@@ -19,11 +19,11 @@ WRITER_WINS_OPTIONS = {
     UPDATES_STRATEGY_KEY: "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy",
     PENDING_INGESTION: "true",
 }
-"""What both sides set where the writer is to win; the last one matters on our side only."""
+"""The settings of both sides if the writer is to win; the last one matters on lakefold's side only."""
 
 
 def effective_on_conflict(table: TableRef) -> OnConflict:
-    """The choice in force: the stated one, else what the write options mean, else Hudi's default."""
+    """Return the effective choice: as configured, else as the write options imply, else Hudi's default."""
     if table.on_conflict is not None:
         return table.on_conflict
     named = table.write_options.get(CONFLICT_STRATEGY_KEY, "").endswith(_PREFER_WRITER)
@@ -31,22 +31,22 @@ def effective_on_conflict(table: TableRef) -> OnConflict:
 
 
 def is_writer_preferred(table: TableRef) -> bool:
-    """Whether a writer of ``table`` wins against a plan."""
+    """True if a writer of ``table`` wins against a plan."""
     return table.concurrency is Concurrency.OCC and effective_on_conflict(table) is OnConflict.WRITER_WINS
 
 
 def conflict_options(table: TableRef) -> dict[str, str]:
-    """Write options of ours for the choice in force, beside the table's own."""
+    """Return lakefold's write options for the effective choice, to add to the table's own."""
     return dict(WRITER_WINS_OPTIONS) if is_writer_preferred(table) else {}
 
 
 def on_conflict_refusals(table: TableRef) -> Iterator[str]:
-    """What of ``on_conflict`` can't be kept with the other settings of ``table``."""
+    """Yield the contradictions between ``on_conflict`` and the other settings of ``table``."""
     chosen = effective_on_conflict(table)
     if chosen is OnConflict.WRITER_WINS and table.concurrency is not Concurrency.OCC:
         if table.on_conflict is not None:
             yield (
-                'on_conflict = "writer_wins" needs concurrency = "occ": with single_writer nobody writes meanwhile; '
+                'on_conflict = "writer_wins" needs concurrency = "occ": with single_writer no writer runs meanwhile; '
                 "set the one or remove the other"
             )
         return
@@ -55,6 +55,6 @@ def on_conflict_refusals(table: TableRef) -> Iterator[str]:
         if given is None:
             continue
         agrees = given.strip().lower() == value.lower()
-        # The other two do nothing on our side without the strategy.
+        # Without the strategy the other two have no effect on lakefold's side.
         if (not agrees) if chosen is OnConflict.WRITER_WINS else (agrees and key == CONFLICT_STRATEGY_KEY):
             yield f'write_options {key} = {given} contradicts on_conflict = "{chosen}"; remove the key'

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hudi's lock providers as far as a table's ``write_options`` show them: which one, what it needs, where its lock is.
+"""Hudi's lock providers by a table's ``write_options``: the provider, its required settings, the location of its lock.
 
-The settings themselves are handed to Hudi as they are.
+The settings themselves are passed to Hudi unchanged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _LOCK_FILE = "FileSystemBasedLockProvider"
 
 @dataclass(frozen=True, slots=True)
 class _Provider:
-    """Settings it can't do without, and how a lock that is not free goes away; ``{key}`` is the value of a setting."""
+    """A lock provider: its required settings, and how a held lock is freed; ``{key}`` stands for a setting's value."""
 
     required: tuple[str, ...]
     description: str
@@ -48,17 +48,17 @@ _PROVIDERS: Mapping[str, _Provider] = {
 
 
 def lock_provider_name(table: TableRef) -> str:
-    """The simple class name of the provider in the table's options, '' without one."""
+    """Return the simple class name of the provider in the table's options, '' without one."""
     return table.write_options.get(LOCK_PROVIDER, "").rpartition(".")[2]
 
 
 def has_lock_file_provider(table: TableRef) -> bool:
-    """Whether the table's lock is Hudi's lock file."""
+    """True if the table's lock is Hudi's lock file."""
     return table.concurrency is Concurrency.OCC and lock_provider_name(table) == _LOCK_FILE
 
 
 def possible_lock_file(table: TableRef) -> str | None:
-    """Where Hudi's lock file would be, whatever kind of lock the table has; None where it or the table is not local."""
+    """Return the path that Hudi's lock file would have, whatever the provider; None if it or the table isn't local."""
     directory = table.write_options.get(LOCK_DIRECTORY) or f"{table.location}/.hoodie"
     if is_local(table.location) and is_local(directory):
         return f"{canonical_location(directory)}/lock"
@@ -66,19 +66,19 @@ def possible_lock_file(table: TableRef) -> str | None:
 
 
 def lock_file_path(table: TableRef) -> str | None:
-    """The path of the lock file; None where the table has another kind of lock, or the file is not a local one."""
+    """Return the path of the lock file; None if the table has another kind of lock, or the file isn't local."""
     return possible_lock_file(table) if has_lock_file_provider(table) else None
 
 
 def missing_settings(table: TableRef) -> Iterator[str]:
-    """Settings without which the provider of ``table`` would refuse to start; nothing for providers not known here."""
+    """Yield the missing settings that the provider of ``table`` requires; nothing for providers not known here."""
     known = _PROVIDERS.get(lock_provider_name(table))
     if known is not None:
         yield from (key for key in known.required if not table.write_options.get(key))
 
 
 def describe_provider_lock(table: TableRef) -> str:
-    """Where the lock is, and how that of a dead holder goes away."""
+    """Describe where the lock is, and how the lock of a dead holder is freed."""
     known = _PROVIDERS.get(lock_provider_name(table))
     if known is None:
         return f"its provider is {table.write_options.get(LOCK_PROVIDER)}"

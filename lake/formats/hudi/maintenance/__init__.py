@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table needs besides rewrites: replaced files deleted, its own services, repairs."""
+"""Table maintenance besides rewrites: deletion of replaced files, the table's own services, repairs."""

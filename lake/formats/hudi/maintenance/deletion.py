@@ -9,8 +9,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.plans.clean_bounds import read_cleaner_progress
 from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, clean_files, withdraw_pending_cleans
-from lake.formats.hudi.read.commits import find_deletion_blockers
-from lake.formats.hudi.read.retained import find_retained_files
+from lake.formats.hudi.read.deletion_blockers import find_deletion_blockers, find_retained_files
 from lake.plan import SupersededVersion
 from lake.ports import DeletionResult
 
@@ -21,13 +20,15 @@ def delete_versions(
     fence: Callable[[], None] = lambda: None,
     retention: timedelta = timedelta(),
 ) -> DeletionResult:
-    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size; what became of them.
+    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size. Returns the result.
 
-    What a rewrite of any lakefold replaced within ``retention`` stays, as the timeline tells it. ``fence`` is the last
-    look at whose deletion it is. Files already gone free nothing, and one of another size than was replaced stays; its
-    time is not asked for, since Hudi uses no name twice and times do not survive a copy of the table. Raises Conflict
-    where a version is live, pending, kept by a savepoint or has to wait for older ones (before anything of its batch is
-    deleted), Transient where Hudi left a file behind.
+    Files that a rewrite of any lakefold replaced within ``retention``, by the timeline, stay. ``fence`` is the last
+    check that the deletion still belongs to the caller. Files already gone free no bytes. A file whose size differs
+    from the replaced one stays; its time is not compared, since Hudi uses no name twice and a copy of the table changes
+    times.
+
+    Raises Conflict if a version is live, pending, kept by a savepoint or has to wait for older ones (before anything of
+    its batch is deleted), Transient if Hudi did not delete a file.
     """
     freed, left = 0, dict[int, str]()
     ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))

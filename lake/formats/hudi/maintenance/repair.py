@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes out the file groups that are live again, through Hudi's clean action, so that nothing brings them back."""
+"""Removes resurrected file groups through Hudi's clean action, so that they do not become live again."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from lake.formats.hudi.plans.cleaning import MAX_FILES_PER_CLEAN, clean_files, w
 
 
 def remove_resurrected(client: HudiClient) -> list[Resurrected]:
-    """Delete every group that ``find_resurrected`` finds and has nothing against; those that went."""
+    """Delete every group that ``find_resurrected`` finds without a refusal. Returns the deleted groups."""
     done: list[Resurrected] = []
     while True:
         with translated_errors(client.table, "repairing"), client.locked("repairing"):
@@ -36,7 +36,7 @@ def remove_resurrected(client: HudiClient) -> list[Resurrected]:
 
 
 def _first_batch(groups: Sequence[Resurrected]) -> Iterator[Resurrected]:
-    """As many whole groups, one at least, as fit into one clean."""
+    """Yield as many whole groups as fit into one clean, at least one."""
     files = 0
     for group in groups:
         if files and files + len(group.files) > MAX_FILES_PER_CLEAN:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table's own services, run for it: its clean policy, its archival, the rollback of writes that died.
+"""Runs the table's own services: its clean policy, its archival, the rollback of failed writes.
 
-Hudi's clean policy knows nothing of lakefold's retention, and its archiver takes a commit's replaced files as gone
-once a clean says so. Hence the two rules here: a clean never deletes what lakefold still keeps, and no commit leaves
-the active timeline while a file that it replaced exists; that file would become live again, every row of it twice.
+Hudi's clean policy does not respect lakefold's retention, and its archiver takes a commit's replaced files as deleted
+as soon as a clean says so. Two rules follow. A clean never deletes files that lakefold still retains. No commit leaves
+the active timeline while a file that it replaced exists: that file would become live again, and every row of it would
+be doubled.
 """
 
 import json
@@ -20,8 +21,7 @@ from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, Cle
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
-from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival
-from lake.formats.hudi.read.retained import find_retained_files
+from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival, find_retained_files
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
 from lake.plan import SupersededVersion
@@ -38,9 +38,10 @@ def run_services(
     retained: Sequence[SupersededVersion],
     retention: timedelta = timedelta(),
 ) -> list[str]:
-    """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock; what each did.
+    """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock.
 
-    ``retained`` stay, as does what a rewrite of any lakefold replaced within ``retention``, as the timeline tells it.
+    Returns one line for each service that did something. ``retained`` stay, and so do files that a rewrite of any
+    lakefold replaced within ``retention``, by the timeline.
     """
     client.bundle.require_foreign_plans(client.table.name, "running the table's own services")
     lines = []
@@ -64,7 +65,7 @@ def run_services(
 def _roll_back_failed_writes(client: HudiClient) -> str | None:
     """Roll back writes whose heartbeat has stopped, as Hudi's lazy policy does before a write."""
     if not client.optimistic:
-        # Single writers have no heartbeats, so that a living one could not be told from a dead one.
+        # Single writers have no heartbeats, so living and dead writers can't be distinguished.
         return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
     before = {instant.time for instant in check_preconditions(client, _ROLLING_BACK, is_withdrawal=True).pending}
     java = client.new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
@@ -77,7 +78,7 @@ def _roll_back_failed_writes(client: HudiClient) -> str | None:
 
 
 def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion], retention: timedelta) -> str | None:
-    """What the table's clean policy would delete, without what lakefold retains, as one clean."""
+    """Delete, as one clean, the files that the table's clean policy selects and lakefold does not retain."""
     withdraw_pending_cleans(client, client.read_timeline())
     timeline = client.read_timeline()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
@@ -92,11 +93,11 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     start = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
     victims, superseded_by = _select_deletable_in_order(client, timeline, victims, start)
     saved = timeline.savepoints()
-    # Hudi deletes the directory of a partition that was deleted, and in it what savepoints keep.
+    # Hudi deletes the whole directory of a deleted partition, including files that savepoints keep.
     spared = {path for paths in wanted.values() for path in paths} - {p for paths in victims.values() for p in paths}
     held = {path.rpartition("/")[0] for paths in (kept, spared, *saved.values()) for path in paths}
     given_up = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
-    # A writer writes its files before it takes the lock: what one has just written to such a partition would go along.
+    # A writer writes its files before it takes the lock: files just written to such a partition would be deleted too.
     partitions = [] if client.optimistic else given_up
     if not victims and not partitions:
         return None
@@ -117,10 +118,10 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
 def _select_deletable_in_order(
     client: HudiClient, timeline: Timeline, paths: Mapping[str, list[str]], start: str
 ) -> tuple[dict[str, list[str]], str]:
-    """Those of ``paths`` that can be deleted in the order of commits, and the newest commit that superseded one.
+    """Return the ``paths`` that can be deleted in the order of commits, and the newest commit that superseded one.
 
-    ``start`` is from where on the table's policy keeps states readable, '' where it does not say. Where the archiver
-    can be told a bound of its own, all of them can.
+    ``start`` is the instant from which on the table's policy keeps states readable, '' if it states none. If the
+    archiver can be given a bound of its own, all of them can be deleted.
     """
     found = {partition: files for partition, files in paths.items() if files}
     if not found or (start and can_bound_archival(timeline, client.table.write_options)):
@@ -139,9 +140,10 @@ def _select_deletable_in_order(
 
 
 def _run_archival(client: HudiClient) -> str | None:
-    """Hudi's archival, held back from the oldest commit some of whose replaced files exist, and from savepoints.
+    """Run Hudi's archival, bounded by savepoints and by the oldest commit some of whose replaced files exist.
 
-    That is whatever the table's writers do: readers miss what was archived after a commit that a savepoint keeps.
+    The bound applies whatever the table's writers do: readers miss instants archived after a commit that a savepoint
+    keeps.
     """
     timeline = client.read_timeline()
     minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
@@ -162,10 +164,11 @@ def _run_archival(client: HudiClient) -> str | None:
 
 
 def roll_back_instant(client: HudiClient, time: str) -> str:
-    """Take back what somebody else began as ``time`` and did not end; what was done, in words.
+    """Roll back the unfinished instant ``time`` of another process. Returns a description of the result.
 
-    A clustering or compaction stays scheduled, but for a plan of lakefold's, which is withdrawn; a write is removed.
-    Raises Conflict where the instant is not pending, or its owner is alive; Rejected for what Hudi ends by itself.
+    A clustering or compaction stays scheduled, except a plan of lakefold's, which is withdrawn; a write is removed.
+    Raises Conflict if the instant is not pending, or its owner is alive; Rejected for actions that Hudi completes by
+    itself.
     """
     with translated_errors(client.table, _ROLLING_BACK), client.locked(_ROLLING_BACK):
         timeline = client.read_timeline()
@@ -178,7 +181,7 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
             for entry in list_pending_actions(client.table, client.storage, timeline)
         ):
             adoption.abort_adopted(client, time)
-            return f"{instant.kind} {time} is taken back to requested: what was written of it is deleted"
+            return f"{instant.kind} {time} is rolled back to requested: what was written of it is deleted"
         if instant.kind not in COMMIT_ACTIONS:
             raise Rejected(
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
@@ -219,6 +222,7 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
         who = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
         raise Conflict(
             f"{name}: {entry.action} {time} of plan {entry.plan_id} may be in the hands of another lakefold: {who}; it "
-            f"counts as dead when its process is seen to have ended, or after {format_duration(ATTEMPT_TIMEOUT)} of silence"
+            "counts as dead when its process is seen to have ended, or after "
+            f"{format_duration(ATTEMPT_TIMEOUT)} of silence"
         )
     return instant

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is pending on a timeline: whose it is, who works on it, what was left of it."""
+"""The pending instants of a timeline: their owners, the processes that execute them, and their late files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is pending on a table's timeline: whose it is, whether somebody still works on it, and could we execute it."""
+"""The pending actions of a timeline: their owners, whether they are executed now, whether lakefold can execute them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -27,12 +27,12 @@ from lake.formats.hudi.timeline.timeline import (
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, PlanKind
 
-#: without a heartbeat, which clusterings and single writers have none of, files tell; a task may be long at one
+#: clusterings and single writers keep no heartbeats, so their files show their activity; one file may take a task long
 WRITER_TIMEOUT = timedelta(minutes=10)
 
 
 def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[PendingAction]:
-    """Every pending instant of the active timeline, oldest first."""
+    """Return the pending instants of the active timeline, oldest first."""
     plans = dict(timeline.pending_plans())
     at_work = list_attempts(storage) if timeline.pending else {}
     return [
@@ -74,9 +74,9 @@ def _pending_action(
 
 
 def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
-    """Whether a requested compaction has to be executed, since a log file carries its instant or may yet.
+    """True if a requested compaction has to be executed, because a log file has its instant in the name or still may.
 
-    Up to table version 6 a writer names its logs after the compaction that it sees pending, and without that they would
+    Up to table version 6 a writer names its logs after the pending compaction. Without the compaction these logs would
     belong to no slice.
     """
     if timeline.layout != 1 or instant.kind != "compaction":
@@ -85,7 +85,7 @@ def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, pa
 
 
 def _has_logs(storage: TableStorage, time: str, partitions: Collection[str]) -> bool:
-    """Whether a log file in ``partitions`` carries the instant ``time``."""
+    """True if a log file in ``partitions`` has the instant ``time`` in its name."""
     files = (
         parse_file_name(relative_path(partition, name))
         for partition in partitions
@@ -95,13 +95,16 @@ def _has_logs(storage: TableStorage, time: str, partitions: Collection[str]) -> 
 
 
 def current_plan_id(plan: Mapping[str, Any] | None, attempts_at_instant: Sequence[AttemptFile]) -> str | None:
-    """The plan that a pending rewrite of ours is of now: the one that wrote it, or one that adopted it since."""
+    """Return the id of the lakefold plan that a pending rewrite belongs to now; None if the rewrite is foreign.
+
+    It is the plan that requested the rewrite, or a plan that adopted it since.
+    """
     named = extra_metadata(plan).get(PLAN_KEY)
     return attempts_at_instant[-1].attempt.plan_id if named is not None and attempts_at_instant else named
 
 
 def plan_kind(instant: Instant, plan: Mapping[str, Any] | None) -> PlanKind | None:
-    """Which rewrite a pending instant is; None for everything else."""
+    """Return the kind of rewrite of a pending instant; None if the instant isn't a rewrite."""
     if plan is not None and plan.get("clusteringPlan"):
         return PlanKind.CLUSTERING
     return PlanKind.COMPACTION if instant.kind == "compaction" else None
@@ -116,11 +119,11 @@ def _last_activity(
     *,
     is_ours: bool,
 ) -> tuple[datetime, bool]:
-    """The newest trace of whoever works on ``instant``, and whether it is recent enough to be left alone.
+    """Return when ``instant`` was last active, and whether that is recent enough to count as alive.
 
-    A lakefold tells by its attempt. With a heartbeat Hudi's own limit holds, by the heartbeat settings in the table's
-    write options; what gives no other sign than its files is silent after ``SILENCE``, and after that of an attempt
-    where it is ``ours``.
+    lakefold shows activity by its attempt. For a heartbeat Hudi's own limit holds, by the heartbeat settings in the
+    table's write options. If only files show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_TIMEOUT`` for
+    instants of lakefold's (``is_ours``).
     """
     others = instant.state is InstantState.INFLIGHT and is_begun_by_writer(storage, timeline, instant.time)
     if attempts_at_instant and not others:
@@ -139,7 +142,7 @@ def _last_activity(
 
 
 def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
-    """Whether a writer executes a pending instant of ours now: what is there of it is not lakefold's to take back."""
+    """True if a writer executes a pending instant of lakefold's now, so lakefold must not roll it back."""
     if instant.state is not InstantState.INFLIGHT or not is_begun_by_writer(storage, timeline, instant.time):
         return False
     _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=True)
@@ -147,7 +150,10 @@ def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Time
 
 
 def plan_groups(storage: TableStorage, plan: Mapping[str, Any]) -> Iterator[ClusteringGroup]:
-    """The groups of a scheduled clustering, or each slice of a scheduled compaction as a group; sizes as on disk."""
+    """Yield the groups of a scheduled clustering, or each slice of a scheduled compaction as a group.
+
+    Sizes are those of the files in storage, 0 if missing.
+    """
     sizes = storage.sizes([path for entry in planned_slices(plan) for path in entry.paths])
     clustering = plan.get("clusteringPlan")
     if not clustering:
@@ -182,14 +188,14 @@ def _sort_columns(plan: Mapping[str, Any] | None) -> tuple[str, ...]:
 
 
 def _refusal(plan: Mapping[str, Any], groups: tuple[ClusteringGroup, ...]) -> str | None:
-    """Why we can't execute this plan of somebody else's with our proof; None when we can."""
+    """Return why lakefold can't execute and verify this foreign plan; None if it can."""
     if not groups or any(not group.slices for group in groups):
         return "it names no file slices"
     clustering = plan.get("clusteringPlan")
     if not clustering:
         return None
     if clustering.get("preserveHoodieMetadata") is False:
-        return "it does not keep commit times (hoodie.clustering.preserve.commit.metadata = false), so no proof fits"
+        return "it drops commit times (hoodie.clustering.preserve.commit.metadata = false), so it is not verifiable"
     for group in groups:
         if len({s.partition for s in group.slices}) > 1:
             return "one of its groups spans several partitions"

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who works on a pending instant of lakefold's: one small file in the table for each attempt, renewed while it lasts.
+"""The attempts at pending instants of lakefold's: one small file in the table per attempt, renewed while it runs.
 
-A timeline says that an instant is pending and which plan it names. It does not say whether anybody is still at work on
-it, nor, where several attempts share one instant, whose work is there. Both matter to a lakefold that does not know the
-plan (its database was restored, or is another one), and to an executor that wakes up after a successor has begun.
+The timeline records that an instant is pending and which plan it belongs to. It does not record whether a process still
+executes the instant, nor which attempt wrote the present files if several attempts share the instant. Both matter to a
+lakefold that does not know the plan (its database was restored, or is another one), and to an executor that wakes up
+after a successor has begun.
 
-An attempt is over when its file is gone, when its process is proved dead (the Java process, since that one writes and
-commits), or when the file has not been renewed for ``SILENCE``. Attempts at one instant take turns, counted under the
-table's lock: the work is that of the last turn. Files are at ``.hoodie/.lakefold/attempts``, beside the locks.
+An attempt has ended when its file is deleted, when its process is verifiably dead (the Java process, which writes and
+commits), or when the file has not been renewed for ``ATTEMPT_TIMEOUT``. Attempts at one instant take turns, counted
+under the table's lock: the present files are those of the last turn. Attempt files are at
+``.hoodie/.lakefold/attempts``, beside the locks.
 """
 
 import json
@@ -29,14 +31,14 @@ from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/attempts"
-#: an attempt that has not been renewed for so long is over, wherever its process is
+#: an attempt that has not been renewed for so long has ended, wherever its process is
 ATTEMPT_TIMEOUT = timedelta(minutes=30)
 _RENEWAL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """What an attempt at ``instant`` says of itself; ``process`` is None where its kernel does not tell."""
+    """The content of an attempt file; ``process`` is None if the kernel does not identify processes."""
 
     instant: str
     plan_id: str
@@ -47,7 +49,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFile:
-    """An attempt with its file and when that was renewed last."""
+    """An attempt with the path of its file and when the file was last renewed."""
 
     attempt: Attempt
     path: str
@@ -55,7 +57,7 @@ class AttemptFile:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it may still write or commit."""
+        """True if the attempt may still write or commit."""
         process = self.attempt.process
         return not (process and process.is_dead) and datetime.now(UTC) - self.renewed_at <= ATTEMPT_TIMEOUT
 
@@ -65,7 +67,7 @@ class AttemptFile:
 
 
 def list_attempts(storage: TableStorage) -> dict[str, list[AttemptFile]]:
-    """The attempts at each instant, by turn."""
+    """Return the attempts at each instant, sorted by turn."""
     found: dict[str, list[AttemptFile]] = {}
     for signed in sorted(_read_attempt_files(storage), key=lambda s: (s.attempt.turn, s.path)):
         found.setdefault(signed.attempt.instant, []).append(signed)
@@ -77,7 +79,7 @@ def _read_attempt_files(storage: TableStorage) -> Iterator[AttemptFile]:
         path = f"{DIRECTORY}/{info.base_name}"
         if info.type != pafs.FileType.File or not path.endswith(".json"):
             continue
-        # Ended meanwhile, or torn by a crash of the machine.
+        # The attempt ended meanwhile, or a crash of the machine damaged the file.
         with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
             values = json.loads(storage.read(path))
             process = values.pop("process")
@@ -86,14 +88,14 @@ def _read_attempt_files(storage: TableStorage) -> Iterator[AttemptFile]:
 
 
 def refuse_live_attempts(storage: TableStorage, table: str, instant: str) -> None:
-    """Raise Transient where an earlier attempt at ``instant``, which the next one shares, may still write to it."""
+    """Raise Transient if an earlier attempt at ``instant`` may still write under it."""
     for signed in list_attempts(storage).get(instant, ()):
         if signed.is_alive:
             raise Transient(f"{table}: an earlier attempt at {instant} may still be writing ({signed})")
 
 
 def delete_ended_attempts(storage: TableStorage, instant: str) -> None:
-    """Delete the files of attempts at ``instant`` that are over; call it under the lock, with their work taken back."""
+    """Delete the files of ended attempts at ``instant``; call it under the lock, after their work was rolled back."""
     for signed in list_attempts(storage).get(instant, ()):
         if not signed.is_alive:
             storage.delete(signed.path)
@@ -119,28 +121,29 @@ class RunningAttempt:
         try:
             storage.write(self._path, json.dumps(asdict(self.attempt)).encode())
         except BaseException:
-            self.end()  # what was written may be there all the same
+            self.end()  # the file may exist in spite of the error
             raise
 
     def is_superseded(self) -> bool:
-        """Whether another attempt at the same instant has begun since; asked under the table's lock.
+        """True if another attempt at the same instant has, or may have, begun since; call it under the table's lock.
 
-        Or may have: an attempt whose file is gone was taken for over, its work was taken back, and turns begin anew.
+        If this attempt's file is missing, the attempt was taken for ended: its work was rolled back, and turns are
+        counted from 1 again.
         """
         known = list_attempts(self._storage).get(self.attempt.instant, ())
         return not known or known[-1].path != self._path
 
     def end(self) -> None:
-        """The attempt is over; never raises."""
+        """End the attempt: stop the renewal and delete the file. Never raises."""
         self._ended.set()
         self._thread.join()
         try:
             self._storage.delete(self._path)
         except (LakefoldError, OSError) as error:
-            log.warning("%s stays for now: %s", self._path, error)
+            log.warning("%s can't be deleted now: %s", self._path, error)
 
     def _renew_until_stopped(self) -> None:
         while not self._ended.wait(_RENEWAL_SECONDS):
-            # The next round renews it, and without any it is silent, which is not more than what it is.
+            # The next round tries again; if all rounds fail, the attempt times out.
             with suppress(Exception):
                 self._storage.touch(self._path)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Heartbeats of writers: one file for each write, renewed by the writer's JVM from before it is on the timeline.
+"""The heartbeats of writers: one file per write, renewed by the writer's JVM from before the write is on the timeline.
 
-Only writers under optimistic concurrency keep them. The settings of a writer's heartbeats are taken from the table's
-write options, which are to be the same as the writers' own.
+Only writers under optimistic concurrency keep heartbeats. Interval and tolerance are read from the table's write
+options, which must equal the writers' own settings.
 
-The clock of the storage writes the times of these files, and lakefold's own clock is compared with them. A heartbeat
-counts as expired only where it is also older by as much as clocks may differ (``max_skew_milliseconds``); the last look
-before a change refuses a clock that differs by more.
+The storage's clock sets the times of these files, and they are compared with this process's clock. So a heartbeat
+expires later by as much as clocks may differ (``max_skew_milliseconds``); the preconditions of a change refuse a clock
+that differs by more.
 """
 
 from collections.abc import Mapping
@@ -26,19 +26,19 @@ _MISSES, _MISSES_DEFAULT = "hoodie.client.heartbeat.tolerable.misses", 2
 
 
 def heartbeat_timeout(write_options: Mapping[str, str]) -> timedelta:
-    """How long a heartbeat may be silent before its writer counts as dead, by Hudi's own rule."""
+    """Return how long a heartbeat may go unrenewed before its writer counts as dead, by Hudi's own rule."""
     interval = timedelta(milliseconds=float(write_options.get(_INTERVAL, _INTERVAL_DEFAULT)))
     return interval * int(write_options.get(_MISSES, _MISSES_DEFAULT))
 
 
 def last_heartbeat(storage: TableStorage, instant: str) -> datetime | None:
-    """When the heartbeat of the write ``instant`` was renewed last; None where there is none."""
+    """Return when the heartbeat of the write ``instant`` was last renewed; None if there is no heartbeat."""
     info = storage.info(f"{HEARTBEAT_DIRECTORY}/{instant}")
     return info.mtime if info.type == pafs.FileType.File else None
 
 
 def is_heartbeat_expired(table: TableRef, storage: TableStorage, instant: str) -> bool:
-    """Whether the writer of ``instant`` is dead: its heartbeat is expired or missing.
+    """True if the writer of ``instant`` is dead: its heartbeat is expired or missing.
 
     False for every instant of a table without optimistic concurrency, whose writers keep no heartbeats.
     """
@@ -49,12 +49,12 @@ def is_heartbeat_expired(table: TableRef, storage: TableStorage, instant: str) -
 
 
 def is_failed_delete_partition(table: TableRef, timeline: Timeline, instant: Instant) -> bool:
-    """Whether ``instant`` is a delete_partition that has ended without telling, though its JVM renews the heartbeat.
+    """True if ``instant`` is a failed delete_partition whose request and heartbeat are still there.
 
-    Hudi's delete_partition looks for pending clusterings and compactions first. Where it finds one it fails, and leaves
-    its request and a heartbeat that is renewed for as long as the JVM lives. One that goes on lists file groups and is
-    inflight then, which takes less time than a heartbeat may be silent for. One that is slower and goes on later fails
-    by itself on what is pending or was committed since.
+    Hudi's delete_partition first checks for pending clusterings and compactions. If it finds one, it fails and leaves
+    its request, and the JVM renews the heartbeat as long as it lives. Otherwise it lists file groups and becomes
+    inflight within the heartbeat timeout. A slower one fails by itself on instants that are pending, or were committed,
+    since then.
     """
     if (
         table.concurrency is not Concurrency.OCC
@@ -74,10 +74,10 @@ def _is_timed_out(table: TableRef, since: datetime) -> bool:
 
 
 def is_abandoned_write(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
-    """Whether a pending write holds no plan up, since its writer is dead or has ended without telling.
+    """True if a pending write blocks no plan, because its writer is dead or the write has failed.
 
-    Where writers win Hudi's own check at a plan's commit counts every write with a living heartbeat, so that only
-    dead writers are passed over there.
+    If writers are preferred in conflicts, Hudi's own check at a plan's commit counts every write with a live heartbeat.
+    Then only writes of dead writers are abandoned.
     """
     if not instant.pending or instant.kind not in COMMIT_ACTIONS:
         return False

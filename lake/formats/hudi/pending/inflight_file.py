@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this process has begun of a pending rewrite, and whether that is still there.
+"""The inflight file of a rewrite that this process executes, and whether another process has replaced it.
 
-Hudi lets anybody execute a pending plan, and a writer with inline clustering executes whatever is pending. Whoever does
-takes back what was begun, files included, and begins anew under the same instant, without a lock. So that can't be
-kept out, only noticed: the inflight file is another one then.
+Hudi lets every client execute a pending plan, and a writer with inline clustering executes all pending plans. Such a
+writer rolls back the begun rewrite, files included, and begins again under the same instant, without a lock. lakefold
+can't prevent this, but detects it: the inflight file is then another file.
 """
 
 from datetime import datetime
@@ -15,16 +15,16 @@ from lake.formats.hudi.timeline.timeline import Timeline
 
 
 class InflightFile:
-    """A rewrite that this process is about to begin; any thread may ask for it."""
+    """The inflight file of a rewrite that this process is about to begin. Thread-safe."""
 
     def __init__(self, storage: TableStorage, instant: str) -> None:
         self._storage = storage
         self.instant = instant
-        #: the inflight file and when it was written, from the first look that found it
+        #: the inflight file and its modification time, from the first call that found it
         self._own_file: tuple[str, datetime] | None = None
 
     def is_unchanged(self) -> bool | None:
-        """Whether what an earlier look found is still there; None where there has been nothing to find."""
+        """True if the inflight file that an earlier call found is unchanged; None if no earlier call found one."""
         if self._own_file is None:
             self._own_file = self._find_inflight_file()
             return None

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written under an instant of lakefold's after it was withdrawn, or after its commit.
+"""The late files of lakefold's instants: files written after the instant was withdrawn, or after its commit.
 
-An executor that slept, a Java process that outlives its Python and a task on another host write on, whatever became of
-their instant meanwhile. No rollback knows of such files, and nobody who wrote them need be there to delete them. Of a
-withdrawn instant they lie about until the active timeline begins after it; then, and at once under an instant that is
-completed, readers that list directories take them for committed, every row of theirs twice.
+A suspended executor, a Java process that outlives its Python process, and a task on another host continue to write,
+whatever became of their instant meanwhile. No rollback covers such files, and their writer may not exist to delete
+them. Readers that list directories take them for committed and read each of their rows twice: at once if the instant
+is completed, and for a withdrawn instant as soon as the active timeline begins after it.
 
-So each instant that lakefold publishes or begins is noted in the table, with its partitions, before anything can be
-written under it: one small file at ``.hoodie/.lakefold/instants``, beside the attempts, which outlives the instant and
-whoever worked on it. By these notes the sweep of any lakefold looks again.
+So lakefold records each instant in the table, with its partitions, before anything can be written under it: one small
+file at ``.hoodie/.lakefold/instants``, beside the attempts. The record outlives the instant and its executors. The
+sweep of any lakefold checks the recorded instants again.
 """
 
 import json
@@ -29,21 +29,21 @@ from lake.plan import STAGED_WATCH_PERIOD
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/instants"
-#: the first looks are so far apart, later ones a quarter of the time since then: some fifty in all
+#: the first checks are so far apart, later ones a quarter of the record's age: some fifty in all
 _FIRST_CHECK_INTERVAL = timedelta(seconds=24)
 _CHECK_INTERVAL_GROWTH = 1.25
 
-#: the last look of this process at each instant of each table: the note's time then, and how old that was
+#: this process's last check of each instant of each table: the record's time and its age at the check
 _last_checks: dict[tuple[str, str], tuple[datetime, timedelta]] = {}
 _MAX_LAST_CHECKS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstantRecord:
-    """Where the files of ``instant`` are, and what lakefold itself did with it.
+    """The record of one of lakefold's instants: the partitions of its files, and lakefold's actions on it.
 
-    ``begun_at`` is the time of the inflight file with which lakefold began it last, null before. ``committed`` tells
-    that lakefold saw it completed.
+    ``begun_at`` is the time of the inflight file with which lakefold last began the instant, None before. ``committed``
+    is True if lakefold saw the instant completed.
     """
 
     instant: str
@@ -53,12 +53,15 @@ class InstantRecord:
 
 
 def record_path(instant: str) -> str:
-    """Where the note on an instant is; it is written anew whenever lakefold does something with the instant."""
+    """Return the path of an instant's record, which lakefold rewrites with every action on the instant."""
     return f"{DIRECTORY}/{instant}.json"
 
 
 def record_instant(storage: TableStorage, timeline: Timeline, instant: str, partitions: Collection[str]) -> None:
-    """Note an instant that is about to be published or begun, and forget those past ``STAGED_WATCH_PERIOD``; under the lock."""
+    """Record an instant that is about to be published or begun, and delete records past ``STAGED_WATCH_PERIOD``.
+
+    Call it under the lock.
+    """
     pending = {entry.time for entry in timeline.pending}
     for time, noted_at in _list_instant_records(storage):
         if time not in pending and datetime.now(UTC) - noted_at > STAGED_WATCH_PERIOD:
@@ -67,31 +70,31 @@ def record_instant(storage: TableStorage, timeline: Timeline, instant: str, part
 
 
 def record_begin(storage: TableStorage, timeline: Timeline, instant: str) -> None:
-    """Note that lakefold has just begun ``instant``; call it under the lock."""
+    """Record that lakefold has just begun ``instant``; call it under the lock."""
     known = read_instant_record(storage, instant)
     if known is not None:
         _write_instant_record(storage, replace(known, begun_at=_inflight_written_at(storage, timeline, instant)))
 
 
 def record_withdrawal(storage: TableStorage, instant: str) -> None:
-    """Note that ``instant`` has just been withdrawn, from when on looks at it are counted; call it under the lock."""
+    """Record that ``instant`` has just been withdrawn, which restarts the checks; call it under the lock."""
     known = read_instant_record(storage, instant)
     if known is not None:
         _write_instant_record(storage, replace(known, begun_at=None))
 
 
 def record_commit(storage: TableStorage, instant: str) -> None:
-    """Note that ``instant`` is completed; never raises."""
+    """Record that ``instant`` is completed; never raises."""
     try:
         known = read_instant_record(storage, instant)
         if known is not None:
             _write_instant_record(storage, replace(known, committed=True))
     except (LakefoldError, OSError) as error:
-        log.warning("%s: that it is committed could not be noted: %s", record_path(instant), error)
+        log.warning("%s: can't record that the instant is committed: %s", record_path(instant), error)
 
 
 def read_instant_record(storage: TableStorage, instant: str) -> InstantRecord | None:
-    """The note on an instant; None without one, as of a lakefold from before there were any."""
+    """Return the record of an instant; None if there is none, as for instants of earlier versions of lakefold."""
     with suppress(FileNotFoundError, ValueError, TypeError, KeyError):
         values = json.loads(storage.read(record_path(instant)))
         return InstantRecord(**values | {"partitions": tuple(values["partitions"])})
@@ -99,18 +102,18 @@ def read_instant_record(storage: TableStorage, instant: str) -> InstantRecord | 
 
 
 def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) -> bool:
-    """Whether somebody else than lakefold began the inflight ``instant``: a writer executes whatever is pending.
+    """True if a writer, not lakefold, began the inflight ``instant``: writers may execute any pending plan.
 
-    So it looks as well where a lakefold died before it could note that it had begun.
+    Also True if a lakefold process died before it could record that it had begun the instant.
     """
     known = read_instant_record(storage, instant)
     return known is not None and _inflight_written_at(storage, timeline, instant) != known.begun_at
 
 
 def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> list[str]:
-    """Instants that are over and under which there are files that belong to no commit; only those that are due.
+    """Return the ended instants with late files or markers, among the instants that are due for a check.
 
-    No lock is needed to find them, and nothing may be deleted without a second look under the lock.
+    Needs no lock, so nothing may be deleted without a second check under the lock.
     """
     found = []
     pending = {entry.time for entry in timeline.pending}
@@ -121,7 +124,7 @@ def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> 
             continue
         known = read_instant_record(storage, time)
         if known is not None and (list_late_files(storage, timeline, known) or has_markers(storage, time)):
-            found.append(time)  # looked at again until there are none
+            found.append(time)  # checked again until it has none
             continue
         if len(_last_checks) >= _MAX_LAST_CHECKS:
             _last_checks.clear()
@@ -135,7 +138,7 @@ def _is_due(key: tuple[str, str], recorded_at: datetime, age: timedelta) -> bool
 
 
 def list_late_files(storage: TableStorage, timeline: Timeline, record: InstantRecord) -> list[str]:
-    """Base files of an instant that is over which belong to no commit; none while it is pending."""
+    """Return the base files of an ended instant that belong to no commit; an empty list while it is pending."""
     written = list_files_of_instant(storage, record.instant, record.partitions)
     instant = timeline.find(record.instant)
     if not written or (instant is not None and instant.pending):
@@ -145,10 +148,10 @@ def list_late_files(storage: TableStorage, timeline: Timeline, record: InstantRe
 
 
 def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant | None) -> frozenset[str] | None:
-    """Files of the instant that have an owner; None where nobody can tell."""
+    """Return the files of the instant that must stay: committed or saved ones. None if they can't be determined."""
     if instant is not None:
         return _files_named_in(timeline.commit_metadata(instant))
-    # The active timeline was listed before: what is archived meanwhile is in both, not in none.
+    # The active timeline was listed first: an instant archived meanwhile is in both timelines, not in neither.
     for archived in timeline.archived(plans=False, times={record.instant}):
         return _files_named_in(archived.metadata)
     if record.committed or not _is_covered_by_archive(timeline, record.instant):
@@ -161,13 +164,13 @@ def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None
 
 
 def _is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
-    """Whether the archived timeline would know ``instant``, had it ever been completed."""
+    """True if the archived timeline would contain ``instant``, had it ever completed."""
     archived = [entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)]
     return min(archived, default="") < instant
 
 
 def list_files_of_instant(storage: TableStorage, time: str, partitions: Collection[str]) -> list[str]:
-    """The base files in ``partitions`` that carry the instant ``time``."""
+    """Return the base files in ``partitions`` with the instant ``time`` in their names."""
     listed = storage.map_parallel(storage.list_file_names, partitions)
     paths = [
         relative_path(partition, name) for partition, names in zip(partitions, listed, strict=True) for name in names

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lakefold writes to a timeline: plans and cleans made known, adopted, taken back."""
+"""lakefold's changes of a timeline: plans and cleans published, adopted and withdrawn."""

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executes a plan that another process scheduled, on that process's own instant.
 
-Hudi lets anybody execute a pending clustering, and whoever begins takes back the work of the one before. All
-attempts have one instant, so what keeps two of them apart can't be its name, as it is for plans of ours:
+Hudi lets any process execute a pending clustering, and a process that begins rolls back the work of the previous one.
+All attempts have the same instant, so the instant can't separate two attempts, as it does for plans of ours:
 
-- An attempt begins in ``prepare``, under the table's lock, and only where the instant is merely requested. What an
-  earlier attempt began is taken back before, under the lock too, and its data files are deleted.
-- A commit asks under the lock whether every file it is about to commit is still there. So an executor that slept
-  (SIGSTOP, a paused machine) while its successor took its work back can't commit, whenever it wakes up: its files
-  are gone. Nor can it renew its lease.
-- What is left is a sleeper in the middle of its job, which writes for a moment after it woke up, until its heartbeat
-  tells it that the plan is lost. A file it begins in that moment would carry the instant of its successor's commit.
-  That is why the database hands such a plan on only from an executor that is known to be gone, or that has been
-  silent for half an hour (``service.control.store.claims.ADOPTED_GRACE``).
+- An attempt begins in ``begin_adopted``, under the table's lock, and only if the instant is merely requested. The work
+  of an earlier attempt is rolled back before, also under the lock, and its data files are deleted.
+- A commit checks under the lock that every file it is about to commit still exists. An executor that was stopped
+  (SIGSTOP, a paused machine) while its successor rolled back its work therefore can't commit after it resumes: its
+  files are gone. It can't renew its lease either.
+- One case remains: an executor stopped in the middle of its job writes for a moment after it resumes, until its
+  heartbeat reports that the plan is lost. A file begun in that moment would carry the instant of its successor's
+  commit. The database therefore reassigns such a plan only if its executor is known to have ended, or has been silent
+  for half an hour (``service.control.store.claims.ADOPTED_GRACE``).
 
-The request itself is never touched: it belongs to whoever wrote it.
+The request itself is never changed: it belongs to the process that wrote it.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ from lake.formats.hudi.timeline.timeline import Instant, InstantState, planned_s
 from lake.plan import Plan, PlanKind
 from lake.ports import PreparedPlan, Rewrite
 
-#: what a rewrite's commit is on the timeline
+#: the timeline action of a rewrite's commit
 ACTION_OF_KIND = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
 
 _BEGINNING = "beginning a plan of another process"
@@ -43,10 +43,11 @@ _ABORTING = "taking back a plan"
 
 
 def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None]) -> tuple[PreparedPlan, Any]:
-    """Begin an adopted plan that can be executed as it is, and Hudi's write of it as a job that has not run yet.
+    """Begin an adopted plan that can be executed as it is.
 
-    Raises Conflict where the instant is not pending any more, names other files than when it was adopted, or is
-    stale: Hudi would lose the rows written since. Transient where somebody else has begun to execute it.
+    Returns it with Hudi's write of it, a job that has not run yet. Raises Conflict if the instant is no longer pending,
+    names other files than when it was adopted, or is stale: Hudi would lose the rows written since. Raises Transient if
+    another process has begun to execute it.
     """
     assert plan.adopted_instant is not None
     client.bundle.require_foreign_plans(client.table.name, "executing a plan of another process")
@@ -68,11 +69,11 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
 
 
 def _check_requested(client: HudiClient, plan: Plan) -> None:
-    """Raise Transient where an adopted plan was begun by another process, Conflict where it can't be executed."""
+    """Raise Transient if another process began the adopted plan, Conflict if it can't be executed."""
     if _find_pending_instant(client, plan).state is not InstantState.REQUESTED:
         raise Transient(
-            f"{plan.table.name}: another process has begun {plan.kind} {plan.adopted_instant}; if that process is dead: "
-            f"lakefold tables rollback {plan.table.name} {plan.adopted_instant}"
+            f"{plan.table.name}: another process has begun {plan.kind} {plan.adopted_instant}; if that process is "
+            f"dead: lakefold tables rollback {plan.table.name} {plan.adopted_instant}"
         )
     _check_inputs(client, plan)
 
@@ -81,13 +82,13 @@ def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:
     """Raise Conflict unless ``rewrite`` can be committed on its adopted instant; call it under the lock."""
     plan = rewrite.prepared.plan
     if _find_pending_instant(client, plan).state is not InstantState.INFLIGHT:
-        raise Conflict(f"{plan.table.name}: another process took back what was written of {plan.adopted_instant}")
+        raise Conflict(f"{plan.table.name}: another process rolled back what was written of {plan.adopted_instant}")
     require_outputs(client, rewrite)
     _check_inputs(client, plan)
 
 
 def _find_pending_instant(client: HudiClient, plan: Plan) -> Instant:
-    """The instant of an adopted plan. Raises Conflict where it ended or is not what was adopted."""
+    """Return the instant of an adopted plan. Raises Conflict if it ended or names other files than adopted."""
     timeline = client.read_timeline()
     instant = timeline.find(plan.adopted_instant or "", action=ACTION_OF_KIND[plan.kind])
     if instant is None or not instant.pending:
@@ -108,7 +109,7 @@ def _find_pending_instant(client: HudiClient, plan: Plan) -> Instant:
 
 
 def _check_inputs(client: HudiClient, plan: Plan) -> None:
-    if plan.kind is PlanKind.COMPACTION:  # what writers append meanwhile belongs to the slice after it
+    if plan.kind is PlanKind.COMPACTION:  # logs that writers append meanwhile belong to the next slice
         check_compaction_inputs(
             client, client.read_timeline(), plan, range(len(plan.groups)), plan.adopted_instant or ""
         )
@@ -129,10 +130,11 @@ def abort_adopted(
     own_attempt: RunningAttempt | None = None,
     epoch: int | None = None,
 ) -> int:
-    """Take back what was begun of the pending rewrite ``time``, which stays requested; 1 where something was begun.
+    """Roll back the begun work of the pending rewrite ``time``, which stays requested. Returns 1 if work was begun.
 
-    Data files of it are deleted. Idempotent; an instant that completed or is gone is left alone, and so is what is not
-    the work of ``plan_id``, the plan that adopted it (``is_work_of_other_attempt``). Without a plan whatever is there is taken back.
+    Its data files are deleted. Idempotent. A completed or missing instant is left alone, and so is work that does not
+    belong to ``plan_id``, the plan that adopted it (``is_work_of_other_attempt``). Without ``plan_id`` all work is
+    rolled back.
     """
     client.bundle.require_foreign_plans(client.table.name, "taking back a plan of another process")
     with translated_errors(client.table, _ABORTING), client.locked(_ABORTING):
@@ -152,7 +154,7 @@ def abort_adopted(
             partitions = {entry.partition for entry in planned_slices(plan)}
             if begun:
                 roll_back_rewrite(client, time, kind)
-            # Before the look at whether it only waits: what a writer that begins it now writes is not among them.
+            # Listed before the state is read: files of a writer that begins the instant now are not among them.
             files = list_files_of_instant(client.storage, time, partitions)
             after = client.read_timeline().find(time, action=ACTION_OF_KIND[kind])
             if after is not None and after.state is InstantState.REQUESTED:

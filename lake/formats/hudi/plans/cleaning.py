@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cleans of lakefold's: exactly the named files, deleted through Hudi's clean action.
+"""Cleans of lakefold's: they delete exactly the named files, through Hudi's clean action.
 
-Every clean plan says from which instant on older states can be read (``compute_clean_bounds``). Without it Hudi's archiver
-takes everything replaced before the clean as gone, archives the commits that replaced files which are still there, and
-those files become live again: every row of theirs twice.
+Every clean plan states the earliest instant whose state can be read (``compute_clean_bounds``). Without it Hudi's
+archiver takes everything replaced before the clean as deleted and archives commits whose replaced files still exist.
+Those files become live again, and every row of theirs is doubled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
 
 _CLEANING = "cleaning"
-#: files of one clean plan: the table's lock is held while they are deleted
+#: files of one clean plan at most: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
 
 
@@ -40,9 +40,9 @@ def clean_files(
 ) -> None:
     """Clean these ``paths`` by partition, and whole ``partitions``; call it under the lock.
 
-    ``timeline`` is the one on which they were chosen; Transient is raised where it has moved since. ``progress`` is how
-    far the table's own cleaner is when this clean is done, ``superseded_by`` the newest commit that superseded one of
-    the files, '' where no file is deleted. ``fence`` is the last look at whose deletion it is.
+    ``timeline`` is the timeline on which they were chosen; raises Transient if it has changed since. ``progress`` is
+    the progress of the table's own cleaner after this clean. ``superseded_by`` is the newest commit that superseded one
+    of the files, '' if no file is deleted. ``fence`` is the last check that the deletion still belongs to the caller.
     """
     instant = client.new_instant()
     gone = frozenset(path for files in paths.values() for path in files)
@@ -54,28 +54,28 @@ def clean_files(
 
 
 def withdraw_pending_cleans(client: HudiClient, timeline: Timeline) -> bool:
-    """Withdraw the cleans that a killed lakefold left; whether there were any. Call it under the lock.
+    """Withdraw the pending cleans of killed lakefold processes; call it under the lock. Returns whether there were any.
 
-    A clean of lakefold's runs under the lock from its first byte to its last, so that one that is pending now has no
-    process any more. Of one that had begun the deleted files are told to readers and to the metadata table by a clean
-    of their own. That comes first: nothing but the pending plan says which files are gone.
+    A clean of lakefold's runs entirely under the lock, so a clean that is pending now no longer has a process. If it
+    had begun, a new clean reports its deleted files to readers and to the metadata table. The new clean runs before the
+    withdrawal: only the pending plan says which files are gone.
     """
-    left = list_pending_cleans(timeline)
-    for clean in left:
+    pending = list_pending_cleans(timeline)
+    for clean in pending:
         deleted = find_deleted_files(client, clean)
         if deleted:
             now = client.read_timeline()
             newest = clean.extra.get(NEWEST_DELETED_KEY, "")
             clean_files(client, now, deleted, read_cleaner_progress(now), superseded_by=newest)
         withdraw_clean(client, timeline, clean)
-    return bool(left)
+    return bool(pending)
 
 
 def hold_back_archival(client: HudiClient, timeline: Timeline, instant: str, partition: str) -> None:
-    """See to it that the archiver holds the pending replacement ``instant`` back once it is completed.
+    """Make the archiver hold back the pending replacement ``instant`` after its completion; call it under the lock.
 
-    A clean by another process may have passed it while it was pending, as those by hours and by file versions do. Then
-    a clean of no file, in ``partition``, corrects that. Call it under the lock.
+    A clean by another process may have passed the instant while it was pending, as cleans by hours and by file versions
+    do. A clean of no file, in ``partition``, then corrects this.
     """
     if archival_bound(timeline, client.table.write_options) > instant:
         clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
@@ -123,7 +123,7 @@ _WITHDRAWING = "withdrawing a clean"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingClean:
-    """A pending clean of lakefold's with its files by partition, and what its plan says besides."""
+    """A pending clean of lakefold's: its files by partition, and the extra metadata of its plan."""
 
     instant: Instant
     paths: Mapping[str, Sequence[str]]
@@ -131,7 +131,7 @@ class PendingClean:
 
 
 def list_pending_cleans(timeline: Timeline) -> list[PendingClean]:
-    """The pending cleans of lakefold's, by time."""
+    """Return the pending cleans of lakefold's, by time."""
     found = []
     for instant in timeline.pending:
         if instant.kind == "clean":
@@ -143,7 +143,7 @@ def list_pending_cleans(timeline: Timeline) -> list[PendingClean]:
 
 
 def planned_deletions(plan: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The files that a clean plan deletes, by partition, as paths relative to the table."""
+    """Return the files that a clean plan deletes, by partition, as paths relative to the table."""
     return {
         partition: [relative_path(partition, str(entry["filePath"]).rsplit("/", 1)[-1]) for entry in entries]
         for partition, entries in (plan.get("filePathsToBeDeletedPerPartition") or {}).items()
@@ -151,14 +151,14 @@ def planned_deletions(plan: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def find_deleted_files(client: HudiClient, clean: PendingClean) -> dict[str, list[str]]:
-    """The files of a pending clean that are not in storage any more, by partition."""
+    """Return the files of a pending clean that are no longer in storage, by partition."""
     there = client.storage.sizes([path for paths in clean.paths.values() for path in paths])
     deleted = {name: [path for path in paths if path not in there] for name, paths in clean.paths.items()}
     return {name: paths for name, paths in deleted.items() if paths}
 
 
 def withdraw_clean(client: HudiClient, timeline: Timeline, clean: PendingClean) -> None:
-    """Take a pending clean of lakefold's off the timeline; call it under the table's lock."""
+    """Remove a pending clean of lakefold's from the timeline; call it under the table's lock."""
     check_preconditions(
         client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, clean.instant, _WITHDRAWING)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clustering plans of ours: published with exact slices, and still what the table has before the commit."""
+"""Clustering plans of ours: published with exact slices, and verified against the table before the commit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExec
 def select_live_groups(
     plan: Plan, live: Mapping[FileGroupId, LiveSlice], pending: Mapping[FileGroupId, str]
 ) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
-    """Indices of the groups that can still be rewritten, and the others with their first reason."""
+    """Return the indices of the groups that can still be rewritten, and the other groups with their first reason."""
     kept: list[int] = []
     left_out: list[SkippedGroup] = []
     seen: set[FileGroupId] = set()
@@ -56,7 +56,7 @@ def select_live_groups(
 def clustering_slice_record(
     client: HudiClient, slice_: FileSlice, base: str | None, logs: Sequence[str]
 ) -> dict[str, Any]:
-    """``slice_`` as a clustering plan of Hudi's names it: absolute paths of its base file and of its logs."""
+    """Return ``slice_`` in the form of Hudi's clustering plans: absolute paths of its base file and logs."""
 
     def absolute(name: str) -> str:
         return f"{client.base}/{relative_path(slice_.partition, name)}"
@@ -87,7 +87,7 @@ def publish_clustering(
 ) -> PreparedPlan:
     """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight.
 
-    ``stage`` hears of the instant first.
+    ``on_instant`` gets the instant before it is written.
     """
     live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     kept, left_out = select_live_groups(plan, live, find_pending_groups(timeline))
@@ -123,7 +123,7 @@ def publish_clustering(
 
 
 def check_clustering_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict where the instant is not pending any more, a file is gone or an input changed; under the lock."""
+    """Raise Conflict if the instant is no longer pending, a file is gone or an input changed; under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     require_pending(client, prepared, "replacecommit")
     require_outputs(client, rewrite)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction plans of ours: published with exact slices, executed and committed in two halves as clusterings are.
+"""Compaction plans of ours: published with exact slices, then executed and committed in two halves like clusterings.
 
-What differs from clustering is what writers may do meanwhile. They go on appending to a slice that is being compacted:
-a log belongs to the base file that was the newest when its commit completed, so that what comes after our instant
-belongs to the new one. A log set that grew before the instant is therefore no reason to give up, it is taken as it is
-under the lock; and Hudi's conflict resolution is not asked, since nobody can lose.
+Compaction allows more writes meanwhile than clustering. Writers go on appending to a slice that is being compacted: a
+log belongs to the base file that was the newest when the log's commit completed, so logs completed after our instant
+belong to the new base file. Two consequences follow. A log set that grew before the instant does not invalidate the
+slice; the plan takes the logs present under the lock. Hudi's conflict resolution is not called, since neither side can
+lose work.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -44,7 +45,7 @@ from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, SkippedGroup
 from lake.ports import PreparedPlan, Rewrite
 
-#: version 2 of Hudi's plan names files, not paths
+#: version 2 of Hudi's plan has file names instead of paths
 _PLAN_VERSION = 2
 
 
@@ -53,8 +54,8 @@ def publish_compaction(
 ) -> PreparedPlan:
     """Write ``plan`` to the timeline as one requested compaction; call it under the lock, with no writer inflight.
 
-    ``stage`` hears of the instant first. ``PreparedPlan.plan`` has the log files that the slices have now. Raises Conflict
-    when no slice is left.
+    ``on_instant`` gets the instant before it is written. The returned plan has the current log files of the slices.
+    Raises Conflict if no slice is left.
     """
     kept_request = _find_requested(timeline, plan.plan_id)
     if kept_request is not None:
@@ -103,7 +104,7 @@ def publish_compaction(
 
 
 def _find_requested(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str, Any]] | None:
-    """The requested compaction that an earlier attempt of the plan had to leave, see ``withdrawal``."""
+    """Return the requested compaction that an earlier attempt of the plan had to leave; see ``withdraw_compaction``."""
     for instant, record in timeline.pending_plans():
         if instant.kind == "compaction" and extra_metadata(record).get(PLAN_KEY) == plan_id:
             return instant, record
@@ -113,7 +114,7 @@ def _find_requested(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[
 def _prepare_requested(
     client: HudiClient, plan: Plan, epoch: int, instant: Instant, record: Mapping[str, Any]
 ) -> PreparedPlan:
-    """The same instant again, with the very slices that it names."""
+    """Prepare the same instant again, with exactly the slices that it names."""
     logs: dict[FileGroupId, tuple[str, ...]] = {(s.partition, s.file_id): s.logs for s in planned_slices(record)}
     groups, kept, left_out = list(plan.groups), [], []
     for index, group in enumerate(plan.groups):
@@ -133,10 +134,10 @@ def _prepare_requested(
 
 
 def _stale_reason(planned: FileSlice, now: LiveSlice | None) -> str | None:
-    """Why a planned slice can't be compacted any more; None when it can. More logs, or fewer, are no reason."""
+    """Return why a planned slice can no longer be compacted; None if it can. More or fewer logs are no reason."""
     reason = stale_base_reason(planned, now)
     if reason is None and now is not None and not now.logs:
-        return f"file group {planned.file_id} has no log files any more"
+        return f"file group {planned.file_id} has no log files left"
     return reason
 
 
@@ -155,7 +156,7 @@ def _operation_record(slice_: FileSlice) -> dict[str, Any]:
         "fileId": slice_.file_id,
         "partitionPath": slice_.partition,
         "bootstrapFilePath": None,
-        # Hudi 1.2 dies with a NullPointerException while it merges where the second of them is missing.
+        # Hudi 1.2 fails with a NullPointerException while it merges if the second metric is missing.
         "metrics": {
             "TOTAL_LOG_FILES": float(len(slice_.log_files)),
             "TOTAL_LOG_FILES_SIZE": float(slice_.log_bytes),
@@ -164,7 +165,7 @@ def _operation_record(slice_: FileSlice) -> dict[str, Any]:
 
 
 def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict where the instant is not pending any more, or a file is gone; call it under the lock."""
+    """Raise Conflict if the instant is no longer pending, or a file is gone; call it under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     timeline = require_pending(client, prepared, "commit")
     require_outputs(client, rewrite)
@@ -174,10 +175,11 @@ def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
 def check_compaction_inputs(
     client: HudiClient, timeline: Timeline, plan: Plan, groups: Collection[int], instant: str
 ) -> None:
-    """Raise Conflict where a slice of ``groups`` can't be compacted as planned under ``instant``.
+    """Raise Conflict if a slice of ``groups`` can't be compacted as planned under ``instant``.
 
-    It was replaced, is not in storage as its commits say, or has a log that is older than ``instant`` and not in the
-    plan: the clock of its writer is behind, or, on layout 1, its writer did not see the plan.
+    A slice can't be compacted if it was replaced, if its files in storage differ from its commits, or if it has a log
+    older than ``instant`` that is not in the plan: its writer's clock is behind, or, on layout 1, its writer did not
+    see the plan.
     """
     gone = replaced_groups(timeline)
     slices = [s for index in groups for s in plan.groups[index].slices]
@@ -188,7 +190,7 @@ def check_compaction_inputs(
         for path in slice_paths(slice_):
             if path not in there:
                 raise Conflict(f"{plan.table.name}: {path} is gone from storage")
-    # Hudi's listing has the slice after the pending compaction, so that storage and commits are compared alone.
+    # Hudi's listing has the slice after the pending compaction, so only storage and commits are compared.
     planned = {(s.partition, s.file_id): to_listed_slice(s) for s in slices}
     for damage in find_damage(client.storage, timeline, planned, compare_listing=False).values():
         raise Conflict(f"{plan.table.name}: {damage.text}")
@@ -197,7 +199,7 @@ def check_compaction_inputs(
 
 
 def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) -> None:
-    """Raise Conflict where a log that is not in the plan belongs to the slice before the compaction."""
+    """Raise Conflict if a log outside the plan belongs to the slice before the compaction."""
     expected = active_history(timeline).expected_slice((slice_.partition, slice_.file_id))
     for name, log in expected.logs.items() if expected is not None else ():
         if name not in slice_.log_files and log.since < instant:
@@ -210,9 +212,10 @@ def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) ->
 
 
 def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
-    """Roll a pending compaction back and take it off the timeline; call it under the lock. Whether there was a need to.
+    """Roll a pending compaction back and remove it from the timeline; call it under the lock.
 
-    The request stays where ``must_execute`` says so; the plan's next attempt, or the plan that adopts it, takes it up.
+    Returns whether this was necessary. The request stays if ``must_execute`` is true; the plan's next attempt, or the
+    plan that adopts it, executes it.
     """
     generator = client.meta.getInstantGenerator()
     begun = instant.state is InstantState.INFLIGHT
@@ -227,8 +230,8 @@ def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collec
     requested = f"{timeline.directory}/{after.requested_file}"
     content = client.storage.read(requested)
     client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
-    # Writers of older Hudi begin without the lock: one that has begun since the look may have seen the request, and
-    # names its logs after it.
+    # Writers of older Hudi begin without the lock. A writer that began after the check may have seen the request and
+    # name its logs after it.
     if must_execute(client.storage, client.read_timeline(), after, partitions):
         client.storage.write(requested, content)
         return begun

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether what a plan names is what its table has now, asked under the lock.
+"""Checks under the lock that a plan's inputs are the table's current files.
 
-Hudi itself checks nothing here: a stale slice loses the rows written since, and a file group in two pending plans
-makes the table unreadable.
+Hudi itself checks nothing here: a stale slice loses the rows written since, and a file group in two pending plans makes
+the table unreadable.
 """
 
 import json
@@ -20,15 +20,15 @@ from lake.model import FileSlice
 from lake.plan import Plan
 from lake.ports import PreparedPlan, Rewrite
 
-#: a difference seen while a commit or a clean came in between is looked at again
+#: attempts to compare: a commit or a clean in between can cause a difference
 _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class LiveSlice:
-    """A latest file slice as Hudi's view has it: file names, logs oldest first.
+    """A latest file slice in Hudi's view: file names, logs oldest first.
 
-    ``damage`` says in which way its files are not what the commits say; null where they are.
+    ``damage`` says how its files differ from the commits; None if they don't.
     """
 
     base: str | None
@@ -37,9 +37,9 @@ class LiveSlice:
 
 
 def read_live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[FileGroupId, LiveSlice]:
-    """Latest slices of the partitions of ``planned`` by Hudi's own view, those of pending plans included.
+    """Return the latest slices in the partitions of ``planned`` from Hudi's own view, with slices of pending plans.
 
-    The groups of ``planned`` are compared with what the commits say; one that is damaged is always among them.
+    The groups of ``planned`` are compared with the commits. A damaged group is always in the result.
     """
     groups = {(slice_.partition, slice_.file_id) for slice_ in planned}
     for _ in range(_ATTEMPTS):
@@ -81,10 +81,10 @@ def _read_view(client: HudiClient, partitions: Collection[str]) -> dict[FileGrou
 
 
 def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str]]:
-    """Hudi's view of these partitions, and those of them that have slices; the caller closes it.
+    """Return Hudi's view of these partitions, and those partitions that have slices; the caller closes the view.
 
-    Without a metadata table Hudi lists the directories, and can't list one with a foreign file whose name has no file
-    id. The view is then made of what lakefold lists, without the foreign files.
+    Without a metadata table Hudi lists the directories, and fails at a foreign file whose name has no file id. The view
+    is then built from lakefold's listing, without the foreign files.
     """
     hudi, java = client.jvm.org.apache.hudi, client.jvm.java
     foreign = () if client.has_metadata_table else client.storage.list_table_files(partitions).foreign_files
@@ -109,7 +109,7 @@ def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str
 
 
 def _list_without_foreign(client: HudiClient, partition: str) -> Any:
-    """What is in the directory of ``partition`` but for foreign files, as a Java list."""
+    """Return the entries of the directory of ``partition`` without foreign files, as a Java list."""
     storage, path_of = client.meta.getStorage(), client.jvm.org.apache.hudi.storage.StoragePath
     others = client.jvm.java.util.ArrayList()
     for info in client.storage.children(partition):
@@ -121,7 +121,7 @@ def _list_without_foreign(client: HudiClient, partition: str) -> Any:
 
 
 def find_pending_groups(timeline: Timeline) -> dict[FileGroupId, str]:
-    """File groups of every pending clustering, compaction and log compaction, with what holds them."""
+    """Return the file groups of every pending clustering, compaction and log compaction, with the plan's name."""
     held: dict[FileGroupId, str] = {}
     for instant, plan in timeline.pending_plans():
         for entry in planned_slices(plan):
@@ -130,7 +130,7 @@ def find_pending_groups(timeline: Timeline) -> dict[FileGroupId, str]:
 
 
 def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> str | None:
-    """Why a planned slice can't be rewritten as planned; None when it is what the table has now."""
+    """Return why a planned slice can't be rewritten as planned; None if it is unchanged."""
     now = live.get((slice_.partition, slice_.file_id))
     reason = stale_base_reason(slice_, now)
     if reason is None and now is not None and set(now.logs) != set(slice_.log_files):
@@ -139,7 +139,7 @@ def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> st
 
 
 def stale_base_reason(slice_: FileSlice, now: LiveSlice | None) -> str | None:
-    """Why a planned slice can't be rewritten whatever its logs are; None when it is sound and has its base file."""
+    """Return why a planned slice can't be rewritten whatever its logs are; None if sound, with its base file."""
     if now is None:
         return f"file group {slice_.file_id} is no longer live"
     if now.damage is not None:
@@ -151,12 +151,12 @@ def stale_base_reason(slice_: FileSlice, now: LiveSlice | None) -> str | None:
 
 
 def input_paths(plan: Plan, groups: Iterable[int]) -> frozenset[str]:
-    """The files of the slices that these groups of ``plan`` name, as paths relative to the table."""
+    """Return the files of the slices that these groups of ``plan`` name, as paths relative to the table."""
     return frozenset(path for index in groups for slice_ in plan.groups[index].slices for path in slice_paths(slice_))
 
 
 def require_pending(client: HudiClient, prepared: PreparedPlan, action: str) -> Timeline:
-    """The timeline, on which the plan's own instant is pending; call it under the lock. Raises Conflict otherwise."""
+    """Return the timeline on which the plan's own instant is pending, else raise Conflict; call it under the lock."""
     plan = prepared.plan
     timeline = client.read_timeline()
     instant = timeline.find(prepared.instant, action=action)
@@ -169,12 +169,12 @@ def require_pending(client: HudiClient, prepared: PreparedPlan, action: str) -> 
 
 
 def require_outputs(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict where a file that ``rewrite`` wrote is gone, or another is in its place; call it under the lock.
+    """Raise Conflict if a file that ``rewrite`` wrote is gone or replaced by another; call it under the lock.
 
-    Where two attempts have one instant, only one of them has its files still there.
+    If two attempts have the same instant, only one of them still has its files.
     """
     prepared = rewrite.prepared
     there = client.storage.sizes([output.path for output in rewrite.outputs])
     if any(there.get(output.path) != output.bytes for output in rewrite.outputs):
         name = prepared.plan.table.name
-        raise Conflict(f"{name}: another process took back what was written of {prepared.instant}")
+        raise Conflict(f"{name}: another process rolled back what was written of {prepared.instant}")

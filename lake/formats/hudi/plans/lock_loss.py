@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a commit in whose middle the table's lock may have been lost.
+"""Verification of a commit during which the table's lock may have been lost.
 
-Between the last look and the end of Hudi's call the lock can still be lost: where the Java process stands still for
-longer than the lock's store waits, or where another process takes the lock away. So the lock is confirmed once more
-after the call. Where that fails, the lock is taken again, so that no writer is in the middle of its commit, and the
-timeline is asked whether the commit took away what a writer had committed, or whether one of the two is missing in the
-metadata table. Then the commit is taken back, and the writer's stays.
+The lock can be lost between the last check and the end of Hudi's call: if the Java process is stopped for longer than
+the lock's store waits, or if another process takes the lock. The lock is therefore verified once more after the call.
 
-A process that dies in between leaves this to the next one that asks for the commit: see ``read.find_lost_writes``.
+If that fails, the lock is taken again, so that no writer is in the middle of its commit. The timeline then shows
+whether the commit removed rows that a writer had committed, or whether one of the two commits is missing in the
+metadata table. If so, the commit is rolled back and the writer's commit stays.
+
+If a process dies in between, the next process that reads the commit does this check: see
+``read.unsafe_commits.find_lost_writes``.
 """
 
 import logging
@@ -30,20 +32,20 @@ _VERIFYING = "verifying a commit"
 
 
 def verify_commit(client: HudiClient, prepared: PreparedPlan, action: str) -> None:
-    """See to it that the completed commit of ``prepared`` took no row away, although the lock may have been lost.
+    """Verify that the completed commit of ``prepared`` removed no row although the lock may have been lost.
 
-    Raises Conflict where the commit was taken back, CommitLost where it would have to be and could not, CommitUnknown
-    where the lock is not to be had.
+    Raises Conflict if the commit was rolled back, CommitLost if it has to be rolled back and can't be, CommitUnknown if
+    the lock can't be taken.
     """
     try:
         with client.locked(_VERIFYING):
             timeline = client.read_timeline()
             commit = timeline.find(prepared.instant, action=action)
             if commit is None or commit.pending:
-                raise CommitUnknown(f"{client.table.name}: {prepared.instant} was taken back by another process")
+                raise CommitUnknown(f"{client.table.name}: {prepared.instant} was rolled back by another process")
             _verify_or_roll_back(client, timeline, commit, prepared)
     except Transient as error:
-        raise CommitUnknown(f"{error}; until then nobody can tell whether the commit is sound") from error
+        raise CommitUnknown(f"{error}; until the lock is taken it is unknown whether the commit is sound") from error
 
 
 def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant, prepared: PreparedPlan) -> None:
@@ -56,23 +58,23 @@ def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant
     text = describe_lost_writes(commit.time, lost) if lost else faults[0]
     obstacle = _rollback_obstacle(client, timeline, commit, prepared)
     if obstacle is not None:
-        raise CommitLost(f"{name}: {text}; it was not taken back, since {obstacle}")
+        raise CommitLost(f"{name}: {text}; it was not rolled back, since {obstacle}")
     check_preconditions(client, _VERIFYING, is_withdrawal=True)
     try:
         client.write_client.rollback(commit.time)
     except Exception as error:
         raise CommitLost(
-            f"{name}: {text}; taking it back failed: {translate_error(error, client.table, _VERIFYING)}"
+            f"{name}: {text}; rolling it back failed: {translate_error(error, client.table, _VERIFYING)}"
         ) from error
     after = client.read_timeline()
     left = list(metadata_table.find_faults(client.storage, after))
     busy = find_inflight_writer(client, after, prepared.plan.partitions)
-    # The request is there again: it is withdrawn like that of every plan that ended.
+    # The request is back on the timeline: it is withdrawn like the request of every ended plan.
     if any(instant.time == commit.time for instant in after.completed) or left or busy:
-        raise CommitLost(f"{name}: {text}; it was taken back, but {_first_obstacle(left, busy)}")
+        raise CommitLost(f"{name}: {text}; it was rolled back, but {_first_obstacle(left, busy)}")
     raise Conflict(
-        f"{name}: the table's lock was lost during commit {commit.time}, and {_describe_writers(lost)} meanwhile; the commit "
-        "was taken back and the next scan plans again"
+        f"{name}: the table's lock was lost during commit {commit.time}, and {_describe_writers(lost)} meanwhile; "
+        "the commit was rolled back and the next scan plans again"
     )
 
 
@@ -89,7 +91,7 @@ def _describe_writers(lost: Sequence[Instant]) -> str:
 
 
 def _rollback_obstacle(client: HudiClient, timeline: Timeline, commit: Instant, prepared: PreparedPlan) -> str | None:
-    """Why ``commit`` can't be taken back without losing what came after it; None where it can."""
+    """Return why ``commit`` can't be rolled back without losing later commits; None if it can."""
     made = {wrote.group_id for wrote in read_commit_changes(timeline.commit_metadata(commit)).written_files or ()}
     for instant in timeline.commits:
         if instant.time == commit.time:

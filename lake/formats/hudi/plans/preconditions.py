@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The last look at a table before something irrevocable is done to it, under its lock, with the table as it is now.
+"""The last check of a table before an irrevocable change, under its lock, with the table's current state.
 
-Publication, commit, clean, withdrawal and the table's services all come here, each right before it acts:
+Publication, commit, clean, withdrawal and the table's services call ``check_preconditions`` right before they act:
 
-- ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.zones``).
-- ``last_look`` follows the table's properties and its metadata table. It refuses while an action of others that
-  excludes ours is pending, where the metadata table is not what the properties say, and where the clock is wrong: what
-  is done now would be older than what is there, or newer than what comes.
-- ``check`` is what the caller itself has to find unchanged, ``ready`` what it makes for the act, and ``fence`` says
-  whether the plan is still its executor's. Where the table moved while they were asked all are asked again.
-- Last the lock is confirmed: it has been held without a gap since it was taken, so that nothing has come in between.
+- ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.time_zones``).
+- ``check_preconditions`` adopts changes of the table's properties and of its metadata table. It refuses while an action
+  of another process that excludes ours is pending, if the metadata table contradicts the properties, and if the clock
+  is wrong: our instant would then be older than existing ones, or newer than future ones.
+- ``check`` verifies what the caller itself needs unchanged, ``prepare`` creates what the act needs, and ``fence``
+  checks that the plan still belongs to its executor. If the timeline changed while they ran, all of them run again.
+- Last, the lock is verified: it has been held without a gap since it was taken, so that no other commit came between.
 
-A time is wrong in two ways. One that is earlier than a time on the timeline, or on that of the metadata table, makes a
-commit that counts as older than it is: readers that list by the metadata table miss its files. One that is later than
-what the writers form next hides their next updates of a file group that was compacted.
+A time is wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
+commit counts as older than that instant, and readers that list by the metadata table miss its files. If it is later
+than the writers' next times, it hides their next updates of a compacted file group.
 """
 
 import time
@@ -43,7 +43,7 @@ from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
 PUBLISHING = "publishing a plan"
 _ATTEMPTS = 5
-#: a file system's clock ticks in steps, and a stamp of the file and one of ours are not taken at once
+#: a file system's clock ticks in steps, and the file's time and ours are not taken at the same moment
 _MIN_SKEW = timedelta(milliseconds=100)
 _CLOCK_PROBE_FILE = ".hoodie/.lakefold/clock"
 
@@ -60,15 +60,16 @@ def check_preconditions(
     fence: Callable[[], None] = lambda: None,
     is_withdrawal: bool = False,
 ) -> Timeline:
-    """The timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
+    """Return the timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
 
-    ``instant`` is the caller's own instant where it is made already but not on the timeline yet, ``completes`` the
-    pending instant that the caller is about to begin or to complete, ``reads`` the data files whose rows the act takes
-    over. ``check`` is given the timeline and raises where the caller must not act on it, ``ready`` makes what the act
-    needs, so that nothing but the act is left to be done.
-    ``withdraws`` says that only what is uncommitted is deleted, which goes on beside a pending savepoint and on a
-    damaged metadata table. Raises Transient for what passes or is mended outside of lakefold, Rejected where the
-    metadata table is damaged, and what ``check``, ``ready`` and ``fence`` raise.
+    ``instant`` is the caller's own instant if it is created but not yet on the timeline. ``completed_instant`` is the
+    pending instant that the caller is about to begin or to complete. ``inputs`` are the data files whose rows the act
+    copies. ``check`` gets the timeline and raises if the caller must not act on it. ``prepare`` creates what the act
+    needs, so that only the act itself remains. ``is_withdrawal`` says that only uncommitted work is deleted, which is
+    allowed beside a pending savepoint and on a damaged metadata table.
+
+    Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
+    damaged, and the errors of ``check``, ``prepare`` and ``fence``.
     """
     for _ in range(_ATTEMPTS):
         look = _observe_timelines(client)
@@ -96,9 +97,9 @@ def check_preconditions(
 
 
 def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
-    """A check for ``last_look``: that nothing has completed since ``seen`` was listed, and that no plan was scheduled.
+    """Return a check for ``check_preconditions``: nothing completed and no plan was scheduled after ``expected``.
 
-    It raises Transient otherwise.
+    The check raises Transient otherwise. ``expected`` is the timeline as the caller listed it.
     """
 
     def check(timeline: Timeline) -> None:
@@ -115,7 +116,10 @@ def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -
 
 
 def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -> Callable[[Timeline], None]:
-    """A check for ``last_look``: that the pending instant ``seen`` is as it was seen, Transient otherwise."""
+    """Return a check for ``check_preconditions``: the pending instant ``expected`` is unchanged.
+
+    The check raises Transient otherwise.
+    """
 
     def check(timeline: Timeline) -> None:
         now = timeline.find(expected.time, action=expected.action)
@@ -139,7 +143,7 @@ class _ObservedTimelines(NamedTuple):
 
     @property
     def fingerprint(self) -> Hashable:
-        """What identifies all that was looked at."""
+        """A value that identifies everything that was observed."""
         properties = tuple(sorted(self.timeline.properties.items()))
         return properties, *(timeline.instants for timeline in self.timelines)
 
@@ -161,7 +165,7 @@ def _refuse_excluding_actions(
     completed_instant: str | None,
     inputs: Collection[str],
 ) -> None:
-    """Raise Transient where an action that excludes the caller's is pending."""
+    """Raise Transient if an action that excludes the caller's is pending."""
     for instant in timeline.pending:
         why = _exclusion_reason(
             timeline, instant, is_withdrawal=is_withdrawal, completed_instant=completed_instant, inputs=inputs
@@ -176,7 +180,7 @@ def _refuse_excluding_actions(
 def _exclusion_reason(
     timeline: Timeline, instant: Instant, *, is_withdrawal: bool, completed_instant: str | None, inputs: Collection[str]
 ) -> str | None:
-    """Why nothing of ours may happen while ``instant`` is pending; None where it may."""
+    """Return why lakefold may not act while ``instant`` is pending; None if it may."""
     if instant.kind == "restore":
         return "which takes the table back to an earlier state"
     if instant.kind == "savepoint" and not is_withdrawal:
@@ -191,14 +195,14 @@ def _exclusion_reason(
         found = timeline.find(target)
         if found is not None and not found.pending:
             return f"which takes back the completed {found.kind} {found.time}"
-        # Hudi takes a completed instant from the timeline before it deletes the files, without the table's lock.
+        # Hudi removes a completed instant from the timeline before it deletes the files, without the table's lock.
         if path := _rolled_back_input(plan, target, inputs):
             return f"which takes back {target} and with it rows of {path}"
     return None
 
 
 def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[str]) -> str | None:
-    """The first of the files ``reads`` that a rollback with this plan deletes, or undoes a block of."""
+    """Return the first of ``inputs`` that a rollback with this plan deletes, or a block of which it undoes."""
     named = {
         relative_path(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
         for request in plan.get("rollbackRequests") or ()
@@ -208,13 +212,13 @@ def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[
 
 
 def _is_written_by(path: str, instant: str) -> bool:
-    """Whether the name of a data file says that ``instant`` wrote it."""
+    """True if the name of a data file says that ``instant`` wrote it."""
     file = parse_file_name(path)
     return file is not None and file.instant == instant
 
 
 def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
-    """How a pending action is ended whose process died, for a message."""
+    """Describe, for a message, how to end a pending action whose process died."""
     if instant.kind == "restore":
         return "restore to the same savepoint again"
     if instant.kind == "rollback":
@@ -229,13 +233,13 @@ def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
 
 
 def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, instant: str | None) -> None:
-    """Raise Transient where what is done now would not be the newest on the table, or the clock is wrong."""
+    """Raise Transient if our instant would not be the newest on the table, or if the clock is wrong."""
     skew = max(timedelta(milliseconds=max_skew_milliseconds(client.table)), _MIN_SKEW)
     latest = newest_time(observed.timelines)
     if instant is not None and latest.time >= instant:
         raise Transient(
-            f"{client.table.name}: {latest.description} is of {latest.time}, later than {instant}, the time that was taken "
-            f"for {doing}"
+            f"{client.table.name}: {latest.description} is of {latest.time}, later than {instant}, the time that was "
+            f"taken for {doing}"
         )
     _refuse_storage_clock(client, doing, skew)
     _refuse_repeated_hour(client, observed.timeline, doing)
@@ -257,13 +261,13 @@ def _describe_clock_behind(
 ) -> str:
     return (
         f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's now, {now} "
-        f"{_describe_zone(client, timeline)}: what is done while {doing} would count as older. Set the clocks alike, or "
-        f"run lakefold in the writers' zone (TZ); up to {_milliseconds(skew)} ms are waited for ({MAX_SKEW})"
+        f"{_describe_zone(client, timeline)}: what is done while {doing} would count as older. Set the clocks "
+        f"alike, or run lakefold in the writers' zone (TZ); up to {_milliseconds(skew)} ms are waited for ({MAX_SKEW})"
     )
 
 
 def _describe_zone(client: HudiClient, timeline: Timeline) -> str:
-    """How lakefold's times come about, for a message."""
+    """Describe, for a message, the zone of lakefold's times."""
     offset = utc_offset(timeline.timezone, client.time_zones.now())
     return f"in {_format_offset(offset)}, its zone for hoodie.table.timeline.timezone = {timeline.timezone}"
 
@@ -274,9 +278,9 @@ def _format_offset(offset: timedelta) -> str:
 
 
 def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, skew: timedelta) -> None:
-    """Raise Transient where writers stamp the table in another zone than lakefold does, or with a clock behind ours.
+    """Raise Transient if the writers' times have another zone than lakefold's, or if the writers' clock is behind ours.
 
-    A clock ahead of ours is in the way only until ours has passed the times on the table.
+    A clock ahead of ours blocks only until ours has passed the times on the table.
     """
     found = writer_clock_offset(timeline)
     if found is None:
@@ -290,8 +294,8 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
             else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer honour that"
         )
         raise Transient(
-            f"{client.table.name}: its writers form times in {_format_offset(theirs)} ({what}, compared with when its files "
-            f"were written), and lakefold does {_describe_zone(client, timeline)}, while {doing}. {remedy}"
+            f"{client.table.name}: its writers form times in {_format_offset(theirs)} ({what}, compared with when its "
+            f"files were written), and lakefold does {_describe_zone(client, timeline)}, while {doing}. {remedy}"
         )
     if -ahead > skew + MAX_WRITE_DELAY:
         raise Transient(
@@ -302,7 +306,7 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
 
 
 def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) -> None:
-    """Raise Transient where clocks are about to be set back, so that writers form the times of now once more."""
+    """Raise Transient if clocks are about to be set back, so that writers would form the current times again."""
     back = upcoming_clock_set_back(timeline.timezone, client.time_zones.now())
     if back:
         minutes = round(back.total_seconds() / 60)
@@ -315,7 +319,7 @@ def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) ->
 
 
 def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> None:
-    """Raise Transient where the clock that forms our times is further from the storage's than the table's skew."""
+    """Raise Transient if the clock of our times differs from the storage's by more than the table's skew."""
     before = client.time_zones.now()
     client.storage.write(_CLOCK_PROBE_FILE, f"{before.isoformat()}\n".encode())
     after = client.time_zones.now()
@@ -330,9 +334,9 @@ def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> No
         return
     nearest = before if before > there else after
     raise Transient(
-        f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's {_format_clock(there)} "
-        f"UTC (a file just written), while {doing}; set the clocks alike, allowed are {_milliseconds(skew)} ms "
-        f"({MAX_SKEW})"
+        f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's "
+        f"{_format_clock(there)} UTC (a file just written), while {doing}; set the clocks alike, allowed are "
+        f"{_milliseconds(skew)} ms ({MAX_SKEW})"
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a plan known to its table, in a gap between the commits of writers: under the lock, as one pending instant."""
+"""Publishes a plan to its table in a gap between writers' commits: under the lock, as one pending instant."""
 
 import time
 from collections.abc import Callable, Collection
@@ -15,17 +15,17 @@ from lake.plan import Plan
 from lake.ports import PreparedPlan
 from lake.units import format_duration
 
-#: pending actions of a writer; planned table services are looked at by their file groups
+#: pending actions of a writer; planned table services are compared by their file groups
 _INGEST_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 #: how long a plan waits for a gap between a writer's commits
 WRITER_GAP_TIMEOUT = timedelta(seconds=60)
 _WRITER_POLL_SECONDS = 0.2
 PlanPublisher = Callable[[HudiClient, Timeline, Plan, int], PreparedPlan]
-"""Writes a plan under an epoch to the timeline, in the lock section that looked at it."""
+"""Writes a plan with its epoch to the timeline, in the lock section that checked the timeline."""
 
 
 def find_inflight_writer(client: HudiClient, timeline: Timeline, partitions: Collection[str]) -> str | None:
-    """The live writer that may be about to commit to one of ``partitions``; None when there is none."""
+    """Return the live writer that may be about to commit to one of ``partitions``; None if there is none."""
     for instant in timeline.pending:
         if instant.kind not in _INGEST_ACTIONS:
             continue
@@ -35,7 +35,7 @@ def find_inflight_writer(client: HudiClient, timeline: Timeline, partitions: Col
             continue
         try:
             workload = timeline.inflight_metadata(instant)
-        except FileNotFoundError:  # since the timeline was listed: whoever asks looks again
+        except FileNotFoundError:  # it ended after the timeline was listed; the caller checks again
             return f"{instant.kind} {instant.time}, which has just ended"
         if workload and str(workload.get("operationType") or "").upper() == "BULK_INSERT":
             continue  # it only adds file groups
@@ -48,12 +48,12 @@ def find_inflight_writer(client: HudiClient, timeline: Timeline, partitions: Col
 
 
 def refuse_read_only(client: HudiClient) -> None:
-    """Raise Rejected where lakefold may not write to the table; Java would say that a file does not exist."""
+    """Raise Rejected if lakefold may not write to the table; Java would report a missing file."""
     for directory in ("", client.read_timeline().directory):
         if not client.storage.is_writable(directory):
             raise Rejected(
-                f"{client.table.name}: {client.storage.display_path(directory)} is read-only for {current_user()}; give lakefold "
-                'write access to the whole table, or set mode = "observe" for it'
+                f"{client.table.name}: {client.storage.display_path(directory)} is read-only for {current_user()}; "
+                'give lakefold write access to the whole table, or set mode = "observe" for it'
             )
 
 
@@ -62,15 +62,15 @@ def publish_plan(
 ) -> PreparedPlan:
     """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
 
-    ``fence`` is asked under the lock whether the plan is still this executor's, see ``lake.capabilities.Fenced``.
-    Waits for a moment in which no writer is inflight on the plan's partitions: whichever of the two commits first,
-    the other one loses its work. Raises Conflict when there is none for ``WRITER_GAP_TIMEOUT`` or no group is left,
-    Transient when the lock is taken or a writer has just begun, Rejected where the table can't be written to.
+    ``fence`` checks under the lock that the plan still belongs to this executor; see ``lake.capabilities.Fenced``.
+    Waits until no writer is inflight on the plan's partitions: whichever of the two commits first, the other loses its
+    work. Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group is left, Transient if the lock is
+    taken or a writer has just begun, Rejected if the table can't be written to.
     """
     refuse_read_only(client)
     deadline = time.monotonic() + WRITER_GAP_TIMEOUT.total_seconds()
     while True:
-        # The look without the lock is what waiting costs; the one that counts is under it.
+        # The check without the lock makes waiting cheap; the check under the lock decides.
         busy = find_inflight_writer(client, client.read_timeline(), plan.partitions)
         if busy is None:
             with client.locked(PUBLISHING, writes_metadata_table=False):
@@ -82,16 +82,17 @@ def publish_plan(
                     return prepared
         if time.monotonic() >= deadline:
             raise Conflict(
-                f"{plan.table.name}: a writer is inflight ({busy}) and left no gap in {format_duration(WRITER_GAP_TIMEOUT)}; "
-                "the next scan plans again. If that writer is dead, the table's next write rolls it back"
+                f"{plan.table.name}: a writer is inflight ({busy}) and left no gap in "
+                f"{format_duration(WRITER_GAP_TIMEOUT)}; the next scan plans again. If that writer is dead, the "
+                "table's next write rolls it back"
             )
         time.sleep(_WRITER_POLL_SECONDS)
 
 
 def _refuse_new_writer(client: HudiClient, prepared: PreparedPlan) -> None:
-    """Raise Transient where a writer began between the look at the timeline and the publication.
+    """Raise Transient if a writer began between the check of the timeline and the publication.
 
-    Such a writer has not seen the instant, as one that begins from now on does, and writers begin without any lock.
+    Writers begin without any lock. Such a writer has not seen the instant; a writer that begins later sees it.
     """
     busy = find_inflight_writer(client, client.read_timeline(), prepared.plan.partitions)
     if busy is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hudi's own rollback of what was begun of a pending clustering or compaction."""
+"""Hudi's own rollback of the begun work of a pending clustering or compaction."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from lake.plan import PlanKind
 
 
 def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
-    """Hudi's own rollback of an inflight rewrite to requested; continues one that was cut short."""
+    """Roll an inflight rewrite back to requested by Hudi's own rollback; continues an interrupted rollback."""
     service = client.write_client.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
     known = _constant_function(client, service.getPendingRollbackInfo(client.meta, time, False))
@@ -22,7 +22,7 @@ def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
 
 
 def _constant_function(client: HudiClient, value: Any) -> Any:
-    """A ``java.util.function.Function`` that answers ``value``: Hudi asks it for the rollback of an instant."""
+    """Return a ``java.util.function.Function`` that returns ``value``: Hudi gets an instant's rollback from it."""
     invoke, java_class = client.jvm.java.lang.invoke, client.jvm.java.lang.Class
     arguments = client.jvm.java.util.ArrayList()
     arguments.add(java_class.forName("java.lang.Object"))

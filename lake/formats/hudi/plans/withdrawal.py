@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Withdraws what a plan of ours left uncommitted on its table, so that no instant and no data file of it stays."""
+"""Withdraws the uncommitted work of a plan of ours, so that no instant and no data file of the plan remains."""
 
 from collections.abc import Collection
 
@@ -32,7 +32,7 @@ _DELETING_LATE_FILES = "deleting what was written too late"
 
 
 def _pending_instants_of(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[str]]]:
-    """Pending clusterings and compactions that carry ``plan_id``, with the partitions they write to."""
+    """Return the pending clusterings and compactions with ``plan_id``, and the partitions they write to."""
     return [
         (instant, frozenset(entry.partition for entry in planned_slices(plan)))
         for instant, plan in timeline.pending_plans()
@@ -47,11 +47,11 @@ def withdraw_plan(
     own_attempt: RunningAttempt | None = None,
     epoch: int | None = None,
 ) -> int:
-    """Withdraw the pending instants of ``plan_id`` that ``instants`` names, all with None; how many needed it.
+    """Withdraw the pending instants of ``plan_id`` that ``instants`` names (None: all). Returns their number.
 
-    An instant that completed or carries another plan's id is left alone, and so is what ``is_work_of_other_attempt`` says
-    and what a writer has begun to execute. Of those that are gone already the files go that were written after that.
-    Idempotent.
+    These instants stay: completed ones, those of another plan's id, those for which ``is_work_of_other_attempt`` is
+    true, and those that a writer has begun to execute. The returned number leaves out compactions that need no rollback
+    and stay requested. Of instants that are no longer pending, files written after their end are deleted. Idempotent.
     """
     withdrawn = 0
     with translated_errors(client.table, _WITHDRAWING), client.locked(_WITHDRAWING):
@@ -65,7 +65,7 @@ def withdraw_plan(
                 continue
             if is_executed_by_writer(client.table, client.storage, timeline, instant):
                 continue
-            # Under the lock a process that woke up can't commit between our look at the timeline and the rollback.
+            # Under the lock a resumed process can't commit between our check of the timeline and the rollback.
             check_preconditions(
                 client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, instant, _WITHDRAWING)
             )
@@ -83,9 +83,9 @@ def withdraw_plan(
 
 
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
-    """Delete files that were written under ``instants`` when these were over, and their markers; the files that went.
+    """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
-    No rollback knows of such files, see ``pending.late_files``.
+    No rollback covers such files; see ``pending.late_files``.
     """
     with (
         translated_errors(client.table, _DELETING_LATE_FILES),
@@ -98,10 +98,11 @@ def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str
 def is_work_of_other_attempt(
     storage: TableStorage, instant: str, plan_id: str, own_attempt: RunningAttempt | None, epoch: int | None = None
 ) -> bool:
-    """Whether what is there of ``instant`` is not the caller's to take back; call it under the lock.
+    """True if the work under ``instant`` is not the caller's to withdraw; call it under the lock.
 
-    It is another attempt's that has begun after ``mine``, the caller's own; without one, that of another plan, which
-    adopted the instant, or a living one of a later ``epoch``, whose executor took the plan over from the caller.
+    ``own_attempt`` is the caller's attempt: the work is another attempt's if that attempt began later. Without an own
+    attempt, the work belongs to another plan, which adopted the instant, or to a living attempt of a later ``epoch``,
+    whose executor took the plan over from the caller.
     """
     if own_attempt is not None and own_attempt.attempt.instant == instant:
         return own_attempt.is_superseded()
@@ -123,7 +124,7 @@ def _withdraw_clustering(client: HudiClient, instant: Instant) -> None:
 
 
 def _remove_remaining_files(client: HudiClient, instant: Instant, partitions: Collection[str]) -> None:
-    """Delete data files of a withdrawn instant that its rollback did not know of (a task that wrote on after it)."""
+    """Delete data files of a withdrawn instant that its rollback missed (a task that continued to write)."""
     after = client.read_timeline().find(instant.time, action=instant.action)
     if after is None or after.state is InstantState.REQUESTED:
         remove_data_files(client, instant.time, partitions)
@@ -152,7 +153,7 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
 def remove_data_files(
     client: HudiClient, time: str, partitions: Collection[str], excluded: Collection[str] = ()
 ) -> None:
-    """Delete the base files but ``keep`` that the uncommitted instant ``time`` of ours wrote in ``partitions``."""
+    """Delete the base files, except ``excluded``, that our uncommitted instant ``time`` wrote in ``partitions``."""
     for path in list_files_of_instant(client.storage, time, partitions):
         if path not in excluded:
             client.remove_file(path)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table as its readers see it, and as people are told of it."""
+"""A table as its readers see it: slices, history, checks, and descriptions for people."""

@@ -1,23 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which commits are ours, and which superseded files nobody needs any more."""
+"""The commits of lakefold's plans, and the writers' commits that overlap them."""
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.actions import current_plan_id
 from lake.formats.hudi.pending.attempt_files import list_attempts
-from lake.formats.hudi.read.deletion_blockers import find_ordering_blockers
-from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
-from lake.formats.hudi.timeline.file_history import WeightedCache
 from lake.formats.hudi.timeline.timeline import (
-    CLEAN_KEY,
-    COMMIT_ACTIONS,
     EPOCH_KEY,
     PLAN_KEY,
-    PLANNED_KINDS,
     Instant,
     Timeline,
     extra_metadata,
@@ -31,15 +24,13 @@ from lake.plan import Commit, OutputFile, SupersededVersion
 _REWRITE_KINDS = ("clustering", "compaction", "replacecommit")
 
 
-#: whose plan a completed instant names; by table and by what identifies the content of the file that completed it
+#: plan ids of completed instants; by table and fingerprint of the completed file
 _plan_id_cache: dict[tuple[str, Hashable], str | None] = {}
 _MAX_CACHED_PLAN_IDS = 100_000
-#: files that a completed clean of others deleted, which never change either
-_foreign_clean_cache: WeightedCache[frozenset[str]] = WeightedCache(300_000)
 
 
 def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Commit | None:
-    """The completed commit that names ``plan_id``: active timeline newest first, then the archived one."""
+    """Return the completed commit of ``plan_id``: active timeline newest first, then the archived timeline."""
     active = find_recent_commits(storage, timeline, {plan_id}).get(plan_id)
     if active is not None:
         return active
@@ -50,7 +41,7 @@ def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Comm
 
 
 def find_recent_commits(storage: TableStorage, timeline: Timeline, plan_ids: Collection[str]) -> dict[str, Commit]:
-    """The completed commits of the active timeline that name one of ``plan_ids``."""
+    """Return the completed commits of the active timeline that name one of ``plan_ids``."""
     found: dict[str, Commit] = {}
     for instant in reversed(timeline.completed):
         plan_id = plan_id_of(timeline, instant)
@@ -61,7 +52,7 @@ def find_recent_commits(storage: TableStorage, timeline: Timeline, plan_ids: Col
 
 
 def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
-    """The plan of lakefold's that a completed instant belongs to, None for one of others."""
+    """Return the id of the lakefold plan of a completed instant; None if the instant is foreign."""
     if instant.kind not in _REWRITE_KINDS:
         return None
     key = timeline.storage.location, timeline.fingerprint(instant)
@@ -69,7 +60,7 @@ def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
         return _plan_id_cache[key]
     metadata = timeline.metadata(instant)
     name = recorded_plan_id(timeline.plan(instant), metadata)
-    if metadata is not None:  # an empty file may be one that is being written
+    if metadata is not None:  # an empty file may still be being written
         if len(_plan_id_cache) >= _MAX_CACHED_PLAN_IDS:
             _plan_id_cache.clear()
         _plan_id_cache[key] = name
@@ -77,10 +68,10 @@ def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
 
 
 def recorded_plan_id(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
-    """The plan of ours that a completed rewrite belongs to.
+    """Return the id of the lakefold plan that a completed rewrite belongs to; None if it is foreign.
 
-    A commit of ours names the plan that made it, which need not be the one that wrote the request: plans are adopted.
-    Where another process executed a request of ours, only the request tells.
+    A commit of lakefold's names the plan that made it. The request may name another plan, since plans are adopted. If
+    another process executed lakefold's request, only the request names a plan.
     """
     return extra_metadata(metadata).get(PLAN_KEY) or extra_metadata(plan).get(PLAN_KEY)
 
@@ -119,111 +110,22 @@ def _build_commit(
 
 
 def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
-    """Pending rewrites that name a plan of ours: instant and the id of the plan that they are of now."""
+    """Return the pending rewrites of lakefold's plans: instant time and the id of its current plan."""
     plans = timeline.pending_plans()
     at_work = list_attempts(timeline.storage) if plans else {}
     named = {instant.time: current_plan_id(plan, at_work.get(instant.time, ())) for instant, plan in plans}
     return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
 
 
-def find_deletion_blockers(
-    storage: TableStorage,
-    timeline: Timeline,
-    versions: Sequence[SupersededVersion],
-    options: Mapping[str, str],
-) -> dict[str, str | None]:
-    """For each version's path why it must stay, None when it may go; ``options`` are the table's ``write_options``."""
-    if not versions:
-        return {}
-    completed = _completed_times(timeline, versions)
-    # A clean asks under the lock, so that storage is listed only where it matters. hudi-rs finds partitions by the
-    # values of their columns, on which no deletion is to rest.
-    where = None if is_listed_by_metadata_table(timeline) else {version.partition for version in versions}
-    live = {path for entry in list_latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
-    needed: dict[str, str] = {}
-    for instant, plan in timeline.pending_plans():
-        kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"
-        for entry in planned_slices(plan):
-            needed.update((path, f"needed by pending {kind} {instant.time}") for path in entry.paths)
-    for savepoint, paths in timeline.savepoints().items():
-        needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
-
-    def reason(version: SupersededVersion) -> str | None:
-        if version.instant not in completed:
-            return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
-        if version.path in live:
-            return "live: it is in a latest file slice"
-        return needed.get(version.path)
-
-    reasons = {version.path: reason(version) for version in versions}
-    free = [version for version in versions if reasons[version.path] is None]
-    return reasons | find_ordering_blockers(storage, timeline, options, free)
-
-
-def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
-    """Completed instants: those of the active timeline, and those that replaced ``versions`` and were archived since.
-
-    The active timeline was listed before: what is archived meanwhile is in both, not in none.
-    """
-    completed = set(committed_times(timeline))
-    unknown = {v.instant for v in versions} - completed
-    if unknown:
-        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
-    return completed
-
-
-def find_obsolete_deletions(
-    storage: TableStorage, timeline: Timeline, versions: Sequence[SupersededVersion]
-) -> dict[int, str]:
-    """Versions, by index, that nobody has to delete any more: their replacement is undone, or a clean took them.
-
-    A table that was made anew at the same place does not know the instant either, so that a file of its own is never
-    taken for an old one of the same name.
-    """
-    completed = _completed_times(timeline, versions)
-    closed = {
-        index: f"instant {version.instant} that replaced it is not among the table's commits: rolled back, restored "
-        "away, or of a table that was made anew"
-        for index, version in enumerate(versions)
-        if version.instant not in completed
-    }
-    cleaned = _files_of_foreign_cleans(timeline)
-    taken = {index: v.path for index, v in enumerate(versions) if index not in closed and v.path in cleaned}
-    there = storage.sizes(list(taken.values()))
-    for index, path in taken.items():
-        if path not in there:
-            closed[index] = f"deleted by the table's own clean {cleaned[path]}"
-    return closed
-
-
-def _files_of_foreign_cleans(timeline: Timeline) -> dict[str, str]:
-    """Files that completed cleans of the active timeline deleted and that are not lakefold's, with the clean's time."""
-    cleans = [instant for instant in timeline.completed if instant.action == "clean"]
-    deleted = timeline.storage.map_parallel(lambda clean: _files_of_foreign_clean(timeline, clean), cleans)
-    return {path: clean.time for clean, paths in zip(cleans, deleted, strict=True) for path in paths}
-
-
-def _files_of_foreign_clean(timeline: Timeline, clean: Instant) -> frozenset[str]:
-    key = timeline.storage.location, timeline.fingerprint(clean)
-    found = _foreign_clean_cache.get(key)
-    if found is None:
-        record = timeline.metadata(clean) or {}
-        entries = {} if CLEAN_KEY in extra_metadata(record) else record.get("partitionMetadata") or {}
-        found = frozenset(
-            relative_path(partition, path.rsplit("/", 1)[-1])
-            for partition, entry in entries.items()
-            for path in entry.get("successDeleteFiles") or ()
-        )
-        _foreign_clean_cache.put(key, found, 1 + len(found))
-    return found
-
-
-#: how far the times of an instant's files may be from its name before they are taken for those of a copy
+#: if the modification times of an instant's files differ more from its name, the files are taken for copies
 _MAX_FILE_TIME_DIFFERENCE = timedelta(minutes=1)
 
 
 def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
-    """Such commits of the active timeline, oldest first, each with the first plan that it met."""
+    """Return the foreign commits of the active timeline that overlapped a lakefold plan, oldest first.
+
+    Each names the first plan that it overlapped.
+    """
     ours: list[tuple[Instant, str, str]] = []
     theirs: list[tuple[Instant, str]] = []
     for instant in timeline.commits:
@@ -246,7 +148,7 @@ def _is_published_by_lakefold(timeline: Timeline, instant: Instant) -> bool:
 
 
 def _completion_time(timeline: Timeline, instant: Instant) -> str | None:
-    """When a commit completed; None where that is not known, as in layout 1 of a table that was copied."""
+    """Return when a commit completed; None if unknown, as in layout 1 of a table that was copied."""
     if timeline.layout != 1:
         return instant.completed_at
     requested = timeline.modified_at(instant.requested_file)

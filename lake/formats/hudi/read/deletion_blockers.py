@@ -1,42 +1,107 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why superseded files have to wait although their retention has passed: older states that Hudi would answer wrongly.
+"""The reasons against deleting superseded files: live files, pending plans, savepoints, retention, order of deletion.
 
-What a table's newest clean says is all that Hudi knows of the states that can still be read: from its earliest retained
-instant on it answers ``as.of.instant`` and takes savepoints. A clean of lakefold's says so truly. The next clean of the
-table's own cleaner says what its own policy keeps, and knows nothing of what lakefold has deleted. So a file waits as
-long as that cleaner may still delete something older: whichever of the two keeps more wins.
+The order matters because of older states, which Hudi would otherwise answer wrongly. Hudi takes the readable states
+from the table's newest clean: from its earliest retained instant on Hudi answers ``as.of.instant`` and takes
+savepoints. A clean of lakefold's states this instant truly. The next clean of the table's own cleaner states what the
+cleaner's policy retains, regardless of lakefold's deletions. So a file waits as long as that cleaner may still delete
+something older: the policy that retains more wins.
 
-The archiver goes by the same clean. It may archive a replacement from before the earliest retained instant, and a file
-that it replaced and that still exists is live again then. Writers since Hudi 1.0 can be told an older bound for the
-archiver alone (``can_bound_archival``). Where they can't, files are deleted in the order of the commits that replaced them.
+The archiver uses the same clean. It may archive a replacement from before the earliest retained instant; replaced files
+that still exist are then live again. Since Hudi 1.0 a clean can state an older bound for the archiver alone
+(``can_bound_archival``). Otherwise files are deleted in the order of the commits that replaced them.
+
+Retention does not depend on lakefold's database. The database may not know a rewrite yet, since a commit is recorded
+after it completed, and another lakefold with its own database may have made the rewrite.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
+from lake.formats.hudi.files.cache import WeightedCache
+from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.commits import plan_id_of, recorded_plan_id
+from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import (
     CLEAN_KEY,
     COMMIT_ACTIONS,
+    PLAN_KEY,
     PLANNED_KINDS,
     Instant,
     Timeline,
     extra_metadata,
+    instant_datetime,
+    planned_slices,
 )
 from lake.plan import SupersededVersion
 
 AUTOMATIC_CLEAN_KEY = "hoodie.clean.automatic"
-"""Whether the table's writers clean; 'false' in a table's ``write_options`` says that none of them does."""
+"""Whether the table's writers clean; 'false' in a table's ``write_options`` means that no writer cleans."""
 _CLEAN_POLICY_KEYS = ("hoodie.clean.policy", "hoodie.cleaner.policy")
 _KEEP_BY_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 REPLACING_KINDS = frozenset({"clustering", "replacecommit"})
 """Pending actions that will replace file groups."""
+#: archived rewrites are searched this long before the retention period: an instant's time is its begin
+_MAX_REWRITE_DURATION = timedelta(days=1)
+#: files that completed foreign cleans deleted; they never change
+_foreign_clean_cache: WeightedCache[frozenset[str]] = WeightedCache(300_000)
+
+
+def find_deletion_blockers(
+    storage: TableStorage,
+    timeline: Timeline,
+    versions: Sequence[SupersededVersion],
+    options: Mapping[str, str],
+) -> dict[str, str | None]:
+    """Return for each version's path why it can't be deleted, None if it can.
+
+    ``options`` are the table's ``write_options``.
+    """
+    if not versions:
+        return {}
+    completed = _completed_times(timeline, versions)
+    # A clean calls this under the lock, so only the affected partitions are listed in storage. With a metadata table
+    # all partitions are listed: hudi-rs filters partitions by column values, which no deletion may depend on.
+    where = None if is_listed_by_metadata_table(timeline) else {version.partition for version in versions}
+    live = {path for entry in list_latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
+    needed: dict[str, str] = {}
+    for instant, plan in timeline.pending_plans():
+        kind = instant.kind if instant.kind in PLANNED_KINDS else "clustering"
+        for entry in planned_slices(plan):
+            needed.update((path, f"needed by pending {kind} {instant.time}") for path in entry.paths)
+    for savepoint, paths in timeline.savepoints().items():
+        needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
+
+    def reason(version: SupersededVersion) -> str | None:
+        if version.instant not in completed:
+            return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
+        if version.path in live:
+            return "live: it is in a latest file slice"
+        return needed.get(version.path)
+
+    reasons = {version.path: reason(version) for version in versions}
+    free = [version for version in versions if reasons[version.path] is None]
+    return reasons | find_ordering_blockers(storage, timeline, options, free)
+
+
+def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
+    """Return the active timeline's completed commits, and the archived commits that replaced ``versions``.
+
+    The active timeline was listed first, so an instant archived meanwhile is in both timelines, not in neither.
+    """
+    completed = set(committed_times(timeline))
+    unknown = {v.instant for v in versions} - completed
+    if unknown:
+        completed.update(a.time for a in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False, times=unknown))
+    return completed
 
 
 def can_bound_archival(timeline: Timeline, options: Mapping[str, str]) -> bool:
-    """Whether a clean can state a bound for the archiver that is older than the one for readers.
+    """True if a clean can state a bound for the archiver that is older than the bound for readers.
 
-    Archivers before Hudi 1.0 do not know it, and none looks at it that cleans by file versions.
+    Archivers before Hudi 1.0 do not know it, and archivers of writers that clean by file versions ignore it.
     """
     return timeline.layout != 1 and _clean_policy(timeline, options) != _KEEP_BY_VERSIONS
 
@@ -50,7 +115,7 @@ def _clean_policy(timeline: Timeline, options: Mapping[str, str]) -> str:
 
 
 def newest_foreign_clean(timeline: Timeline) -> Instant | None:
-    """The newest completed clean that is not lakefold's."""
+    """Return the newest completed clean that is not lakefold's; None if there is none."""
     for instant in reversed(timeline.completed):
         if instant.action == "clean" and CLEAN_KEY not in extra_metadata(timeline.metadata(instant)):
             return instant
@@ -60,7 +125,7 @@ def newest_foreign_clean(timeline: Timeline) -> Instant | None:
 def find_ordering_blockers(
     storage: TableStorage, timeline: Timeline, options: Mapping[str, str], versions: Sequence[SupersededVersion]
 ) -> dict[str, str]:
-    """Of ``versions``, which are deletable otherwise, the paths of those that have to wait, and what for.
+    """Return the paths of ``versions`` (deletable otherwise) that have to wait for older files, each with the reason.
 
     ``options`` are the table's ``write_options``.
     """
@@ -73,9 +138,8 @@ def find_ordering_blockers(
         pending = min((i.time for i in timeline.pending if i.kind in REPLACING_KINDS), default="")
         for time in instants:
             if replaced.oldest_commit and replaced.oldest_commit < time:
-                waits[time] = (
-                    f"{_describe_retained_file(timeline, replaced.oldest_path)}, which commit {replaced.oldest_commit} replaced, has to go first"
-                )
+                oldest = _describe_retained_file(timeline, replaced.oldest_path)
+                waits[time] = f"{oldest}, which commit {replaced.oldest_commit} replaced, has to go first"
             elif pending and pending < time:
                 waits[time] = f"pending {pending} is older than {time} and may replace files that have to go first"
     answerable = _readable_since(timeline, options)
@@ -90,9 +154,10 @@ def find_ordering_blockers(
         for time in asked:
             if path and files[path] < time:
                 waits[time] = (
-                    f"{_describe_retained_file(timeline, path)} was superseded before it, by {files[path]}; when the table's own cleaner "
-                    f"deletes that, Hudi would answer queries of the time before {time} again, and wrongly. If no "
-                    f'writer cleans this table, set {AUTOMATIC_CLEAN_KEY} = "false" in its write_options'
+                    f"{_describe_retained_file(timeline, path)} was superseded before it, by {files[path]}; when the "
+                    f"table's own cleaner deletes that, Hudi would answer queries of the time before {time} again, and "
+                    f'wrongly. If no writer cleans this table, set {AUTOMATIC_CLEAN_KEY} = "false" in its '
+                    "write_options"
                 )
             elif pending and pending < time:
                 waits[time] = (
@@ -103,9 +168,9 @@ def find_ordering_blockers(
 
 
 def _readable_since(timeline: Timeline, options: Mapping[str, str]) -> str:
-    """From where on the table's own cleaner keeps states readable, as far as it has said; '' where it has not.
+    """Return the instant from which on the table's own cleaner keeps states readable; '' if it has not stated one.
 
-    What no cleaner keeps begins after every instant.
+    If no cleaner keeps older states readable, the result is later than every instant.
     """
     never = "9" * 17
     if options.get(AUTOMATIC_CLEAN_KEY, "").lower() == "false":
@@ -120,3 +185,78 @@ def _readable_since(timeline: Timeline, options: Mapping[str, str]) -> str:
 def _describe_retained_file(timeline: Timeline, path: str) -> str:
     saved = next((time for time, paths in timeline.savepoints().items() if path in paths), None)
     return f"{path}, kept by savepoint {saved}," if saved is not None else path
+
+
+def find_retained_files(timeline: Timeline, retention: timedelta) -> Mapping[str, str]:
+    """Return the inputs of lakefold's rewrites that completed within ``retention``: paths and why they are retained."""
+    if retention <= timedelta():
+        return {}
+    since, found = datetime.now(UTC) - retention, dict[str, str]()
+    for instant in timeline.commits:
+        at = instant_datetime(instant.completed_at or instant.time, timeline.timezone)
+        if at > since and (plan_id := plan_id_of(timeline, instant)) is not None:
+            reason = _retention_reason(plan_id, instant.time, at + retention)
+            found |= {path: reason for entry in planned_slices(timeline.plan(instant) or {}) for path in entry.paths}
+    # The active timeline was listed first: an instant archived meanwhile is in both timelines, not in neither.
+    for head in timeline.archived({"commit", "replacecommit"}, plans=False, metadata=False):
+        if instant_datetime(head.time, timeline.timezone) < since - _MAX_REWRITE_DURATION:
+            break  # newest first: all further ones are older
+        at = instant_datetime(head.completed_at, timeline.timezone)
+        if at <= since:
+            continue
+        for entry in timeline.archived({head.action}, times={head.time}, containing=PLAN_KEY.encode()):
+            plan_id = recorded_plan_id(entry.plan, entry.metadata)
+            if plan_id is not None:
+                reason = _retention_reason(plan_id, head.time, at + retention)
+                found |= {path: reason for planned in planned_slices(entry.plan or {}) for path in planned.paths}
+    return found
+
+
+def _retention_reason(plan_id: str, instant: str, until: datetime) -> str:
+    return f"retained until {until:%Y-%m-%d %H:%M} UTC: plan {plan_id} replaced it at {instant}"
+
+
+def find_obsolete_deletions(
+    storage: TableStorage, timeline: Timeline, versions: Sequence[SupersededVersion]
+) -> dict[int, str]:
+    """Return the versions, by index, whose deletion is obsolete, with the reason.
+
+    Either the commit that replaced the version was undone, or a foreign clean deleted the file. A table recreated at
+    the same location does not know the commit either, so its files are never taken for old files of the same name.
+    """
+    completed = _completed_times(timeline, versions)
+    closed = {
+        index: f"instant {version.instant} that replaced it is not among the table's commits: rolled back, restored "
+        "away, or of an earlier table at this location"
+        for index, version in enumerate(versions)
+        if version.instant not in completed
+    }
+    cleaned = _files_of_foreign_cleans(timeline)
+    taken = {index: v.path for index, v in enumerate(versions) if index not in closed and v.path in cleaned}
+    there = storage.sizes(list(taken.values()))
+    for index, path in taken.items():
+        if path not in there:
+            closed[index] = f"deleted by the table's own clean {cleaned[path]}"
+    return closed
+
+
+def _files_of_foreign_cleans(timeline: Timeline) -> dict[str, str]:
+    """Return the files that completed foreign cleans of the active timeline deleted, with the time of the clean."""
+    cleans = [instant for instant in timeline.completed if instant.action == "clean"]
+    deleted = timeline.storage.map_parallel(lambda clean: _files_of_foreign_clean(timeline, clean), cleans)
+    return {path: clean.time for clean, paths in zip(cleans, deleted, strict=True) for path in paths}
+
+
+def _files_of_foreign_clean(timeline: Timeline, clean: Instant) -> frozenset[str]:
+    key = timeline.storage.location, timeline.fingerprint(clean)
+    found = _foreign_clean_cache.get(key)
+    if found is None:
+        record = timeline.metadata(clean) or {}
+        entries = {} if CLEAN_KEY in extra_metadata(record) else record.get("partitionMetadata") or {}
+        found = frozenset(
+            relative_path(partition, path.rsplit("/", 1)[-1])
+            for partition, entry in entries.items()
+            for path in entry.get("successDeleteFiles") or ()
+        )
+        _foreign_clean_cache.put(key, found, 1 + len(found))
+    return found

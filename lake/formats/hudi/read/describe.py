@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about a table worth showing to a person."""
+"""The facts about a table that people see: type, last commit, writers, pending actions, locks."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ from lake.units import format_duration
 
 
 def describe_table(table: TableRef) -> dict[str, str]:
-    """Type, version and keys; what happened last, what is seen of the writers, what is pending; savepoints, locks."""
+    """Return the facts about a table by label."""
     storage = TableStorage(table.location)
     timeline = Timeline(storage)
     properties = timeline.properties
@@ -58,7 +58,7 @@ def _last_commit(timeline: Timeline) -> str:
 
 
 def _commits_since_services(timeline: Timeline) -> str:
-    """How many commits of writers there were since each service last ran."""
+    """Return how many commits writers made since each service last ran."""
     writes = [i.completed_at or i.time for i in timeline.commits if i.kind not in PLANNED_KINDS]
     words, never = [], []
     for service in ("compaction", "clustering", "clean") if is_merge_on_read(timeline) else ("clustering", "clean"):
@@ -81,8 +81,8 @@ def _timeline_counts(timeline: Timeline) -> str:
         times = [instant.time for instant in timeline.archived(plans=False, metadata=False)]
         archived = f"{len(times)} archived" + (f" ({min(times)} to {max(times)})" if times else "")
     except ArchiveUnreadable as error:
-        archived = f"nobody knows how many archived: {error}"
-    unknown = f"; nobody knows what these wrote, they are empty: {', '.join(empty)}" if empty else ""
+        archived = f"number of archived instants unknown: {error}"
+    unknown = f"; empty, so the files they wrote are unknown: {', '.join(empty)}" if empty else ""
     return f"{', '.join(words) or 'nothing'} completed, {len(timeline.pending)} pending, {archived}{unknown}"
 
 
@@ -95,13 +95,13 @@ def _describe_pending(table: TableRef, storage: TableStorage, timeline: Timeline
             yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold{sign})"
         elif not entry.is_begun:
             refusal = f"; lakefold can't execute it: {entry.refusal}" if entry.refusal else ""
-            yield f"{what} scheduled {_ago(entry.since)} by another process, nobody has begun it{refusal}"
+            yield f"{what} scheduled {_ago(entry.since)} by another process, not begun{refusal}"
         elif entry.is_alive:
             yield f"{what} begun {_ago(entry.since)} by another process, alive {_ago(entry.last_activity)}"
         else:
             yield (
                 f"{what} begun {_ago(entry.since)} by another process, which seems dead: its last sign of life was "
-                f"{_ago(entry.last_activity)} (to take it back: lakefold tables rollback {table.name} {entry.instant})"
+                f"{_ago(entry.last_activity)} (roll it back: lakefold tables rollback {table.name} {entry.instant})"
             )
 
 
@@ -115,17 +115,17 @@ def _ago(then: datetime) -> str:
 
 
 def _describe_lock_files(table: TableRef, storage: TableStorage) -> Iterator[str]:
-    """Lock files of the table. One that outlives its writer stops every later one until it is removed."""
+    """Yield the table's lock files. A lock file that outlives its writer blocks all writers until it is removed."""
     path = possible_lock_file(table)
     if path is not None and Path(path).exists():
         yield LockJournal(storage.base, path).describe_lock()
     for info in storage.children(".hoodie/.locks"):
         if info.type == pafs.FileType.File and not info.base_name.endswith(".crc") and not _is_released(storage, info):
-            yield f"{info.path}, {_age(info)} old: held by a writer, or left behind by one that died (then remove it)"
+            yield f"{info.path}, {_age(info)} old: held by a writer, or left by a dead writer (then remove it)"
 
 
 def _is_released(storage: TableStorage, info: pafs.FileInfo) -> bool:
-    """Whether a storage-based lock is free: its file stays and says so."""
+    """True if a storage-based lock is free: Hudi keeps its file and marks it as expired."""
     if not info.path.endswith(".json"):
         return False
     try:
@@ -143,7 +143,7 @@ _STORAGE_LOCK = ".hoodie/.locks/table_lock.json"
 
 
 def describe_writers(table: TableRef, storage: TableStorage, timeline: Timeline) -> str:
-    """How often it is written, whether its writers keep heartbeats, and the locks of theirs that lie in the table."""
+    """Describe how often the table is written, whether its writers keep heartbeats, and their locks in the table."""
     seen = [
         _describe_write_frequency(timeline),
         *_describe_heartbeats(storage),
@@ -167,10 +167,10 @@ def _describe_write_frequency(timeline: Timeline) -> str:
 
 
 def _describe_heartbeats(storage: TableStorage) -> Iterator[str]:
-    """Hudi's client keeps heartbeats where failed writes are cleaned lazily, which more than one writer needs."""
+    """Hudi's client keeps heartbeats if failed writes are cleaned lazily, which concurrent writers need."""
     if storage.info(HEARTBEAT_DIRECTORY).type == pafs.FileType.Directory:
         yield "heartbeats, which writers under optimistic concurrency keep"
-    elif storage.has_directories:  # elsewhere one goes with its last file
+    elif storage.has_directories:  # without directories, an empty one does not exist
         yield "no heartbeats, which writers under optimistic concurrency keep"
 
 
@@ -181,4 +181,6 @@ def _describe_writer_locks(table: TableRef, storage: TableStorage) -> Iterator[s
         found.append("FileSystemBasedLockProvider")
     if storage.is_file(_STORAGE_LOCK):
         found.append("StorageBasedLockProvider")
-    yield f"the lock of a {' and a '.join(found)}" if found else "no lock in the table; one elsewhere does not show"
+    yield (
+        f"the lock of a {' and a '.join(found)}" if found else "no lock file in the table; external locks can't be seen"
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was done to a table, commit by commit, from the active timeline and the archived one. Needs no JVM."""
+"""The history of a table, commit by commit, from the active and the archived timeline. Needs no JVM."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,10 +25,10 @@ from lake.history import (
     no_check,
 )
 
-#: operations that leave rows as they are; where none is recorded the action says it
+#: operations that do not change rows; if the operation isn't recorded, the action decides
 _REWRITE_OPERATIONS = {"CLUSTER", "COMPACT", "LOG_COMPACT"}
 _REWRITE_KINDS = {"clustering", "compaction", "logcompaction"}
-#: what a writer leaves in its commits, by its name for people
+#: keys that writers set in their commits' extra metadata, with the writers' names for people
 _APPLICATION_OF_KEY = {
     "deltastreamer.checkpoint.key": "Hudi Streamer",
     "streamer.checkpoint.key.v2": "Hudi Streamer",
@@ -38,7 +38,7 @@ _APPLICATION_OF_KEY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CommitRecord:
-    """A completed commit as the timeline tells it; ``plan`` is what was requested, where that was read."""
+    """A completed commit from the timeline; ``plan`` is the record of its request, None if there is none."""
 
     time: str
     completed_at: str
@@ -50,15 +50,15 @@ class _CommitRecord:
 def read_history(
     timeline: Timeline, since: datetime, until: datetime, check: CancellationCheck = no_check
 ) -> TableHistory:
-    """The table at ``since`` and what was done to it until ``until``."""
+    """Return the table at ``since`` and its commits until ``until``."""
     commits, notes = [], []
-    told = sorted(
+    records = sorted(
         _with_checks(_read_commit_records(timeline), check), key=lambda entry: (entry.completed_at, entry.time)
     )
-    silent = sum(entry.metadata is None for entry in told)
-    if silent:
-        notes.append(f"{silent} commits do not say what they wrote and are left out")
-    for entry in _with_checks(told, check):
+    without_metadata = sum(entry.metadata is None for entry in records)
+    if without_metadata:
+        notes.append(f"{without_metadata} commits do not say what they wrote and are left out")
+    for entry in _with_checks(records, check):
         commit = _to_past_commit(entry, instant_datetime(entry.completed_at, timeline.timezone))
         if entry.metadata is not None and commit.at <= until:
             commits.append(commit)
@@ -83,7 +83,7 @@ def _with_checks(records: Iterable[_CommitRecord], check: CancellationCheck) -> 
 
 
 def _read_commit_records(timeline: Timeline) -> Iterator[_CommitRecord]:
-    """Every completed commit once; what is archived meanwhile is in both timelines."""
+    """Yield every completed commit once; a commit archived meanwhile is in both timelines."""
     active = timeline.commits
     for instant, metadata in zip(active, timeline.storage.map_parallel(timeline.commit_metadata, active), strict=True):
         yield _CommitRecord(
@@ -124,7 +124,10 @@ def _to_past_commit(record: _CommitRecord, at: datetime) -> HistoricalCommit:
 
 
 def _written_files(metadata: Mapping[str, Any], at: datetime, *, logs: bool) -> Iterator[FileWritten]:
-    """What a commit wrote, one entry a file group. Logs that were merged into one are the same logs to a reader."""
+    """Yield the files that a commit wrote, one entry per file group.
+
+    Logs that a rewrite merged into one (``logs`` False) don't count: readers see the same logs.
+    """
     found: dict[FileGroupId, FileWritten] = {}
     for _, stat in write_stats(metadata):
         file = parse_file_name(stat.get("path") or "")

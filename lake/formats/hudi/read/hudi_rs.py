@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of slices as a reader of the table sees them, read by hudi-rs.
 
-hudi-rs is another implementation than the one that rewrites, on purpose: a mistake of either shows. It reads no slices
-of logs only, and none of whose records it can't run the merger: payload classes and mergers of a table's own, updates
-of some columns, and whatever else it says it does not know. Those Hudi itself reads, see ``rewrite.merged_rows``.
+hudi-rs is deliberately another implementation than the one that rewrites: a mistake of either becomes visible. hudi-rs
+can't read slices of logs only, nor slices whose merger it can't run: the table's own payload classes and mergers,
+updates of some columns, and others that it reports. Hudi itself reads these slices, see ``rewrite.merged_rows``.
 """
 
 import os
@@ -21,7 +21,7 @@ from lake.storage.locations import bucket_and_key
 
 
 def open_table(storage: TableStorage) -> Any:
-    """The table at ``storage`` as hudi-rs opens it; raises what hudi-rs raises."""
+    """Open the table at ``storage`` with hudi-rs. Raises hudi-rs's own errors."""
     import hudi
 
     if storage.is_local:
@@ -34,10 +34,10 @@ def open_table(storage: TableStorage) -> Any:
 
 
 def _set_environment(environment: Mapping[str, str]) -> None:
-    """Set what of the process's environment is not so yet.
+    """Set the variables of the process's environment that differ from ``environment``.
 
-    hudi-rs opens the metadata table without the options that it was given for the table. Of a bucket in a store of
-    one's own it would ask Amazon, and for minutes where Amazon can't be reached.
+    hudi-rs opens the metadata table without the options given for the table. For a bucket in another S3-compatible
+    store it would send requests to Amazon, and retry for minutes if Amazon can't be reached.
     """
     for key, value in environment.items():
         if os.environ.get(key) != value:
@@ -45,20 +45,20 @@ def _set_environment(environment: Mapping[str, str]) -> None:
 
 
 class MergeUnsupported(Exception):
-    """hudi-rs does not know how to merge a slice, whose files are sound as far as can be told; the message is its."""
+    """hudi-rs can't merge a slice, although its log files are intact; the message is hudi-rs's."""
 
 
 class HudiRsReader:
-    """Reads slices of one table by hudi-rs."""
+    """A reader of one table's slices through hudi-rs."""
 
     def __init__(self, storage: TableStorage) -> None:
         self._storage = storage
         self._reader: Any = None
 
     def read_rows(self, base: str, logs: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The rows of a slice, its base file merged with its logs.
+        """Yield the rows of a slice, its base file merged with its logs.
 
-        Raises NotMerged before the first of them, Transient where a file can't be read.
+        Raises MergeUnsupported before the first row if hudi-rs can't merge the slice, Transient for unreadable files.
         """
         if not self._storage.is_supported_by_hudi_rs:
             raise MergeUnsupported("it does not know HDFS")
@@ -70,17 +70,17 @@ class HudiRsReader:
                 begun = True
                 yield pa.record_batch(batch)
         except BaseException as error:
-            # hudi-rs' errors have no base class of their own, and a panic of Rust code is no Exception.
+            # hudi-rs's errors have no common base class, and a panic of Rust code isn't an Exception.
             if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
                 raise
             complaint = first_line(error)
-            # Hudi's own reader passes over a torn block without a word, and so does the rewrite.
+            # Hudi's own reader and the rewrite silently skip an incomplete block.
             if logs and not begun and all(self._is_intact(path) for path in logs):
                 raise MergeUnsupported(complaint) from error
             raise Transient(f"{self._storage.path(base)}: hudi-rs can't read it ({complaint})") from error
 
     def count_rows(self, base: str, logs: Sequence[str]) -> int:
-        """The number of rows of a slice. Raises as ``rows`` does, and what pyarrow does of a footer."""
+        """Return the number of rows of a slice. Raises as ``read_rows`` does, and pyarrow's errors for a footer."""
         if logs or self._storage.is_supported_by_hudi_rs:
             return sum(batch.num_rows for batch in self.read_rows(base, logs))
         with self._storage.open(base) as source:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Hudi tables are not served, each refusal with its rule, the value found and what changes it."""
+"""The rules for Hudi tables: each refusal names the rule, the value found and the remedy."""
 
 from collections.abc import Iterator, Mapping
 
@@ -20,10 +20,10 @@ from lake.model import Concurrency, TableRef
 from lake.storage.locations import is_s3
 
 LAYOUT_OF_VERSION: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
-"""Table versions that are served, each with the layout of its timeline."""
+"""Supported table versions, each with the layout of its timeline."""
 _SUPPORTED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
 _MERGER_CLASSES_KEY = "hoodie.write.record.merge.custom.implementation.classes"
-#: by payload class, by event time, by commit time: for these Hudi brings the merger
+#: merging by payload class, by event time, and by commit time, for which Hudi has mergers
 _BUILTIN_MERGE_STRATEGIES = frozenset(
     {
         "00000000-0000-0000-0000-000000000000",
@@ -35,7 +35,7 @@ _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 
 
 def check_table(table: TableRef) -> None:
-    """Raise Rejected for the first rule that ``table`` breaks; Transient when it can't be reached."""
+    """Raise Rejected for the first rule that ``table`` breaks, Transient if the table can't be reached."""
     storage = TableStorage(table.location)
     timeline = Timeline(storage)
     for refusal in _refusals(table, storage, timeline):
@@ -58,7 +58,7 @@ def _refusals(table: TableRef, storage: TableStorage, timeline: Timeline) -> Ite
 
 
 def unsafe_state_refusals(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
-    """What writers can bring about at any time, so that it is looked at again before a plan is published."""
+    """Yield refusals for states that writers can cause at any time, so checked again before a plan is published."""
     yield from metadata_table.find_faults(storage, timeline)
     yield from describe_unrestored_rewrites(timeline)
     for misleading in schema_history.find_misleading_columns(storage):
@@ -73,13 +73,14 @@ def _layout_refusals(properties: Mapping[str, str]) -> Iterator[str]:
     layout = properties.get("hoodie.timeline.layout.version", "")
     if version not in LAYOUT_OF_VERSION:
         yield (
-            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUT_OF_VERSION)} are served; upgrade the table "
-            "with its own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
+            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUT_OF_VERSION)} are served; upgrade the "
+            "table with its own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
         )
     elif layout != LAYOUT_OF_VERSION[version]:
         yield (
             f"hoodie.timeline.layout.version = {layout or 'unset'} does not go with hoodie.table.version = {version}, "
-            f"which has layout {LAYOUT_OF_VERSION[version]}; an upgrade was cut short, repeat it with the table's own writer"
+            f"which has layout {LAYOUT_OF_VERSION[version]}; an upgrade was cut short, repeat it with the table's own "
+            "writer"
         )
     kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").upper()
     if kind not in {"COPY_ON_WRITE", "MERGE_ON_READ"}:
@@ -101,7 +102,7 @@ def _layout_refusals(properties: Mapping[str, str]) -> Iterator[str]:
     if _is_enabled(properties, "hoodie.datasource.write.drop.partition.columns"):
         yield (
             "hoodie.datasource.write.drop.partition.columns = true: the data files lack their partition columns and "
-            "can't be proved equal; write the table with false"
+            "can't be verified; write the table with false"
         )
 
 
@@ -122,15 +123,16 @@ def _field_refusals(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def _merger_refusals(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
-    """A merger of the table's own is found by its strategy among classes that the table does not name."""
+    """Hudi finds the table's own merger by its strategy among classes that the table's properties do not name."""
     if properties.get("hoodie.table.type", "").upper() != "MERGE_ON_READ" or options.get(_MERGER_CLASSES_KEY):
         return
     for key in ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy"):
         strategy = properties.get(key, "")
         if strategy and strategy not in _BUILTIN_MERGE_STRATEGIES:
             yield (
-                f"{key} = {strategy}: records are merged by a class of the table's own; set write_options {_MERGER_CLASSES_KEY} "
-                'as its writers do, and add the jar with that class to "spark.jars.packages" in [spark]'
+                f"{key} = {strategy}: records are merged by a class of the table's own; set write_options "
+                f'{_MERGER_CLASSES_KEY} as its writers do, and add the jar with that class to "spark.jars.packages" in '
+                "[spark]"
             )
             return
 
@@ -164,7 +166,7 @@ def _metadata_table_refusals(options: Mapping[str, str], properties: Mapping[str
     foreign = [name for name in indexes if name not in _SUPPORTED_INDEXES]
     if foreign:
         yield (
-            f"hoodie.table.metadata.partitions has {', '.join(foreign)}: a rewrite is not proved to keep that index; "
+            f"hoodie.table.metadata.partitions has {', '.join(foreign)}: rewrites are not verified to keep that index; "
             "drop it with its own writer or leave the table out"
         )
 
@@ -183,7 +185,7 @@ def _concurrency_refusals(table: TableRef) -> Iterator[str]:
     if not provider:
         yield (
             f'concurrency = "occ" needs the lock that the writers use: set write_options {LOCK_PROVIDER} (and its '
-            'settings) as they do, or concurrency = "single_writer" when nobody else writes meanwhile'
+            'settings) as they do, or concurrency = "single_writer" if no writer runs at the same time'
         )
     elif provider.rpartition(".")[2] == "NoopLockProvider":
         yield f"write_options {LOCK_PROVIDER} = {provider} locks nothing; use the provider that all writers share"
@@ -196,7 +198,7 @@ def _concurrency_refusals(table: TableRef) -> Iterator[str]:
         yield (
             f"write_options {LOCK_PROVIDER} = {provider} can't lock on S3 ({place}), where Hudi creates no file "
             "atomically; use a ZookeeperBasedLockProvider, DynamoDBBasedLockProvider or StorageBasedLockProvider on "
-            'every writer, or concurrency = "single_writer" when nobody else writes meanwhile'
+            'every writer, or concurrency = "single_writer" if no writer runs at the same time'
         )
     elif missing := list(missing_settings(table)):
         yield (f"write_options {LOCK_PROVIDER} = {provider} needs {' and '.join(missing)}; set them as the writers do")
@@ -227,13 +229,13 @@ def _has_hashing_metadata(storage: TableStorage) -> bool:
 
 
 def _newest_file_ids(timeline: Timeline) -> list[str]:
-    """File ids that the newest writing commit wrote; the index type itself is recorded nowhere in the table."""
+    """Return the file ids of the newest commit that wrote files; the table does not record its index type."""
     for instant in reversed(timeline.commits):
         if instant.action in COMMIT_ACTIONS and instant.kind not in {"clustering", "logcompaction"}:
             try:
                 metadata = timeline.metadata(instant)
             except FileNotFoundError:
-                continue  # archived meanwhile, older ones too
+                continue  # archived meanwhile, and so are older commits
             found = [stat["fileId"] for _, stat in write_stats(metadata) if stat.get("fileId")]
             if found:
                 return found
@@ -241,8 +243,8 @@ def _newest_file_ids(timeline: Timeline) -> list[str]:
 
 
 def _is_bucket_id(file_id: str) -> bool:
-    # Eight decimal digits of a bucket number in place of a random UUID's head; fewer than 100,000 buckets are
-    # assumed, which a random head meets once in 40,000 times.
+    # A bucket's file id begins with eight decimal digits instead of a random UUID's head. Fewer than 100,000 buckets
+    # are assumed, so a random head matches once in 40,000 times.
     head = file_id.partition("-")[0]
     return len(head) == 8 and head.isdecimal() and int(head) < 100_000
 

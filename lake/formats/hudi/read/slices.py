@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latest file slices of a table as its readers list them; the timeline says which are busy.
+"""The latest file slices of a table as its readers list them, and the busy file groups by the timeline.
 
-Readers take the files from the table's metadata table, where hudi-rs looks for us. It leaves out file groups of logs
-only, which are added here. Without a metadata table (or of version 6, whose metadata table hudi-rs does not read)
-readers list the partitions: the directories that Hudi has marked as one, whatever else is in them. hudi-rs takes every
-directory without directories in it for a partition, and no other one; so these are listed here. So are tables on HDFS,
-which hudi-rs does not know, metadata table or not.
+Readers take the files from the table's metadata table, which hudi-rs reads here. hudi-rs leaves out file groups of logs
+only; this module adds them. Without a metadata table (or with table version 6, whose metadata table hudi-rs can't read)
+readers list the partitions: all directories with Hudi's partition marker. hudi-rs instead takes exactly the directories
+without subdirectories for partitions, so this module lists such tables itself. It also lists tables on HDFS, with or
+without a metadata table, because hudi-rs does not support HDFS.
 """
 
 import posixpath
@@ -20,10 +20,10 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from lake.errors import Rejected, Transient
+from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import DataFileName, FileGroupId, log_sort_key, parse_file_name, relative_path
 from lake.formats.hudi.files.storage import StorageListing, TableStorage
 from lake.formats.hudi.read.hudi_rs import open_table
-from lake.formats.hudi.timeline.file_history import WeightedCache
 from lake.formats.hudi.timeline.timeline import (
     COMMIT_ACTIONS,
     PLANNED_KINDS,
@@ -37,15 +37,15 @@ from lake.formats.hudi.timeline.timeline import (
 from lake.model import SLICES_SCHEMA, DeltaKind
 
 _KEY_GENERATORS = ("hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type")
-#: hudi-rs compares every partition with every value; for more than so many the whole listing is as fast
+#: hudi-rs compares every partition with every value; beyond this number the full listing is as fast
 _MAX_FILTERED_PARTITIONS = 100
-#: by table, when archived commits completed
+#: completion times of archived commits, by table
 _completion_cache: WeightedCache[Mapping[str, str]] = WeightedCache(300_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSlice:
-    """A latest slice as names: ``base`` null for logs only, ``logs`` oldest first with their sizes in bytes."""
+    """A latest slice by names; ``base`` is None for logs only, ``logs`` are oldest first with their sizes in bytes."""
 
     partition: str
     file_id: str
@@ -65,24 +65,24 @@ class ListedSlice:
 
 @dataclass(slots=True)
 class BusyGroups:
-    """Why file groups must be left alone: reasons by group, by partition, and for the whole table."""
+    """The reasons why file groups can't be planned: by group, by partition, and for the whole table."""
 
     groups: dict[FileGroupId, str] = field(default_factory=dict)
     partitions: dict[str, str] = field(default_factory=dict)
     whole_table: str | None = None
 
     def reason(self, partition: str, file_id: str) -> str | None:
-        """Why this group is busy; None when it is free."""
+        """Return why the file group is busy; None if it isn't."""
         return self.groups.get((partition, file_id)) or self.partitions.get(partition) or self.whole_table
 
 
 def is_merge_on_read(timeline: Timeline) -> bool:
-    """Whether the table may have log files."""
+    """True if the table may have log files."""
     return timeline.properties.get("hoodie.table.type", "COPY_ON_WRITE").upper() == "MERGE_ON_READ"
 
 
 def replaced_groups(timeline: Timeline) -> set[FileGroupId]:
-    """File groups that completed replacecommits of the active timeline took out of the table."""
+    """Return the file groups that completed replacecommits of the active timeline replaced."""
     gone: set[FileGroupId] = set()
     replacements = [instant for instant in timeline.commits if instant.action == "replacecommit"]
     for record in timeline.storage.map_parallel(timeline.metadata, replacements):
@@ -98,10 +98,10 @@ def list_latest_slices(
     *,
     listing: StorageListing | None = None,
 ) -> list[ListedSlice]:
-    """Every latest slice, as Hudi's readers see the table, or those in ``partitions``, for which no other is listed.
+    """List the latest slices as Hudi's readers see the table: all, or those in ``partitions``.
 
-    ``on_disk`` saves looking for who has looked already. Raises Transient when the listing fails, Rejected where
-    hudi-rs does not know a column's type.
+    With ``partitions`` no other partition is listed in storage. ``listing`` is an earlier listing to use instead.
+    Raises Transient if the listing fails, Rejected if hudi-rs does not know a column's type.
     """
     if partitions is not None:
         partitions = possible_partitions(partitions)
@@ -124,7 +124,7 @@ def list_latest_slices(
 def _list_by_metadata_table(
     storage: TableStorage, timeline: Timeline, partitions: Collection[str] | None
 ) -> list[ListedSlice]:
-    """What hudi-rs lists by the table's metadata table."""
+    """List the slices by the table's metadata table, with hudi-rs."""
     import hudi
 
     options = (
@@ -160,7 +160,7 @@ def _query_hudi_rs(storage: TableStorage, query: Callable[[Any], Any]) -> Any:
     except Exception as error:
         raise Transient(f"{storage.location}: hudi-rs can't list the table ({str(error).splitlines()[0]})") from error
     except BaseException as error:
-        # A panic of Rust code is no Exception; it would end the whole process.
+        # A panic of Rust code isn't an Exception and would end the whole process.
         if type(error).__module__ != "pyo3_runtime":
             raise
         raise Rejected(
@@ -170,26 +170,26 @@ def _query_hudi_rs(storage: TableStorage, query: Callable[[Any], Any]) -> Any:
 
 
 def is_listed_by_metadata_table(timeline: Timeline) -> bool:
-    """Whether readers ask the table's metadata table for its files; hudi-rs does of version 8 and newer."""
+    """True if hudi-rs lists the table's files by its metadata table: from table version 8 on."""
     indexes = timeline.properties.get("hoodie.table.metadata.partitions", "").split(",")
     return "files" in indexes and timeline.layout != 1
 
 
 def possible_partitions(paths: Collection[str]) -> frozenset[str]:
-    """Those of the paths somebody gave that can be partitions."""
+    """Return the paths given by a user that can be partitions."""
     return frozenset(path for path in paths if _is_possible_partition(path))
 
 
 def _is_possible_partition(partition: str) -> bool:
-    """Whether a path somebody gave can be a partition: below the table, and not in ``.hoodie``."""
+    """True if the path can be a partition: below the table and not in ``.hoodie``."""
     inside = partition.split("/")[0] not in ("", ".", "..", ".hoodie")
     return not partition or (inside and posixpath.normpath(partition) == partition)
 
 
 def _partition_filters(properties: Mapping[str, str], partitions: Collection[str]) -> list[tuple[str, str, str]]:
-    """What has hudi-rs leave out the other partitions, or most of them; nothing where that can't be said in columns.
+    """Return filters by which hudi-rs skips the other partitions, or most; empty if columns can't express them.
 
-    It compares the values in a path with these and keeps every partition whose path it can't take apart.
+    hudi-rs compares the values in a path with the filters and keeps every partition whose path it can't parse.
     """
     columns = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
     made_of_times = "timestamp" in " ".join(properties.get(key, "") for key in _KEY_GENERATORS).lower()
@@ -204,7 +204,7 @@ def _partition_filters(properties: Mapping[str, str], partitions: Collection[str
             return []
         for found, part in zip(values, parts, strict=True):
             found.add(part.partition("=")[2] if hive_style else part)
-    # It trims the values of a list, and drops empty ones.
+    # hudi-rs trims the values of a list and drops empty ones.
     return [
         (column, "IN", ",".join(re.sub(r"([\\,])", r"\\\1", value) for value in sorted(found)))
         for column, found in zip(columns, values, strict=True)
@@ -215,19 +215,19 @@ def _partition_filters(properties: Mapping[str, str], partitions: Collection[str
 def _list_in_storage(
     timeline: Timeline, listing: StorageListing, *, excluded: Collection[FileGroupId] = (), logs_only: bool = False
 ) -> Iterator[ListedSlice]:
-    """Latest slices as readers put them together from a listing of the partitions.
+    """Build the latest slices from a listing of the partitions, as readers do.
 
-    The groups in ``without`` are left out, and with ``logs_only`` base files are.
+    The groups in ``excluded`` are left out, and with ``logs_only`` all base files.
     """
     files: dict[FileGroupId, list[tuple[DataFileName, int]]] = defaultdict(list)
     completed = {i.time: i.completed_at or i.time for i in timeline.commits}
-    # Where commits of the active timeline begin: an older clean or rollback may stay long after the commits of its
-    # time were archived. A commit that a savepoint keeps counts, though those after it may be archived as well: Hudi's
-    # readers miss the files of these.
+    # The begin of the active timeline's commits: an older clean or rollback may stay long after the commits of its
+    # time were archived. A commit that a savepoint retains counts, even if later commits are archived: Hudi's readers
+    # miss the files of those, too.
     oldest = min(completed, default="")
 
     def is_committed(file: DataFileName) -> bool:
-        # What is older was archived, and only completed instants are.
+        # Older instants were archived, and only completed instants are archived.
         return file.instant in completed or file.instant < oldest
 
     for path, size in listing.sizes.items():
@@ -235,7 +235,7 @@ def _list_in_storage(
         if file is None or file.is_cdc or file.group_id in excluded or (logs_only and not file.is_log):
             continue
         if file.partition not in listing.partitions:
-            continue  # files that are called as Hudi's are, in a directory that is no partition
+            continue  # a file with a name like Hudi's, in a directory that isn't a partition
         if is_committed(file) or (timeline.layout == 1 and file.is_log):
             files[file.group_id].append((file, size))
     gone = replaced_groups(timeline) if files else ()
@@ -245,7 +245,7 @@ def _list_in_storage(
             **completed,
         }
     for (partition, file_id), found in sorted(files.items()):
-        # A log file of layout 1 names the first commit of its slice, later ones the compaction pending meanwhile.
+        # A log of layout 1 names the first commit of its slice; later logs name the compaction pending at their time.
         if (partition, file_id) in gone or not any(is_committed(file) for file, _ in found):
             continue
         base, size = max((f for f in found if not f[0].is_log), key=lambda f: f[0].instant, default=(None, 0))
@@ -270,10 +270,10 @@ def _list_in_storage(
 def _archived_log_instants(
     groups: Iterable[Sequence[tuple[DataFileName, int]]], completed: Collection[str]
 ) -> frozenset[str]:
-    """Instants of logs whose slice only the archived timeline tells.
+    """Return the instants of logs whose slice depends on the archived timeline.
 
-    These are instants older than the newest base file of the log's group, so that the log belongs to that base file
-    only if its commit completed later. A log with a newer instant belongs to it in any case.
+    These instants are older than the newest base file of the log's group: the log belongs to that base file only if its
+    commit completed later. A log with a newer instant belongs to the base file in any case.
     """
     found: set[str] = set()
     for files in groups:
@@ -283,10 +283,10 @@ def _archived_log_instants(
 
 
 def read_archived_completions(timeline: Timeline, times: Collection[str]) -> Mapping[str, str]:
-    """When the archived commits of these ``times`` completed; nothing for a time that the archive does not know.
+    """Return when the archived commits of ``times`` completed; times without an archived commit are left out.
 
-    Each is read once a process, since it never changes. Raises ArchiveUnreadable where a file of the archive is
-    damaged.
+    Completion times never change, so each is read once per process. Raises ArchiveUnreadable if a file of the archive
+    is damaged.
     """
     location = timeline.storage.location
     known = _completion_cache.get(location) or {}
@@ -298,14 +298,14 @@ def read_archived_completions(timeline: Timeline, times: Collection[str]) -> Map
 
 
 def committed_times(timeline: Timeline) -> frozenset[str]:
-    """Times of the completed instants of the active timeline that changed data."""
+    """Return the times of the active timeline's completed instants that changed data."""
     return frozenset(i.time for i in timeline.commits)
 
 
 def find_busy_groups(timeline: Timeline, is_abandoned: Callable[[Instant], bool] = lambda instant: False) -> BusyGroups:
-    """File groups of every pending plan, whoever made it, and of inflight writes as far as they tell.
+    """Find the file groups of all pending plans, and of inflight writes as far as these name their file groups.
 
-    ``is_cleaned_up`` says of a pending write whether it holds nothing any more.
+    ``is_abandoned`` is True for a pending write whose file groups are free again.
     """
     busy = BusyGroups()
     planned = set()
@@ -326,7 +326,7 @@ def find_busy_groups(timeline: Timeline, is_abandoned: Callable[[Instant], bool]
         record = timeline.inflight_metadata(instant) if instant.state is InstantState.INFLIGHT else None
         targets = list(write_stats(record))
         if instant.kind == "replacecommit":
-            # It replaces whole partitions; where it does not say which, it may be any.
+            # It replaces whole partitions; if it does not name them, it may replace any.
             busy.partitions.update((partition, reason) for partition, _ in targets)
             if not targets:
                 busy.whole_table = busy.whole_table or reason
@@ -337,7 +337,7 @@ def find_busy_groups(timeline: Timeline, is_abandoned: Callable[[Instant], bool]
 
 
 def count_delta_commits(timeline: Timeline) -> int:
-    """Delta commits of the active timeline that completed after its last compaction did."""
+    """Count the delta commits of the active timeline that completed after its last compaction."""
     count = 0
     for instant in reversed(timeline.commits):
         if instant.kind == "compaction":
@@ -347,7 +347,7 @@ def count_delta_commits(timeline: Timeline) -> int:
 
 
 def slices_table(slices: Iterable[ListedSlice], timeline: Timeline, busy: BusyGroups) -> pa.Table:
-    """``slices`` with ``SLICES_SCHEMA``, sorted by partition and file id."""
+    """Return ``slices`` as a table of ``SLICES_SCHEMA``, sorted by partition and file id."""
     ordered = sorted(slices, key=lambda s: (s.partition, s.file_id))
     modified = _ModifiedTimes(timeline, ordered)
     partitions: dict[str, int] = {}
@@ -376,22 +376,22 @@ def slices_table(slices: Iterable[ListedSlice], timeline: Timeline, busy: BusyGr
 
 
 def _dictionary_column(values: Sequence[str | None]) -> pa.DictionaryArray:
-    """A column of few different words."""
-    places: dict[str, int] = {}
-    codes = [None if value is None else places.setdefault(value, len(places)) for value in values]
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(places), pa.string()))
+    """Return a dictionary-encoded column."""
+    code_of: dict[str, int] = {}
+    codes = [None if value is None else code_of.setdefault(value, len(code_of)) for value in values]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(list(code_of), pa.string()))
 
 
 def _written_order(base: str) -> int:
-    """The instant in a base file's name as a number, as Hudi's planner compares them; 0, the oldest, for an odd one."""
+    """Return the instant in a base file's name as a number, as Hudi's planner compares; 0 (oldest) if it isn't one."""
     instant = base.rpartition("_")[2].partition(".")[0]
     return int(instant) if instant.isdigit() and len(instant) <= 18 else 0
 
 
 class _ModifiedTimes:
-    """When a slice's newest file became visible: its instant's completion where known, else the instant itself.
+    """The times when files of slices became visible: the completion of their instant if known, else the instant.
 
-    A log file of layout 1 does not name its commit; it counts from when it was written.
+    A log file of layout 1 does not name its commit: its modification time counts.
     """
 
     def __init__(self, timeline: Timeline, slices: Sequence[ListedSlice]) -> None:
@@ -404,11 +404,11 @@ class _ModifiedTimes:
             self._log_times_by_path = timeline.storage.modified_times(logs)
 
     def oldest_log_at(self, entry: ListedSlice) -> datetime | None:
-        """When the first of a slice's logs became visible; None without logs."""
+        """Return when the first of a slice's logs became visible; None without logs."""
         return min(self._log_times(entry), default=None)
 
     def modified_at(self, entry: ListedSlice) -> datetime:
-        """When the newest file of a slice became visible."""
+        """Return when the newest file of a slice became visible."""
         times = self._log_times(entry)
         if entry.base is not None:
             times.append(self._instant_datetime(entry.base.rpartition("_")[2].partition(".")[0]))
@@ -418,7 +418,7 @@ class _ModifiedTimes:
         if self._log_times_by_path is not None:
             paths = (relative_path(entry.partition, name) for name in entry.logs)
             return [self._log_times_by_path[path] for path in paths if path in self._log_times_by_path]
-        # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; cutting is cheaper than matching.
+        # A log file ends in `.log.V_TOKEN`, a base file in `_INSTANT.parquet`; splitting is faster than a regex.
         return [self._instant_datetime(name.rsplit(".log.", 1)[0].rpartition("_")[2]) for name in entry.logs]
 
     def _instant_datetime(self, instant: str) -> datetime:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files in storage that the table's newest state has no more, and the older states that still need them.
+"""The superseded files in storage: files of older states of the table that the newest state does not contain.
 
-Hudi answers ``as.of.instant`` and ``savepoint`` from the files that are in storage. A state of the table needs a file
-from the commit that wrote it up to, and without, the commit that superseded it. So a clean that deletes a file has to
-say that no state before that commit can be read any more.
+Hudi answers ``as.of.instant`` and ``savepoint`` from the files in storage. The states from the commit that wrote a file
+up to (and without) the commit that superseded it need the file. So a clean that deletes the file has to declare that
+states before the superseding commit are no longer readable.
 """
 
 from bisect import bisect_right
@@ -20,11 +20,11 @@ from lake.formats.hudi.timeline.timeline import Timeline
 def find_superseding_instants(
     storage: TableStorage, timeline: Timeline, partitions: Collection[str] | None = None
 ) -> Mapping[str, str]:
-    """For each superseded file in storage the instant of the commit that superseded it.
+    """Return for each superseded file in storage the instant of the commit that superseded it.
 
     Live files and files of uncommitted writes are left out. A file is superseded by the next base file of its file
     group, or by the commit of the active timeline that replaced the group, whichever is older. ``partitions`` None
-    means all of them.
+    means all partitions.
     """
     groups: dict[FileGroupId, list[DataFileName]] = defaultdict(list)
     for path in storage.data_file_sizes(partitions):
@@ -57,7 +57,7 @@ def _replacing_instants(timeline: Timeline) -> Mapping[FileGroupId, str]:
 
 
 def _read_replacements(timeline: Timeline) -> list[tuple[str, list[FileGroupId]]]:
-    """The completed commits of the active timeline that replaced file groups, by time, and these groups."""
+    """Return the active timeline's completed replacecommits, by time, each with the file groups that it replaced."""
     commits = [instant for instant in timeline.completed if instant.action == "replacecommit"]
     found = []
     for instant, record in zip(commits, timeline.storage.map_parallel(timeline.metadata, commits), strict=True):
@@ -68,10 +68,10 @@ def _read_replacements(timeline: Timeline) -> list[tuple[str, list[FileGroupId]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplacedFiles:
-    """What storage has of replaced file groups.
+    """The files of replaced file groups in storage.
 
-    ``oldest`` is the oldest commit some of whose replaced files exist, ``path`` one of these files, and ``deleted`` the
-    newest commit with a replaced file group of which no file exists; each '' where there is none.
+    ``oldest_commit`` is the oldest commit with replaced files that exist, ``oldest_path`` one of these files, and
+    ``newest_deleted_commit`` the newest commit with a replaced file group without files; each is '' if there is none.
     """
 
     oldest_commit: str = ""
@@ -80,7 +80,7 @@ class ReplacedFiles:
 
 
 def find_replaced_files(storage: TableStorage, timeline: Timeline, excluded: Collection[str] = ()) -> ReplacedFiles:
-    """What storage has of replaced file groups, not counting the paths ``without``."""
+    """Find the files of replaced file groups in storage, without the paths ``excluded``."""
     paths: dict[FileGroupId, set[str]] = defaultdict(set)
     listed = set()
     oldest = path = deleted = ""

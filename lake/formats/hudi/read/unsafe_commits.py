@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a clustering took away what was committed meanwhile, as the timeline says.
+"""Detection of commits that lost rows or brought rows back: clusterings without a lock, rewrites that a restore missed.
 
-A clustering replaces file groups. Under the table's lock nobody writes into them between the last look at them and
-the commit. Where that lock was lost a writer may have. What it wrote is in no listing then, though its commit is
-complete, and what it replaced is there again.
+A clustering replaces file groups. While the table's lock is held, no writer changes these groups between the last check
+and the commit. If the lock was lost, a writer may have changed them: the writer's commit is complete, but its files are
+in no listing, and the files that it replaced are read again.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Instant, PlannedS
 
 
 def find_lost_writes(timeline: Timeline, commit: Instant) -> list[Instant]:
-    """The completed commits whose changes the completed clustering ``commit`` took away, oldest first."""
+    """Return the completed commits whose changes the completed clustering ``commit`` removed, oldest first."""
     if commit.action != "replacecommit":
         return []
     planned: dict[FileGroupId, PlannedSlice] = {
@@ -36,23 +36,23 @@ def find_lost_writes(timeline: Timeline, commit: Instant) -> list[Instant]:
 
 
 def _can_be_later(timeline: Timeline, instant: Instant, commit: Instant) -> bool:
-    """Whether ``instant`` may have completed after the plan of ``commit`` was written to the timeline."""
-    if timeline.layout == 1:  # the times of files, which tell of its completions, do not survive copying a table
+    """True if ``instant`` may have completed after the plan of ``commit`` was written to the timeline."""
+    if timeline.layout == 1:  # completion times of layout 1 are modification times, which don't survive copying a table
         return instant.time > commit.time
     return max(instant.completed_at or "", instant.time) > commit.time
 
 
 def _is_lost(written: CommittedFile, slice_: PlannedSlice | None, timeline: Timeline) -> bool:
-    """Whether a file was written into a file group that was replaced, and is not in the plan."""
+    """True if a file was written into a replaced file group and is not in the plan."""
     if slice_ is None:
         return False
     if written.is_log and timeline.layout == 1:
-        return True  # perhaps appended to one that is in the plan
+        return True  # perhaps appended to a log of the plan
     return written.name not in {slice_.base, *slice_.logs}
 
 
 def refuse_lost_writes(name: str, timeline: Timeline, time: str) -> None:
-    """Raise CommitLost where the commit of ``time`` on the table ``name`` took away what writers had committed."""
+    """Raise CommitLost if the commit of ``time`` on the table ``name`` removed changes that writers had committed."""
     commit = timeline.find(time, action="replacecommit")
     lost = [] if commit is None or commit.pending else find_lost_writes(timeline, commit)
     if lost:
@@ -60,23 +60,23 @@ def refuse_lost_writes(name: str, timeline: Timeline, time: str) -> None:
 
 
 def describe_lost_writes(time: str, lost_commits: list[Instant]) -> str:
-    """What happened, and what the table's owner does about it."""
+    """Describe what happened, and the remedy for the table's owner."""
     writers = ", ".join(f"{instant.kind} {instant.time}" for instant in lost_commits)
     return (
         f"clustering {time} replaced file groups that {writers} changed meanwhile, since the table's lock was lost: "
-        "those changes are not read any more. Stop the writers and roll the clustering back with the "
+        "readers no longer see those changes. Stop the writers and roll the clustering back with the "
         f"table's own writer (CALL rollback_to_instant(table => …, instant_time => '{time}')), before its cleaner "
         "deletes the replaced files"
     )
 
 
 def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Instant]]:
-    """Completed rewrites from after a savepoint that was restored since, each with the completed restore."""
+    """Yield completed rewrites from after a savepoint that was restored later, each with the completed restore."""
     for restore in timeline.completed:
         if restore.action != "restore":
             continue
         saved = str((timeline.plan(restore) or {}).get("savepointToRestoreTimestamp") or "")
-        if not saved:  # one of a Hudi that does not say
+        if not saved:  # this version of Hudi does not record it
             continue
         commit = timeline.find(saved)
         since = saved if commit is None else commit.completed_at or saved
@@ -86,10 +86,10 @@ def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Inst
 
 
 def describe_unrestored_rewrites(timeline: Timeline) -> Iterator[str]:
-    """What is wrong, and what the table's owner does about it."""
+    """Yield a description of each such rewrite, with the remedy for the table's owner."""
     for instant, restore in find_unrestored_rewrites(timeline):
         yield (
             f"{instant.kind} {instant.time} completed while restore {restore.time} waited for the table's lock, and "
-            "Hudi has left it: rows from after the savepoint are read. Before the table is written again, roll it back "
-            f"with the table's own writer (CALL rollback_to_instant(table => …, instant_time => '{instant.time}'))"
+            "Hudi did not undo it: rows from after the savepoint are read. Before the table is written again, roll it "
+            f"back with the table's own writer (CALL rollback_to_instant(table => …, instant_time => '{instant.time}'))"
         )

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A published plan executed and committed."""
+"""The execution and the commit of a published plan."""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the inputs of a clustering in column batches; everything that is written is written by Hudi's row writer.
+"""Reads the inputs of a clustering in column batches; Hudi's row writer still writes all output.
 
-Hudi reads a file group row by row, whatever is in it, which is a third of a rewrite's time. Spark's vectorised reader
-decodes the same files a column at a time. It knows nothing of Hudi, so it gets only inputs that Hudi's own reader has
-nothing to do with but to decode them: base files without logs, whose schema is the table's of today to the letter.
-Rows come in the order of the plan, as from Hudi's reader.
+Hudi reads every file group row by row, which takes a third of a rewrite's time. Spark's vectorised reader decodes the
+same files a column at a time. It has no knowledge of Hudi, so it gets only inputs that Hudi's own reader would merely
+decode: base files without logs whose schema is exactly the table's current schema. Rows come in the order of the plan,
+as from Hudi's reader.
 """
 
 import json
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: where Hudi's row writer looks for them
+#: the leading columns, at the positions that Hudi's row writer expects
 _META_COLUMNS = [
     "_hoodie_commit_time",
     "_hoodie_commit_seqno",
@@ -32,9 +32,9 @@ _META_COLUMNS = [
 
 
 def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[ClusteringGroup]) -> Any:
-    """Hudi's write of ``groups`` as a job that has not run yet, its inputs read in batches.
+    """Return Hudi's write of ``groups`` as a job that has not run yet and reads its inputs in batches.
 
-    None where Hudi has to read them itself.
+    Returns None if Hudi has to read the inputs itself.
     """
     from py4j.protocol import Py4JError
 
@@ -49,7 +49,7 @@ def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[Clus
         except Py4JError as error:
             if is_unanswered(error):
                 raise
-            # Spark's internals, which a vendor's build may have changed. Nothing is written yet.
+            # A vendor's build may have changed Spark's internals. Nothing is written yet.
             obstacle = f"this Spark does not let us ({' '.join(str(error).split())[:300]})"
     log.info("%s: inputs are not read in batches: %s", client.table.name, obstacle)
     return None
@@ -86,17 +86,17 @@ def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict
 
 
 def _comparable_type(kind: Any) -> Any:
-    """A Spark type (its JSON) without what a Parquet file does not say: comments, and which values may be missing."""
+    """Return a Spark type (as JSON) without comments and nullability, which a Parquet file does not store."""
     if isinstance(kind, list):
         return [_comparable_type(item) for item in kind]
     if not isinstance(kind, dict):
         return kind
-    told = {"nullable", "containsNull", "valueContainsNull", "comment"}
-    return {key: _comparable_type(value) for key, value in kind.items() if key not in told}
+    ignored = {"nullable", "containsNull", "valueContainsNull", "comment"}
+    return {key: _comparable_type(value) for key, value in kind.items() if key not in ignored}
 
 
 def _read_spark_schema(client: "HudiClient", path: str) -> Any:
-    """The schema by which Spark reads a file when it is given none."""
+    """Return the schema that Spark infers from a file."""
     jvm = client.jvm
     parquet = jvm.org.apache.parquet.hadoop
     conf = client.spark.sparkContext._jsc.hadoopConfiguration()
@@ -112,7 +112,7 @@ def _read_spark_schema(client: "HudiClient", path: str) -> Any:
 
 
 class _BatchWriteJob:
-    """Builds the write of one plan: its files as an RDD of rows in the plan's order, given to Hudi's row writer."""
+    """Builds the write of one plan: an RDD of the files' rows in the plan's order, passed to Hudi's row writer."""
 
     def __init__(self, client: "HudiClient", footers: dict[str, InputFooter]) -> None:
         self._client, self._footers = client, footers
@@ -166,13 +166,13 @@ class _BatchWriteJob:
         return client.spark.sparkContext._jsc.union(rdds)
 
     def _file_partitions(self, group: ClusteringGroup) -> list[Any]:
-        """One partition a file: Hudi joins neighbours into as many tasks as there are files to be written."""
+        """Return one partition per file: Hudi joins neighbours into as many tasks as output files."""
         jvm = self._jvm
         no_values = jvm.org.apache.spark.sql.catalyst.InternalRow.empty()
         no_hosts = self._client.array(jvm.java.lang.String, [])
         found = []
         for number, slice_ in enumerate(group.slices):
-            # Row groups behind the length given here would be left out, so it is the file's own and not the plan's.
+            # Row groups beyond this length would be skipped, so it is the file's actual length, not the plan's.
             size = self._footers[slice_.path or ""].file_bytes
             path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
             file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._empty_map)

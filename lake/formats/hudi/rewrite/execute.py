@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a published plan through Hudi's write client, in two halves so that proof stands before the commit.
+"""Runs a published plan through Hudi's write client, in two halves so that verification precedes the commit.
 
-``write`` lets the client write the data files and takes their statistics; ``complete`` commits them. Between the
-two nothing but the data files and their markers exists, which no reader sees and a rollback removes.
+``write_files`` lets the client write the data files and takes their statistics; ``commit_rewrite`` commits them.
+Between the two only the data files and their markers exist. No reader sees them, and a rollback removes them.
 
-Failpoints: ``in_commit`` before the lock is confirmed, ``after_last_look`` between that and Hudi's commit.
+Failpoints: ``in_commit`` before the lock is verified, ``after_last_look`` between that and Hudi's commit.
 """
 
 import contextlib
@@ -53,17 +53,17 @@ from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, SupersededV
 from lake.ports import PreparedPlan, ProgressCallback, Rewrite
 
 log = logging.getLogger(__name__)
-#: how long tasks of a failed job may take to notice
+#: how long tasks of a failed job may take to end
 _TASKS_END_SECONDS = 10.0
 _TAKEOVER_POLL_SECONDS = 0.5
-#: how long a process that took over an instant is waited for, to see what it commits
+#: how long to wait for the commit of a process that took over an instant, to see which files it commits
 FOREIGN_COMMIT_TIMEOUT = timedelta(minutes=10)
 _FOREIGN_COMMIT_POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenRewrite:
-    """Data files on disk that no commit names yet; ``java`` is Hudi's write metadata for the commit."""
+    """Data files on disk that no commit names yet, with Hudi's write metadata for the commit."""
 
     rewrite: Rewrite
     write_metadata: Any
@@ -78,10 +78,10 @@ def write_files(
     *,
     adopted_write: Any = None,
 ) -> WrittenRewrite:
-    """Write the data files of a published plan and collect their statistics; ``begun`` is an adopted plan's write.
+    """Write the data files of a published plan and collect their statistics.
 
-    Raises Conflict with ``SkippedGroup`` groups as second argument where inputs can't be read, CancelRequested,
-    Transient.
+    ``adopted_write`` is Hudi's write of an adopted plan. Raises Conflict with ``SkippedGroup`` groups as second
+    argument if inputs can't be read; CancelRequested; Transient.
     """
     plan = prepared.plan
     groups = [plan.groups[index] for index in prepared.live_groups]
@@ -102,7 +102,7 @@ def write_files(
             progress.finish(rows)
     except Exception as error:
         if not is_unanswered(error):
-            # Whoever withdraws the instant next lists its files: none may come after that.
+            # The next withdrawal of the instant lists its files: no file may appear after that.
             _wait_for_tasks(client)
             if is_disk_full(error) or client.is_taken_over(prepared.instant):
                 _delete_unowned(client, prepared, cancelled)
@@ -123,7 +123,10 @@ def write_files(
 
 
 def _begin_rewrite(client: HudiClient, prepared: PreparedPlan, groups: Sequence[ClusteringGroup]) -> Any:
-    """Make the plan inflight; Hudi's write of it, a job that has not run yet, with the faster reading where it fits."""
+    """Make the plan inflight. Returns Hudi's write of it, a job that has not run yet.
+
+    A clustering's inputs are read in column batches if possible.
+    """
     action = ACTION_OF_KIND[prepared.plan.kind]
     with client.locked("beginning a rewrite", writes_metadata_table=False):
 
@@ -146,7 +149,7 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan, groups: Sequence[
 
 
 def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
-    """Run the write exactly once and take its statistics."""
+    """Run the write exactly once and return its statistics."""
     stats = client.bundle.run_write(client.write_client, write_metadata)
     failed = sum(stat.getTotalWriteErrors() for stat in stats)
     if failed:
@@ -155,10 +158,11 @@ def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
 
 
 def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threading.Event) -> None:
-    """Delete what was written in vain under an instant of ours, see ``_delete_unowned_now``, after the commit of others.
+    """Delete unused files written under an instant of ours, see ``_delete_unowned_now``.
 
-    Once whoever took over the instant has committed, files that it knows nothing of are files of a completed commit,
-    seen by every reader. Which they are its commit tells, and nothing before, so that it is waited for.
+    If another process took the instant over, this function first waits for its commit, at most
+    ``FOREIGN_COMMIT_TIMEOUT``. After that commit, every file that the commit does not name counts as a file of a
+    completed commit and is visible to every reader. Only the commit itself shows which files these are.
     """
     deadline = time.monotonic() + FOREIGN_COMMIT_TIMEOUT.total_seconds()
     while client.is_taken_over(prepared.instant) and any(
@@ -166,7 +170,7 @@ def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threa
     ):
         if time.monotonic() >= deadline or cancelled.wait(_FOREIGN_COMMIT_POLL_SECONDS):
             log.warning(
-                "%s: another process executes %s and is not waited for; the sweep deletes what was written in vain",
+                "%s: another process executes %s and has not committed yet; the sweep deletes the unused files",
                 client.table.name,
                 prepared.instant,
             )
@@ -175,19 +179,19 @@ def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threa
 
 
 def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
-    """Delete what was written in vain under an instant of ours, and nothing that another process wrote.
+    """Delete unused files written under an instant of ours, and no file that another process wrote.
 
-    A full disk leaves no room for the withdrawal otherwise.
+    Otherwise a full disk would leave no space for the withdrawal.
     """
     partitions = {prepared.plan.groups[index].partition for index in prepared.live_groups}
-    with client.lakefold_locked("deleting what was written in vain"):
-        # Before the looks at whose they are: what another process writes after those is not among them.
+    with client.lakefold_locked("deleting unused files"):
+        # Listed before their owner is determined: later files of another process are not among them.
         files = list_files_of_instant(client.storage, prepared.instant, partitions)
         timeline = client.read_timeline()
         instant = timeline.find(prepared.instant, action=ACTION_OF_KIND[prepared.plan.kind])
         if instant is None or not instant.pending:
-            # Completed by others, withdrawn, or the table was dropped: one made anew at its place begins after the
-            # instant, and readers of it would take these files for those of an archived commit.
+            # The instant was completed by another process or withdrawn, or the table was dropped. The timeline of a
+            # later table at this location begins after the instant: its readers would take these files as archived.
             known = read_instant_record(client.storage, prepared.instant)
             known = known or InstantRecord(instant=prepared.instant, partitions=tuple(sorted(partitions)))
             files = list_late_files(client.storage, timeline, known)
@@ -198,7 +202,7 @@ def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
 
 
 def _wait_for_tasks(client: HudiClient) -> None:
-    """Wait for the tasks of a failed job: a file that one has open keeps its room, and one that runs writes more."""
+    """Wait for the tasks of a failed job: an open file keeps its space, and a running task writes more."""
     tracker = client.spark.sparkContext._jsc.sc().statusTracker()
     deadline = time.monotonic() + _TASKS_END_SECONDS
     while any(info.numRunningTasks() for info in tracker.getExecutorInfos()) and time.monotonic() < deadline:
@@ -207,12 +211,12 @@ def _wait_for_tasks(client: HudiClient) -> None:
 
 @contextlib.contextmanager
 def _cancelled_on_takeover(client: HudiClient, instant: str, tag: str) -> Iterator[None]:
-    """Cancel the jobs of ``tag`` in the block when ``instant`` is taken over: their files would soon be seen."""
+    """Cancel the jobs of ``tag`` in the block if ``instant`` is taken over: readers would soon see their files."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(_TAKEOVER_POLL_SECONDS):
-            # A look that fails has no news, like one at a job that is over.
+            # A failed check is skipped, like a cancellation of an ended job.
             with contextlib.suppress(Exception):
                 if client.is_taken_over(instant):
                     client.spark.sparkContext.cancelJobsWithTag(tag)
@@ -227,22 +231,22 @@ def _cancelled_on_takeover(client: HudiClient, instant: str, tag: str) -> Iterat
 
 
 def _refuse_taken_over(client: HudiClient, prepared: PreparedPlan) -> None:
-    """Raise Conflict where another process has taken over what this one began."""
+    """Raise Conflict if another process has taken over the instant."""
     if client.is_taken_over(prepared.instant):
         raise _taken_over_error(prepared)
 
 
 def _taken_over_error(prepared: PreparedPlan) -> Conflict:
     return Conflict(
-        f"{prepared.plan.table.name}: another process took over {prepared.instant}, or took back what was written of "
-        "it; what was begun here is no longer pending"
+        f"{prepared.plan.table.name}: another process took over {prepared.instant}, or rolled back what was "
+        "written of it; the instant begun here is no longer pending"
     )
 
 
 def _classify_failure(
     client: HudiClient, prepared: PreparedPlan, error: Exception, cancelled: threading.Event
 ) -> LakefoldError:
-    """What a failed rewrite means: cancelled, an input that can't be read, or what the cause chain says."""
+    """Return the outcome of a failed rewrite: cancelled, an unreadable input, or the translated error."""
     name = client.table.name
     if cancelled.is_set():
         return CancelRequested(f"{name}: cancelled during the rewrite")
@@ -257,10 +261,10 @@ def _classify_failure(
 
 
 def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[[], None] = lambda: None) -> Commit:
-    """Commit what ``write`` wrote, with plan id and epoch in the commit's metadata.
+    """Commit the files of ``write_files``, with plan id and epoch in the commit's metadata.
 
-    The table's lock is held from the last look at the inputs to the end of the commit, which is proved afterwards.
-    ``fence`` is the last look at whose plan it is.
+    The table's lock is held from the last check of the inputs to the end of the commit, which is verified afterwards.
+    ``fence`` is the last check that the plan still belongs to this executor.
     """
     prepared = written.rewrite.prepared
     plan, instant = prepared.plan, prepared.instant
@@ -322,7 +326,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
     except Exception as error:
         lost = not called and not is_unanswered(error) and client.is_taken_over(instant)
         if lost and client.storage.sizes([output.path for output in commit.outputs]):
-            _delete_unowned_now(client, prepared)  # of what another process still executes the sweep deletes it
+            _delete_unowned_now(client, prepared)  # if another process still executes it, the sweep deletes them
         outcome = translate_error(error, plan.table, "committing", committing=called and can_have_committed(error))
         if called and _is_committed(client, instant, ACTION_OF_KIND[plan.kind]):
             log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
@@ -335,7 +339,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
 
 
 def _check_commit(client: HudiClient, rewrite: Rewrite, _: Timeline) -> None:
-    """Raise Conflict where ``rewrite`` can't be committed on the table as it is now."""
+    """Raise Conflict if ``rewrite`` can't be committed on the table's current state."""
     prepared = rewrite.prepared
     plan = prepared.plan
     compacts = plan.kind is PlanKind.COMPACTION
@@ -350,12 +354,12 @@ def _check_commit(client: HudiClient, rewrite: Rewrite, _: Timeline) -> None:
 
 
 def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
-    """What has to be done to the table before the commit of ``rewrite``, once that is known to be this executor's."""
+    """Make the changes of the table that precede the commit, after ``fence`` has confirmed this executor."""
     prepared = rewrite.prepared
     plan = prepared.plan
     client.assert_lock_held("committing")
     if client.engine.is_copy:
-        # Hudi's copy leaves no markers, by which a commit else finds what a task wrote that had to be repeated.
+        # Hudi's copy writes no markers, from which a commit otherwise finds the files of repeated tasks.
         remove_data_files(
             client, prepared.instant, plan.partitions, excluded={output.path for output in rewrite.outputs}
         )
@@ -372,7 +376,7 @@ def _replaced_file_ids(prepared: PreparedPlan) -> dict[str, list[str]]:
 
 
 def _is_committed(client: HudiClient, instant: str, action: str) -> bool:
-    """Whether the table's timeline, read without a JVM, has ``instant`` completed."""
+    """True if the table's timeline, read without a JVM, has ``instant`` completed."""
     try:
         found = client.read_timeline().find(instant, action=action)
     except (LakefoldError, OSError) as error:

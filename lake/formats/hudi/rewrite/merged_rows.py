@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of merge-on-read slices read again by Hudi, where hudi-rs can't read them.
+"""The rows of merge-on-read slices, read again by Hudi because hudi-rs can't read them.
 
-Hudi's file group reader reads the very files that the plan names. A query of the table would list its slices again, and
-commits that came meanwhile would change what it finds; this can't. The reader is the one that the rewrite uses too: a
-file lost, doubled or cut short on the way shows, a mistake in Hudi's merging of logs does not.
+Hudi's file group reader reads exactly the files that the plan names. A query of the table would list its slices again,
+so commits made meanwhile would change its result. The rewrite uses the same reader. The comparison therefore detects
+lost, doubled or truncated files, but no mistake in Hudi's merging of logs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,20 @@ from lake.formats.hudi.plans.clustering import clustering_slice_record
 from lake.model import FileSlice
 from lake.ports import PreparedPlan
 
-#: slices whose files together are no larger are read at once and handed over whole; larger ones in parts of this size
+#: slices of at most this total size are read at once and returned whole; larger ones in parts of this size
 _PART_BYTES = 64 << 20
 
 
 def slices_in_partition(prepared: PreparedPlan, partition: str) -> list[FileSlice]:
-    """The live groups' slices in ``partition``."""
+    """Return the live groups' slices in ``partition``."""
     groups = (prepared.plan.groups[index] for index in prepared.live_groups)
     return [s for group in groups for s in group.slices if s.partition == partition]
 
 
 def read_merged_rows(client: HudiClient, instant: str, slices: Sequence[FileSlice]) -> Iterator[pa.RecordBatch]:
-    """The rows of ``slices`` as of ``instant`` in the table's columns of today, deleted ones left out.
+    """Return the rows of ``slices`` as of ``instant`` in the table's current columns, without deleted rows.
 
-    What is read at once passes through the memory of this process: as many slices as there are cores, or a part of one.
+    Each batch passes through the memory of this process: as many slices as there are cores, or a part of one slice.
     """
     from pyspark.sql import DataFrame
 
@@ -56,7 +56,7 @@ def _slice_batches(slices: Sequence[FileSlice], max_slices: int) -> Iterator[lis
 
 
 def _read_in_parts(rows: Any) -> Iterator[pa.RecordBatch]:
-    """The rows a partition at a time: a result as large as a slice would not pass ``spark.driver.maxResultSize``."""
+    """Return the rows one partition at a time: a whole slice may exceed ``spark.driver.maxResultSize``."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(rows.schema)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the jobs of a rewrite are, as Spark counts them."""
+"""The progress of a rewrite's jobs, as Spark counts it."""
 
 import contextlib
 import threading
@@ -18,10 +18,10 @@ _REPORT_SECONDS = 0.5
 
 
 class ProgressReporter:
-    """Reports how many input bytes the jobs of one tag have read, about twice a second, from its own thread.
+    """Reports the input bytes read by the jobs of one tag, about twice a second, from its own thread.
 
-    The figure never falls and never passes the total; the total itself is reported by ``finish``. So is the CPU time of
-    all tasks: until then it is that of which Spark knows already.
+    The number never decreases and never exceeds the total; only ``finish`` reports the total itself. ``finish`` also
+    reports the CPU time of all tasks; before, the CPU time covers the tasks that Spark has reported.
     """
 
     def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: ProgressCallback) -> None:
@@ -42,7 +42,7 @@ class ProgressReporter:
         self._thread.join()
 
     def finish(self, rows: int) -> None:
-        """Everything is read and written."""
+        """Report that everything is read and written."""
         self._stop.set()
         self._thread.join()
         last = self._last
@@ -57,7 +57,7 @@ class ProgressReporter:
 
     def _run(self) -> None:
         while not self._stop.wait(_REPORT_SECONDS):
-            # Spark may be stopping, or may have forgotten a stage: then this round has no news.
+            # Spark may be stopping, or may have dropped a stage: this round is skipped.
             with contextlib.suppress(Exception):
                 self._report(self._next())
 
@@ -81,7 +81,7 @@ class ProgressReporter:
 
 @contextlib.contextmanager
 def tagged_jobs(spark: "SparkSession", tag: str) -> Iterator[None]:
-    """Within this block jobs of this thread have the tag, by which they are counted and cancelled."""
+    """Tag this thread's jobs within the block, so that they can be counted and cancelled."""
     context = spark.sparkContext
     context.addJobTag(tag)
     try:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table says of itself in ``.hoodie``: instants, archived ones too, metadata table, schemas."""
+"""The content of ``.hoodie``: active and archived instants, metadata table, schema history."""

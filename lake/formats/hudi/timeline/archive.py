@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The archived timeline: instants that left the active one, in both of its layouts.
+"""The archived timeline in both layouts: the instants that Hudi moved out of the active timeline.
 
-Layout 2 keeps Parquet files under a manifest, a row an instant. Layout 1 keeps Hudi log files
-``.commits_.archive.N_TOKEN`` with Avro records, one for each state that an instant went through.
+Layout 2 keeps Parquet files under a manifest, one row per instant. Layout 1 keeps Hudi log files
+``.commits_.archive.N_TOKEN`` with Avro records, one for each state of an instant.
 """
 
 import json
@@ -22,7 +22,7 @@ from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.records import LogRecord, decode_record, read_log_records
 
 COMPLETES_AS = {"clustering": "replacecommit", "compaction": "commit", "logcompaction": "deltacommit"}
-"""Under which action a requested one completes, where the two differ."""
+"""The action under which a requested action completes, if the two differ."""
 
 _HISTORY = re.compile(r"(\d+)_(\d+)_\d+\.parquet")
 _LOG = re.compile(r"\.commits_\.archive\.(\d+)(?:_.+)?")
@@ -39,7 +39,7 @@ _METADATA = {
 
 
 class ArchiveUnreadable(Transient):
-    """A file of the archived timeline, at ``path``, is damaged or gone; the text says which and what to do."""
+    """The archive file at ``path`` is damaged or missing. The message names the file and the remedy."""
 
     def __init__(self, storage: TableStorage, path: str, why: str) -> None:
         super().__init__(f"{storage.display_path(path)} can't be read ({why}); put it back from a backup")
@@ -48,9 +48,10 @@ class ArchiveUnreadable(Transient):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveFilter:
-    """Which archived instants are read: of ``actions``, of these ``times``, with these bytes in what is read.
+    """The filter of archived instants; None means all.
 
-    None means all. ``plans`` and ``metadata`` say which of the two heavy parts are read.
+    ``actions`` and ``times`` select instants, ``plans`` and ``metadata`` the two large parts to read. ``containing``
+    selects instants with these bytes in one of the parts read.
     """
 
     actions: Collection[str] | None = None
@@ -62,9 +63,9 @@ class ArchiveFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedInstant:
-    """A completed instant that left the active timeline.
+    """A completed instant of the archived timeline.
 
-    ``plan`` is what was requested, None where the action has no plan; ``metadata`` what the completed instant recorded.
+    ``plan`` is the record of its request, None if the action has no plan; ``metadata`` the record of its completion.
     """
 
     time: str
@@ -75,7 +76,7 @@ class ArchivedInstant:
 
 
 def read_archive_v2(storage: TableStorage, directory: str, archive_filter: ArchiveFilter) -> Iterator[ArchivedInstant]:
-    """Archived instants of layout 2, newest first."""
+    """Yield archived instants of layout 2, newest first."""
     columns = ["instantTime", "completionTime", "action"]
     heavy = ["plan"] * archive_filter.plans + ["metadata"] * archive_filter.metadata
     times, containing = archive_filter.times, archive_filter.containing
@@ -89,7 +90,7 @@ def read_archive_v2(storage: TableStorage, directory: str, archive_filter: Archi
                 table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
         except FileNotFoundError as error:
             if name not in _list_archive_files(storage, directory):
-                raise  # merged with others meanwhile
+                raise  # it was merged into another file meanwhile
             raise ArchiveUnreadable(storage, path, "it is gone") from error
         if archive_filter.actions is not None:
             actions = pa.array(sorted(archive_filter.actions), type=table["action"].type)
@@ -113,7 +114,7 @@ def read_archive_v2(storage: TableStorage, directory: str, archive_filter: Archi
 
 @contextmanager
 def _with_archive_errors(storage: TableStorage, path: str) -> Iterator[None]:
-    """Name the archived file that can't be read, as ArchiveUnreadable."""
+    """Raise ArchiveUnreadable with the path of the archive file that can't be read."""
     try:
         yield
     except (pa.ArrowException, ValueError, KeyError, EOFError, struct.error, Transient) as error:
@@ -121,11 +122,11 @@ def _with_archive_errors(storage: TableStorage, path: str) -> Iterator[None]:
 
 
 def _list_archive_files(storage: TableStorage, directory: str) -> tuple[str, ...]:
-    """Files that the newest manifest names, newest instants first."""
+    """Return the files that the newest manifest names, newest instants first."""
     names = storage.list_file_names(directory)
     live: Collection[str] = {name for name in names if name.endswith(".parquet")}
     if "_version_" in names:
-        # A manifest is valid from the moment this file names it; files it does not list are being replaced.
+        # A manifest is valid once this file names it; files that the manifest doesn't list are being replaced.
         version = storage.read(f"{directory}/_version_").decode().strip()
         with _with_archive_errors(storage, path := f"{directory}/manifest_{version}"):
             listed = {entry["fileName"] for entry in json.loads(storage.read(path))["files"]}
@@ -139,9 +140,9 @@ def _list_archive_files(storage: TableStorage, directory: str) -> tuple[str, ...
 
 
 def read_archive_v1(storage: TableStorage, directory: str, archive_filter: ArchiveFilter) -> Iterator[ArchivedInstant]:
-    """Archived instants of layout 1, newest first.
+    """Yield archived instants of layout 1, newest first.
 
-    All files are read, as Hudi does: the states of one instant need not lie in one file.
+    All files are read, as Hudi does: the states of one instant may be in several files.
     """
     states: dict[tuple[str, str], dict[str, tuple[LogRecord, str]]] = {}
     for name in storage.list_file_names(directory):

@@ -1,73 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times on a timeline: in which zone they are, and which of them is the latest.
+"""The times on a timeline: their time zone, the latest of them, and the clocks of the writers.
 
-Hudi orders everything by these times: the newest base file of a file group, the logs that belong to it, and the entries
-of the metadata table. A commit whose time is earlier than another's is older than it, whenever it was made.
+Hudi orders everything by these times: the newest base file of a file group, the logs that belong to a base file, and
+the entries of the metadata table. The commit with the earlier time counts as older, whenever it was really made.
 """
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import NamedTuple
 
-from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.model import TableRef
 
 MAX_SKEW = "hoodie.time.generator.max_expected_clock_skew_ms"
 _MAX_SKEW_DEFAULT = 200
-#: the first instants of a metadata table that was made from what was there are no times
+#: the names of the first instants of a metadata table, which was initialized from existing files, are not times
 _BOOTSTRAP_PREFIX = "0000"
 _TIME_DIGITS = 17
-#: how many of the last writes tell the clock of the writers, and how many it takes
+#: the kinds of instants by which writers commit
+_WRITE_KINDS = frozenset({"commit", "deltacommit", "replacecommit"})
+#: the writers' clock is estimated from so many of the last writes, and from no fewer than so many
 _MAX_WRITES, _MIN_WRITES = 5, 2
-#: how many of their times it takes where others lag behind these
+#: how many times have to agree if lagging ones are left out
 _MIN_STAMPS = 3
-#: by how much a file is written after the time in its name was formed, beyond the skew of clocks that Hudi waits out
+#: the longest delay between forming the time in a file's name and writing it, beyond the skew that Hudi waits out
 MAX_WRITE_DELAY = timedelta(seconds=5)
-#: requests of layout 1 are written this long after their times, by writers that first take back what others have left
+#: the longest such delay for requests of layout 1, whose writers first roll back failed writes of others
 _MAX_REQUEST_DELAY = timedelta(seconds=30)
-#: writes are this far apart, and this many times as far as what storage says of them, or files were copied
+#: the times of the writes span at least this, and this many times the spread of the offsets; else files were copied
 _MIN_SPAN, _MIN_SPAN_RATIO = timedelta(milliseconds=500), 5
-#: every zone in use is a multiple of this from UTC; no two are further apart than the other, so that more is no zone
+#: the offset of every zone from UTC is a multiple of the first; no two zones are further apart than the second
 _ZONE_STEP, _MAX_ZONE_DIFFERENCE = timedelta(minutes=15), timedelta(hours=26)
-#: no zone sets its clocks back by more
+#: the largest step by which a zone sets its clocks back
 _MAX_SET_BACK = timedelta(hours=2)
 
 
 class TimelineTime(NamedTuple):
-    """One time on a timeline, 17 digits, with what has it."""
+    """One time on a timeline, 17 digits, and the description of the instant or completion that has it."""
 
     time: str
     description: str
 
 
 def utc_offset(timezone: str, moment: datetime) -> timedelta:
-    """By how much times of a timeline are ahead of UTC at ``moment``; LOCAL is the zone of this process."""
+    """Return by how much times of a timeline are ahead of UTC at ``moment``; LOCAL is the zone of this process."""
     return timedelta() if timezone.upper() == "UTC" else moment.astimezone().utcoffset() or timedelta()
 
 
 def max_skew_milliseconds(table: TableRef) -> int:
-    """By how much clocks of the table's writers may differ, as its writers have it."""
+    """Return by how much the clocks of the table's writers may differ, as their settings say."""
     return int(table.write_options.get(MAX_SKEW, _MAX_SKEW_DEFAULT))
 
 
 def format_instant_time(moment: datetime) -> str:
-    """A moment as the time of an instant, to the millisecond."""
+    """Return a moment as the time of an instant, to the millisecond."""
     return f"{moment:%Y%m%d%H%M%S%f}"[:_TIME_DIGITS]
 
 
 def parse_instant_time(time: str) -> datetime:
-    """The time of an instant as a naive moment. Raises ValueError where it is none."""
+    """Return the time of an instant as a naive datetime. Raises ValueError if it isn't a time."""
     return datetime.strptime(pad_instant_time(time), "%Y%m%d%H%M%S%f")
 
 
 def pad_instant_time(time: str) -> str:
-    """A time with its milliseconds; where it has none, the last one of its second, as Hudi reads it."""
+    """Return a time with milliseconds; a time without them gets the last one of its second, as Hudi reads it."""
     return time[:_TIME_DIGITS] if len(time) > 14 else f"{time}999"
 
 
 def newest_time(timelines: Iterable[Timeline]) -> TimelineTime:
-    """The latest time of any instant and any completion; '' where there is none."""
+    """Return the latest time of any instant and any completion; its ``time`` is '' if there are no times."""
     return max((mark for timeline in timelines for mark in _timeline_times(timeline)), default=TimelineTime("", ""))
 
 
@@ -83,15 +86,16 @@ def _timeline_times(timeline: Timeline) -> Iterator[TimelineTime]:
 
 
 def writer_clock_offset(timeline: Timeline) -> tuple[timedelta, str] | None:
-    """By how much times of the table's last writes are ahead of what we would have formed then, and the last write.
+    """Return how far the writers' clock is ahead of this process's times, and the last write that shows it.
 
-    Negative where they are behind. A time in the name of a file, compared with when storage got that file, tells the
-    clock and the zone that formed it. A file may come late, as where its writer was stopped between the two, never
-    early: so times that lag behind the others are left out. Files of a table that was copied or restored have times
-    that say nothing: there those differences are as far apart as the writes. Returns None where there are too few
-    writes, and where no two of the last ones agree.
+    The offset is negative if the writers' clock is behind. It is the difference between the time in a file's name and
+    the file's modification time, which shows the clock and the zone that formed the name. A file may be written late
+    (its writer was stopped in between) but never early, so lagging times are left out. If the table was copied or
+    restored, its modification times say nothing: the differences are then as far apart as the writes.
+
+    Returns None if there are too few writes, or if no two of the last writes agree.
     """
-    last = sorted(_read_write_stamps(timeline), key=lambda write: write[-1].written_at)[-_MAX_WRITES:]
+    last = list(islice(_read_write_stamps(timeline), _MAX_WRITES))
     if len(last) < _MIN_WRITES:
         return None
     stamps = [
@@ -112,14 +116,14 @@ _ClockOffsets = list[tuple[timedelta, "_WriteStamp", int]]
 
 
 def _without_lagging(stamps: _ClockOffsets) -> Iterator[_ClockOffsets]:
-    """All of them, and then without the one that lags most, down to as many as no coincidence makes agree."""
+    """Yield all stamps, then without the most lagging one, and so on down to ``_MIN_STAMPS``, to rule out chance."""
     yield stamps
     for count in range(len(stamps) - 1, _MIN_STAMPS - 1, -1):
         yield stamps[:count]
 
 
 def _is_consistent(stamps: _ClockOffsets) -> bool:
-    """Whether they are of several writes and say the same, so that they were not copied."""
+    """True if the stamps are of several writes and agree, so their files were not copied."""
     apart = stamps[0][0] - stamps[-1][0]
     formed = [one.claimed_at for _, one, _ in stamps]
     span = max(formed) - min(formed)
@@ -128,13 +132,13 @@ def _is_consistent(stamps: _ClockOffsets) -> bool:
 
 
 def zone_difference(ahead: timedelta) -> timedelta:
-    """What of ``ahead`` is a difference of zones: its quarters of an hour, or nothing where it is no whole number."""
+    """Return the part of ``ahead`` that is a difference of zones: whole quarters of an hour; 0 if it isn't near one."""
     quarters = round(ahead / _ZONE_STEP) * _ZONE_STEP
     return quarters if abs(ahead - quarters) <= MAX_WRITE_DELAY else timedelta()
 
 
 def upcoming_clock_set_back(timezone: str, moment: datetime) -> timedelta:
-    """By how much clocks are set back soon, if a time that is formed at ``moment`` is formed once more then; else 0."""
+    """Return by how much clocks are set back soon after ``moment``, if the time of ``moment`` recurs then; else 0."""
     offset = utc_offset(timezone, moment)
     for quarters in range(1, _MAX_SET_BACK // _ZONE_STEP + 1):
         back = offset - utc_offset(timezone, moment + quarters * _ZONE_STEP)
@@ -144,7 +148,7 @@ def upcoming_clock_set_back(timezone: str, moment: datetime) -> timedelta:
 
 
 class _WriteStamp(NamedTuple):
-    """A time that a writer formed, as if in UTC, what has it, and when storage got the file with that name."""
+    """A time that a writer formed (read as UTC), the instant that has it, and when its file was written."""
 
     claimed_at: datetime
     description: str
@@ -152,11 +156,12 @@ class _WriteStamp(NamedTuple):
 
 
 def _read_write_stamps(timeline: Timeline) -> Iterator[list[_WriteStamp]]:
-    """The stamps of each write of a writer: that of the request, and that of the completion where it has one."""
+    """Yield the stamps of each write, newest first: of its request, and of its completion if its time is known."""
+    writes = []
     for instant in timeline.instants:
-        if instant.kind not in ("commit", "deltacommit") or instant.time.startswith(_BOOTSTRAP_PREFIX):
+        if instant.kind not in _WRITE_KINDS or instant.time.startswith(_BOOTSTRAP_PREFIX):
             continue
-        # Layout 1 has no time of the completion but that of the file itself.
+        # In layout 1 the modification time of the file is the only completion time.
         completed_at = None if timeline.layout == 1 else instant.completed_at
         named = ((instant.time, instant.requested_file), (completed_at, instant.completed_file))
         found = [
@@ -165,11 +170,19 @@ def _read_write_stamps(timeline: Timeline) -> Iterator[list[_WriteStamp]]:
             if (written_at := timeline.modified_at(name)) is not None and (formed := _parse_or_none(time)) is not None
         ]
         if found:
-            yield found
+            writes.append((found[-1].written_at, instant, found))
+    for _, instant, stamps in sorted(writes, key=lambda write: write[0], reverse=True):
+        if not _has_clustering_plan(timeline, instant):
+            yield stamps
+
+
+def _has_clustering_plan(timeline: Timeline, instant: Instant) -> bool:
+    """Return whether a replace commit is a clustering, which may be lakefold's own; INSERT OVERWRITE has no plan."""
+    return instant.kind == "replacecommit" and bool((timeline.plan(instant) or {}).get("clusteringPlan"))
 
 
 def _parse_or_none(time: str | None) -> datetime | None:
-    """``moment_of``; None where the name of a file is no time."""
+    """Return ``parse_instant_time(time)``; None if it isn't a time."""
     with suppress(ValueError):
         return None if time is None else parse_instant_time(time)
     return None

@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commits say that a table consists of: the latest slice of every file group, with names, sizes and rows.
+"""The content of a table by its commits: the latest slice of every file group, with names, sizes and rows.
 
-The active timeline is read at each look, but no commit twice: what a completed file says is kept for as long as there
-is room. Archived commits do not change any more, so that only their sum is kept, to which later ones are added.
+Commits of the active timeline are cached one by one: while the cache has room, each is read once. Archived commits
+never change: only their sum is cached, and newly archived commits are added to it.
 """
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
+from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import FileGroupId, log_sort_key, parse_file_name, relative_path
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
 
-#: files of which commits are kept in memory, of all tables together: some 100 MB, or one table that has more
+#: capacity of each cache in files, over all tables: some 100 MB; one larger table still fits
 _MAX_CACHED_FILES = 300_000
-_Value = TypeVar("_Value")
 
 
 class CommittedFile(NamedTuple):
-    """A file that a commit wrote, as the commit says: ``bytes`` null where it does not know the size.
+    """A file that a commit wrote, as the commit records it; ``bytes`` is None if the size is not recorded.
 
-    ``since`` is what tells which base file a log belongs to, see ``History``; of a base file it is its instant.
+    ``since`` decides which base file a log belongs to, see ``FileHistory``; it is '' for base files.
     """
 
     group_id: FileGroupId
@@ -35,19 +33,22 @@ class CommittedFile(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The file's path relative to the table."""
+        """Path of the file relative to the table."""
         return relative_path(self.group_id[0], self.name)
 
 
 class CommitChanges(NamedTuple):
-    """What one completed commit changed: files written, file groups taken out; null where it does not say."""
+    """The changes of one completed commit: files written, file groups replaced.
+
+    ``written_files`` is None if the commit does not record its files.
+    """
 
     written_files: tuple[CommittedFile, ...] | None
     replaced_groups: tuple[FileGroupId, ...]
 
 
 def read_commit_changes(metadata: Mapping[str, Any] | None) -> CommitChanges:
-    """The part of a commit's metadata that says what the table consists of."""
+    """Extract the files written and the file groups replaced from a commit's metadata."""
     if metadata is None:
         return CommitChanges(None, ())
     wrote = []
@@ -56,7 +57,7 @@ def read_commit_changes(metadata: Mapping[str, Any] | None) -> CommitChanges:
         if file is not None:
             size = (stat.get("fileSizeInBytes") or 0) + ((stat.get("logOffset") or 0) if file.is_log else 0)
             if file.is_log and not size:
-                continue  # nothing was appended after all, and there is no such file
+                continue  # nothing was appended, and the file does not exist
             rows = stat.get("numWrites") or 0
             wrote.append(CommittedFile(file.group_id, file.name, file.instant, file.is_log, size or None, rows))
     replaced = (metadata.get("partitionToReplaceFileIds") or {}).items()
@@ -64,7 +65,7 @@ def read_commit_changes(metadata: Mapping[str, Any] | None) -> CommitChanges:
 
 
 class ExpectedSlice(NamedTuple):
-    """The latest slice of a file group by the commits; ``logs`` by name, oldest first."""
+    """The latest slice of a file group according to the commits; ``logs`` by name, oldest first."""
 
     base: CommittedFile | None
     logs: Mapping[str, CommittedFile]
@@ -79,17 +80,17 @@ class ExpectedSlice(NamedTuple):
 
 @dataclass(slots=True)
 class FileHistory:
-    """The sum of completed commits, in whatever order they are added.
+    """The sum of completed commits. Commits may be added in any order.
 
-    A log of layout 2 belongs to the base file whose instant was the newest when the log's commit completed. One of
-    layout 1 names the instant of its base file, or of a compaction that was pending when it was written. ``older`` are
-    commits that were added up before, such as the archived ones.
+    A log of layout 2 belongs to the base file whose instant was the newest when the log's commit completed. A log of
+    layout 1 names the instant of its base file, or of a compaction that was pending when it was written
+    (``has_logs_named_by_base``). ``archived`` is the sum of the archived commits, below this one.
     """
 
     has_logs_named_by_base: bool
     archived: "FileHistory | None" = None
     commit_times: set[str] = field(default_factory=set)
-    #: times of commits that are known but say nothing of their files
+    #: times of commits that do not record their files
     commits_without_files: set[str] = field(default_factory=set)
     _bases: dict[FileGroupId, CommittedFile] = field(default_factory=dict)
     _logs: dict[FileGroupId, dict[str, CommittedFile]] = field(default_factory=dict)
@@ -109,13 +110,13 @@ class FileHistory:
                 continue
             logs = self._logs.setdefault(wrote.group_id, {})
             before = logs.get(wrote.name)
-            if before is None or (before.bytes or 0) < (wrote.bytes or 0):  # one of layout 1 may be appended to
+            if before is None or (before.bytes or 0) < (wrote.bytes or 0):  # logs of layout 1 may be appended to
                 since = wrote.instant if self.has_logs_named_by_base else completed_at
                 logs[wrote.name] = wrote._replace(since=since)
         self._replaced.update(record.replaced_groups)
 
     def copy(self) -> "FileHistory":
-        """The same sum, to which more can be added while others read this one."""
+        """Return a copy, to which commits can be added while other threads read the original."""
         return FileHistory(
             has_logs_named_by_base=self.has_logs_named_by_base,
             archived=self.archived,
@@ -127,7 +128,7 @@ class FileHistory:
         )
 
     def drop_replaced(self) -> None:
-        """Drop what no later commit can make live again: files of replaced groups, logs of earlier slices."""
+        """Drop the files that no later commit can make live again: of replaced groups, and logs of earlier slices."""
         for group in self._replaced:
             self._bases.pop(group, None)
             self._logs.pop(group, None)
@@ -137,30 +138,30 @@ class FileHistory:
 
     @property
     def file_count(self) -> int:
-        """How many files this sum holds, replaced groups counted too: what it costs in memory."""
+        """The size in memory: the number of files and replaced groups."""
         return len(self._bases) + sum(map(len, self._logs.values())) + len(self._replaced)
 
     @property
     def oldest_commit_time(self) -> str:
-        """Time of the oldest commit known; what is older can't be judged."""
+        """Time of the oldest known commit; files of older commits can't be checked."""
         return min((*self.commit_times, *(self.archived.commit_times if self.archived else ())), default="")
 
     def has_commit(self, time: str) -> bool:
-        """Whether a commit of that time was added."""
+        """True if a commit of that time was added."""
         return time in self.commit_times or (self.archived is not None and time in self.archived.commit_times)
 
     def is_commit_without_files(self, time: str) -> bool:
-        """Whether a commit of that time was added that does not say which files it wrote."""
+        """True if a commit of that time was added that does not record its files."""
         return time in self.commits_without_files or (
             self.archived is not None and time in self.archived.commits_without_files
         )
 
     def is_replaced(self, group: FileGroupId) -> bool:
-        """Whether a commit took the file group out of the table."""
+        """True if a commit replaced the file group."""
         return group in self._replaced or (self.archived is not None and self.archived.is_replaced(group))
 
     def live_groups(self) -> Iterator[FileGroupId]:
-        """Every file group that is in the table, each once."""
+        """Yield every file group of the table once."""
         seen = set()
         for history in (self, self.archived):
             if history is not None:
@@ -170,7 +171,7 @@ class FileHistory:
                         yield group
 
     def expected_slice(self, group: FileGroupId) -> ExpectedSlice | None:
-        """The latest slice of a file group; None where no commit wrote it, or one took it out."""
+        """Return the latest slice of a file group; None if no commit wrote the group or a commit replaced it."""
         if self.is_replaced(group):
             return None
         base = self._latest_base(group)
@@ -197,35 +198,12 @@ class FileHistory:
         return {name: logs[name] for name in sorted(live, key=log_sort_key)}
 
 
-class WeightedCache(Generic[_Value]):
-    """Values with their weight, the latest used as long as all of them are light enough, one at least. Thread-safe."""
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity, self._total_weight = capacity, 0
-        self._values: OrderedDict[Any, tuple[_Value, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Any) -> _Value | None:
-        with self._lock:
-            if key not in self._values:
-                return None
-            self._values.move_to_end(key)
-            return self._values[key][0]
-
-    def put(self, key: Any, value: _Value, weight: int) -> None:
-        with self._lock:
-            self._total_weight += weight - self._values.pop(key, (value, 0))[1]
-            self._values[key] = value, weight
-            while self._total_weight > self._capacity and len(self._values) > 1:
-                self._total_weight -= self._values.popitem(last=False)[1][1]
-
-
 _changes_cache: WeightedCache[CommitChanges] = WeightedCache(_MAX_CACHED_FILES)
 _archived_cache: WeightedCache[tuple[Any, FileHistory]] = WeightedCache(_MAX_CACHED_FILES)
 
 
 def active_history(timeline: Timeline) -> FileHistory:
-    """The completed commits of the active timeline. Transient where one of them can't be read."""
+    """Return the sum of the active timeline's completed commits. Raises Transient if one of them can't be read."""
     history = FileHistory(has_logs_named_by_base=timeline.layout == 1)
     for instant, record in zip(
         timeline.commits, timeline.storage.map_parallel(_cached_reader(timeline), timeline.commits), strict=True
@@ -247,7 +225,7 @@ def _cached_reader(timeline: Timeline) -> Callable[[Instant], CommitChanges]:
 
 
 def add_archived(timeline: Timeline, active: FileHistory) -> FileHistory:
-    """``active`` on top of the commits that left the active timeline."""
+    """Set ``active.archived`` to the sum of the archived commits and return ``active``."""
     key, stamp = timeline.storage.location, timeline.archive_fingerprint()
     kept = _archived_cache.get(key)
     if kept is None or kept[0] != stamp:
@@ -258,11 +236,11 @@ def add_archived(timeline: Timeline, active: FileHistory) -> FileHistory:
 
 
 def _read_archived_history(timeline: Timeline, previous: FileHistory | None) -> FileHistory:
-    """The sum of all archived commits. Only what came since ``before`` is read: years of them may be archived."""
+    """Return the sum of all archived commits. Only commits missing from ``previous`` are read: archives span years."""
     times = None
     if previous is not None:
         now = {entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)}
-        # What was archived stays so; where it does not, another table is in this place.
+        # Archived commits stay archived. If some are missing, another table is at this location now.
         if previous.commit_times <= now:
             times = now - previous.commit_times
     older = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The records that Hudi keeps in files of the timeline: Avro containers, JSON, and blocks of its log format.
+"""The records in files of the timeline: Avro containers, JSON, and blocks of Hudi's log format.
 
 A log file is a sequence of blocks: the bytes ``#HUDI#``, the block's length, format version, type, a header of
 numbered strings, the content with its length, a footer like the header, and the block's length once more. Numbers are
@@ -26,7 +26,10 @@ _SCHEMA = 2
 
 
 def decode_record(content: bytes | None) -> dict[str, Any] | None:
-    """The one record of a timeline file: an Avro container or JSON; None when empty. Transient when torn."""
+    """Decode the single record of a timeline file, an Avro container or JSON.
+
+    Returns None if the file is empty. Raises Transient if the record is damaged or incomplete.
+    """
     if not content:
         return None
     try:
@@ -39,13 +42,13 @@ def decode_record(content: bytes | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One Avro record of a log file, not decoded yet."""
+    """One undecoded Avro record of a log file."""
 
     schema: str
     content: bytes
 
     def decode(self, *fields: str) -> dict[str, Any]:
-        """The record, or only these fields of it (of plain types), which is much faster."""
+        """Decode the record, or only ``fields`` of it (of plain types), which is much faster."""
         stream = io.BytesIO(self.content)
         wanted = _projected_schema(self.schema, fields) if fields else None
         return cast(dict[str, Any], fastavro.schemaless_reader(stream, _parsed(self.schema), wanted))
@@ -64,9 +67,9 @@ def _projected_schema(schema: str, fields: tuple[str, ...]) -> Any:
 
 
 def read_log_records(content: bytes) -> Iterator[LogRecord]:
-    """The records of all Avro blocks of a log file, in the order of writing.
+    """Yield the records of all Avro blocks of a log file, in the order of writing.
 
-    A block that was cut short by a crash is passed over, as Hudi's own reader does.
+    A block that a crash cut short is skipped, as Hudi's own reader does.
     """
     position = content.find(_MAGIC)
     while position >= 0:
@@ -78,7 +81,7 @@ def read_log_records(content: bytes) -> Iterator[LogRecord]:
 
 
 def _block_end(content: bytes, start: int) -> int | None:
-    """Where the block that starts after its magic ends; None where it is not whole."""
+    """Return the end of the block whose length field is at ``start``; None if the block is incomplete."""
     if start + 8 > len(content):
         return None
     (length,) = struct.unpack_from(">q", content, start)
@@ -91,7 +94,7 @@ def _block_end(content: bytes, start: int) -> int | None:
 
 
 def is_intact_log(source: BinaryIO, size: int) -> bool:
-    """Whether a log file of ``size`` bytes is whole blocks from its first byte to its last; reads their ends only."""
+    """True if a log file of ``size`` bytes consists of complete blocks. Reads only the start and the end of each."""
     position = 0
     while position < size:
         source.seek(position)

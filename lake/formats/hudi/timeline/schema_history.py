@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The history of a table's schemas, which Hudi keeps where ``hoodie.schema.on.read.enable`` is set.
+"""The history of a table's schemas, which Hudi keeps if ``hoodie.schema.on.read.enable`` is set.
 
-There a column is its number, and its name may change. Hudi's rewrites look by name all the same: what older files hold
-under a former name is lost, and what they hold under a name that was given to another column comes back as that one.
+In these tables a number identifies a column, and its name may change. Hudi's rewrites nevertheless match columns by
+name. A rewrite loses the values that older files hold under a former name, and assigns values under a reused name to
+the wrong column.
 """
 
 import json
@@ -17,7 +18,7 @@ _SUFFIX = ".schemacommit"
 
 
 def find_misleading_columns(storage: TableStorage) -> Iterator[str]:
-    """Columns whose names do not tell them apart over all schemas that the table has had, each in words."""
+    """Yield a description of each column that its name does not identify over all schemas of the table."""
     versions = [name for name in storage.list_file_names(DIRECTORY) if name.endswith(_SUFFIX)]
     if not versions:
         return
@@ -38,7 +39,7 @@ def find_misleading_columns(storage: TableStorage) -> Iterator[str]:
 
 
 def _flatten_columns(schema_type: Any, path: str) -> Iterator[tuple[str, int]]:
-    """Dotted names and numbers of all fields of a schema as Hudi writes it, nested ones too."""
+    """Yield dotted names and numbers of all fields of a schema as Hudi writes it, nested fields included."""
     if not isinstance(schema_type, dict):
         return
     for field in schema_type.get("fields", ()):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline of a Hudi table read in plain Python: instants, plans and commit metadata.
+"""The timeline of a Hudi table, read in plain Python: instants, plans and commit metadata.
 
-Layout 2 (table versions 8 and 9) keeps them in ``.hoodie/timeline``: ``<time>.<action>.requested``,
+Layout 2 (table versions 8 and 9) keeps instants in ``.hoodie/timeline``: ``<time>.<action>.requested``,
 ``<time>.<action>.inflight`` (a commit's is ``<time>.inflight``) and ``<time>_<completion>.<action>``. Layout 1 (table
-version 6) keeps them in ``.hoodie`` itself, the completed one as ``<time>.<action>`` without a completion time, and a
+version 6) keeps them in ``.hoodie`` itself: the completed file is ``<time>.<action>`` without a completion time, and a
 clustering is a replacecommit from the start. A pending clustering, compaction or log compaction completes as
-replacecommit, commit or deltacommit, and its requested file stays beside the completed one.
+replacecommit, commit or deltacommit, and its requested file stays beside the completed file.
 """
 
 import re
@@ -30,18 +30,18 @@ from lake.formats.hudi.timeline.archive import (
 from lake.formats.hudi.timeline.records import decode_record
 
 PLAN_KEY = "lakefold.plan"
-"""Key of our plan id in ``extraMetadata`` of a requested plan and of a commit made by us."""
+"""Key of lakefold's plan id in ``extraMetadata`` of a requested plan and of a commit made by lakefold."""
 EPOCH_KEY = "lakefold.epoch"
 """Key of the executor's epoch, a decimal number, beside ``PLAN_KEY``."""
 CLEAN_KEY = "lakefold.clean"
-"""Key in a clean's ``extraMetadata``: the clean is lakefold's, its instant."""
+"""Key in the ``extraMetadata`` of lakefold's own cleans; the value is the clean's instant."""
 SORT_COLUMNS = "hoodie.clustering.plan.strategy.sort.columns"
-"""Key of the sort columns in a clustering plan's strategy, and in the settings of who executes it."""
+"""Key of the sort columns in a clustering plan's strategy and in the settings of the client that executes it."""
 
 COMMIT_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 """Completed actions that add or replace data files."""
 PLANNED_KINDS = frozenset(COMPLETES_AS)
-"""Pending actions whose requested file names the file groups they will replace."""
+"""Pending actions whose requested file names the file slices that they will replace."""
 
 _COMPLETED = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.([a-z]+)")
 _REQUESTED = re.compile(r"(\d{14,17})\.([a-z]+)\.requested")
@@ -49,7 +49,7 @@ _INFLIGHT = re.compile(r"(\d{14,17})(?:\.([a-z]+))?\.inflight")
 
 
 class InstantState(StrEnum):
-    """How far an instant got."""
+    """The state of an instant."""
 
     REQUESTED = "requested"
     INFLIGHT = "inflight"
@@ -58,10 +58,10 @@ class InstantState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
-    """One action on the timeline. ``time`` names it; ``completed_at`` is null until it completed.
+    """One action on the timeline. ``time`` is its name; ``completed_at`` is None until it completes.
 
-    ``kind`` is the action under which it was requested (``clustering``), ``action`` the one under which it
-    completes (``replacecommit``). File names are relative to the timeline directory, null where absent.
+    ``kind`` is the action under which it was requested (``clustering``), ``action`` the action under which it
+    completes (``replacecommit``). File names are relative to the timeline directory, None if there is no such file.
     """
 
     time: str
@@ -75,13 +75,13 @@ class Instant:
 
     @property
     def pending(self) -> bool:
-        """Requested or inflight."""
+        """True if the instant is requested or inflight."""
         return self.state is not InstantState.COMPLETED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedSlice:
-    """An input of a clustering or compaction plan; ``base`` (null: logs only) and ``logs`` are file names."""
+    """An input of a clustering or compaction plan; ``base`` (None: logs only) and ``logs`` are file names."""
 
     partition: str
     file_id: str
@@ -96,7 +96,7 @@ class PlannedSlice:
 
 
 def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
-    """Inputs of a requested clustering, compaction or log compaction; nothing for other plans."""
+    """Yield the inputs of a requested clustering, compaction or log compaction; nothing for other plans."""
     clustering = plan.get("clusteringPlan")
     entries: list[Mapping[str, Any]] = (
         [s for g in clustering.get("inputGroups") or () for s in g.get("slices") or ()]
@@ -114,7 +114,7 @@ def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
 
 
 def extra_metadata(record: Mapping[str, Any] | None) -> Mapping[str, str]:
-    """``extraMetadata`` of a plan or of commit metadata, a clustering plan's inner map included."""
+    """Return ``extraMetadata`` of a plan or of commit metadata, including the inner map of a clustering plan."""
     if not record:
         return {}
     inner = (record.get("clusteringPlan") or {}).get("extraMetadata") or {}
@@ -122,17 +122,17 @@ def extra_metadata(record: Mapping[str, Any] | None) -> Mapping[str, str]:
 
 
 def write_stats(metadata: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Partition and write stat of every file that a commit wrote or an inflight commit means to write."""
+    """Yield partition and write stat of every file that a commit wrote or an inflight commit will write."""
     for partition, stats in ((metadata or {}).get("partitionToWriteStats") or {}).items():
         for stat in stats:
             yield partition, stat
 
 
 def instant_datetime(time: str, timezone: str) -> datetime:
-    """An instant's name as an aware time in UTC; ``timezone`` is ``hoodie.table.timeline.timezone``.
+    """Return an instant's name as an aware time in UTC; ``timezone`` is ``hoodie.table.timeline.timezone``.
 
-    LOCAL means the zone of the writers' machine, which is taken to be ours. Names that are no time (Hudi's
-    bootstrap instants) give the epoch.
+    LOCAL means the zone of the writers' machine, which is assumed to be the zone of this process. Names that are not
+    times (Hudi's bootstrap instants) give 1970-01-01.
     """
     try:
         naive = datetime.strptime(time[:14], "%Y%m%d%H%M%S").replace(microsecond=int(time[14:17] or 0) * 1000)
@@ -142,9 +142,9 @@ def instant_datetime(time: str, timezone: str) -> datetime:
 
 
 class Timeline:
-    """The active timeline as it was listed once; plans and metadata are read when asked for.
+    """The active timeline, listed once at construction. Plans and metadata are read by the methods.
 
-    ``instants`` is sorted by time. Reading a file that was archived since raises FileNotFoundError.
+    ``instants`` is sorted by time. Reading a file that was archived after the listing raises FileNotFoundError.
     """
 
     def __init__(self, storage: TableStorage, properties: Mapping[str, str] | None = None) -> None:
@@ -166,7 +166,7 @@ class Timeline:
         )
 
     def _completion_time_of(self, info: pafs.FileInfo) -> str | None:
-        """Layout 1 records no completion time; like Hudi itself we take when the completed file was written."""
+        """Return the modification time of a file of layout 1, which records no completion time; Hudi does the same."""
         if self.layout != 1:
             return None
         zone = UTC if self.timezone.upper() == "UTC" else None
@@ -174,72 +174,73 @@ class Timeline:
 
     @property
     def completed(self) -> tuple[Instant, ...]:
-        """Completed instants by time."""
+        """Completed instants, sorted by time."""
         return tuple(i for i in self.instants if not i.pending)
 
     @property
     def pending(self) -> tuple[Instant, ...]:
-        """Requested and inflight instants by time."""
+        """Requested and inflight instants, sorted by time."""
         return tuple(i for i in self.instants if i.pending)
 
     @property
     def commits(self) -> tuple[Instant, ...]:
-        """Completed instants that changed data, in the order of their completion; of layout 1 by time."""
+        """Completed instants that changed data, in the order of their completion; in layout 1 by time."""
         commits = (i for i in self.completed if i.action in COMMIT_ACTIONS)
         if self.layout == 1:
-            return tuple(commits)  # the times of files do not survive copying a table
+            return tuple(commits)  # modification times of files do not survive copying a table
         return tuple(sorted(commits, key=lambda i: (i.completed_at or "", i.time)))
 
     @property
     def newest_commit_time(self) -> str:
-        """Time of the newest completed instant that changed data, '' when there is none."""
+        """Time of the newest completed instant that changed data, '' if there is none."""
         return max((i.time for i in self.commits), default="")
 
     def find(self, time: str, *, action: str | None = None) -> Instant | None:
-        """The instant of that time (a savepoint shares its commit's: name the action to tell them apart)."""
+        """Return the instant of that time. A savepoint shares the time of its commit: pass ``action`` to find it."""
         for instant in self.instants:
             if instant.time == time and (instant.action == action if action else instant.action != "savepoint"):
                 return instant
         return None
 
     def plan(self, instant: Instant) -> dict[str, Any] | None:
-        """What the requested file says; None where it is empty or absent."""
+        """Return the record of the requested file; None if the file is empty or absent."""
         return self._read_record(instant.requested_file)
 
     def inflight_metadata(self, instant: Instant) -> dict[str, Any] | None:
-        """What the inflight file says (an upsert's workload by file group); None where it is empty or absent."""
+        """Return the record of the inflight file (an upsert's workload by file group); None if empty or absent."""
         return self._read_record(instant.inflight_file)
 
     def metadata(self, instant: Instant) -> dict[str, Any] | None:
-        """What the completed instant recorded; None while it is pending."""
+        """Return the record of the completed file; None while the instant is pending or if the file is empty."""
         return self._read_record(instant.completed_file)
 
     def commit_metadata(self, instant: Instant) -> dict[str, Any] | None:
-        """What a completed commit recorded. Transient where its file is empty, so that nobody knows what it wrote."""
+        """Return the record of a completed commit. Raises Transient if its file is empty: what it wrote is unknown."""
         if self.is_empty(instant):
+            path = self.storage.display_path(f"{self.directory}/{instant.completed_file}")
             raise Transient(
-                f"{self.storage.display_path(f'{self.directory}/{instant.completed_file}')} is empty, so nobody can say what "
-                f"{instant.kind} {instant.time} wrote; put the file back from a backup, or have the table's own writer "
-                "take that commit back (rollback_to_instant, delete the empty file first) and write it again"
+                f"{path} is empty: the files that {instant.kind} {instant.time} wrote are unknown; put the file back "
+                "from a backup, or have the table's own writer roll that commit back (rollback_to_instant, delete the "
+                "empty file first) and write it again"
             )
         return self.metadata(instant)
 
     def is_empty(self, instant: Instant) -> bool:
-        """Whether the file by which an instant counts as completed is empty."""
+        """True if the completed file of the instant is empty."""
         return instant.completed_file is not None and self._file_states[instant.completed_file][1] == 0
 
     def modified_at(self, name: str | None) -> datetime | None:
-        """When a file of the timeline was written, as storage says; None where there is none of that name."""
+        """Return the modification time of a timeline file; None if there is no file of that name."""
         found = self._file_states.get(name or "")
         return None if found is None else datetime.fromtimestamp(found[0] / 1e9, UTC)
 
     def fingerprint(self, instant: Instant) -> Hashable:
-        """What identifies the content of a completed instant's file."""
+        """Return a value that changes when the completed file of an instant changes."""
         name = instant.completed_file or ""
         return name, self._file_states.get(name)
 
     def archive_fingerprint(self) -> Hashable:
-        """What identifies the content of the archived timeline."""
+        """Return a value that changes when the archived timeline changes."""
         children = self.storage.children(self.archive_directory)
         return frozenset((i.base_name, i.mtime_ns, i.size) for i in children if i.type == pafs.FileType.File)
 
@@ -254,10 +255,10 @@ class Timeline:
             raise Transient(f"{self.storage.display_path(path)}: {error}; put it back from a backup") from error
 
     def pending_plans(self) -> list[tuple[Instant, dict[str, Any]]]:
-        """Pending clusterings, compactions and log compactions with their plans, by time."""
+        """Return pending clusterings, compactions and log compactions with their plans, sorted by time."""
         found = []
         for instant in self.pending:
-            # A clustering requested before an upgrade is still called replacecommit; its plan tells.
+            # A clustering requested before an upgrade of the table is still called replacecommit: its plan decides.
             if instant.kind in PLANNED_KINDS or instant.kind == "replacecommit":
                 plan = self.plan(instant)
                 if plan and (plan.get("clusteringPlan") or plan.get("operations")):
@@ -265,7 +266,10 @@ class Timeline:
         return found
 
     def savepoints(self) -> dict[str, frozenset[str]]:
-        """Files kept by each completed savepoint (by the time it saves), as paths relative to the table."""
+        """Return the files that each completed savepoint retains, as paths relative to the table.
+
+        The keys are the times of the saved commits.
+        """
         kept = {}
         for instant in self.completed:
             if instant.action == "savepoint":
@@ -278,7 +282,7 @@ class Timeline:
         return kept
 
     def read_cleans(self) -> list[tuple[Instant, dict[str, Any]]]:
-        """Completed cleans with their metadata, by time."""
+        """Return completed cleans with their metadata, sorted by time."""
         cleans = [instant for instant in self.completed if instant.action == "clean"]
         found = zip(cleans, self.storage.map_parallel(self.metadata, cleans), strict=True)
         return [(instant, record) for instant, record in found if record is not None]
@@ -292,17 +296,14 @@ class Timeline:
         containing: bytes | None = None,
         times: Collection[str] | None = None,
     ) -> Iterator[ArchivedInstant]:
-        """Archived instants, newest first: of ``actions``, of these ``times``, with these bytes in what is read.
-
-        ``plans`` and ``metadata`` say which of the two heavy parts are read.
-        """
+        """Yield archived instants, newest first. The parameters are the fields of ``ArchiveFilter``."""
         wanted = ArchiveFilter(actions=actions, containing=containing, times=times, plans=plans, metadata=metadata)
         read = read_archive_v1 if self.layout == 1 else read_archive_v2
         return read(self.storage, self.archive_directory, wanted)
 
 
 def _parse_instants(file_times: Mapping[str, str | None]) -> tuple[Instant, ...]:
-    """Instants put together from timeline files; a value is the completion time where the name has none."""
+    """Build the instants from names of timeline files; a value is the completion time for names without one."""
     states: dict[tuple[str, str], dict[str, str]] = {}
     for name, changed in file_times.items():
         if match := _REQUESTED.fullmatch(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What all rows are made of: columns that mean the same on SQLite and PostgreSQL, constraints with names."""
+"""Column types that mean the same on SQLite and PostgreSQL, and names of constraints."""
 
 import json
 from typing import Any
@@ -33,7 +33,7 @@ def in_clause(column: str, values: Any) -> str:
 
 
 class Base(DeclarativeBase):
-    """Names every constraint, so that a migration can name what it changes."""
+    """Base of the rows; names every constraint, so that a migration can name what it changes."""
 
     metadata = MetaData(
         naming_convention={

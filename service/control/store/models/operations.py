@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people and other programs ask for, who works on it, who may ask, and who is told."""
+"""Requests and bulk actions, leaders and processes, tokens, the audit, and messages to the webhook."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from service.control.store.models.columns import Base, Json, RowId, in_clause
 
 
 class RequestRow(Base):
-    """A wish for plans, and the scheduler's answer."""
+    """A request for plans, and the scheduler's answer."""
 
     __tablename__ = "plan_request"
     __table_args__ = (
@@ -31,7 +31,7 @@ class RequestRow(Base):
     dry_run: Mapped[bool] = mapped_column()
     kind: Mapped[str | None] = mapped_column(String)
     traceparent: Mapped[str | None] = mapped_column(String)
-    #: after its actor, so that nobody meets another one's
+    #: prefixed with its actor, so that keys of different actors never collide
     idempotency_key: Mapped[str | None] = mapped_column(String)
     actor: Mapped[str] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
@@ -41,7 +41,7 @@ class RequestRow(Base):
 
 
 class BulkActionRow(Base):
-    """Something that somebody did to many plans at once: to which, why, and how that ended."""
+    """An action on many plans at once: its plans, reason and result."""
 
     __tablename__ = "bulk_action"
     __table_args__ = (
@@ -53,7 +53,7 @@ class BulkActionRow(Base):
     action: Mapped[str] = mapped_column(String)
     terms: Mapped[Any] = mapped_column(Json)
     plan_ids: Mapped[Any] = mapped_column(Json)
-    #: after its actor, so that nobody meets another one's
+    #: prefixed with its actor, so that keys of different actors never collide
     idempotency_key: Mapped[str | None] = mapped_column(String)
     actor: Mapped[str] = mapped_column(String)
     reason: Mapped[str] = mapped_column(Text)
@@ -62,7 +62,7 @@ class BulkActionRow(Base):
 
 
 class LeaderRow(Base):
-    """Who runs a loop that must run once, until when."""
+    """The holder of a loop that must run only once, with its expiry."""
 
     __tablename__ = "leader"
 
@@ -73,7 +73,7 @@ class LeaderRow(Base):
 
 
 class ProcessRow(Base):
-    """A process of lakefold, for as long as it says that it lives and a day beyond."""
+    """A process of lakefold, while it sends heartbeats and for a day afterwards."""
 
     __tablename__ = "process"
     __table_args__ = (
@@ -82,7 +82,7 @@ class ProcessRow(Base):
         CheckConstraint("(spark = 'broken') = (problem IS NOT NULL)", name="broken_with_reason"),
     )
 
-    #: as it calls itself where it holds plans and roles
+    #: the name under which it holds plans and roles
     name: Mapped[str] = mapped_column(String, primary_key=True)
     role: Mapped[str] = mapped_column(String)
     host: Mapped[str] = mapped_column(String)
@@ -119,9 +119,9 @@ class TokenRow(Base):
     #: hexadecimal SHA-256; a token has 256 random bits, so that nothing slower is needed
     digest: Mapped[str] = mapped_column(String)
     scope: Mapped[str] = mapped_column(String)
-    #: patterns of the tables that it may see
+    #: patterns of the tables that its bearer may see
     tables: Mapped[Any] = mapped_column(Json, nullable=True)
-    #: who signed in, and got it for the browser
+    #: the person who signed in and got it for the browser
     person: Mapped[str | None] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     created_by: Mapped[str] = mapped_column(String)
@@ -131,7 +131,7 @@ class TokenRow(Base):
 
 
 class AuditRow(Base):
-    """Somebody who asked for something."""
+    """An action and the person or program that requested it."""
 
     __tablename__ = "audit"
     __table_args__ = (
@@ -145,7 +145,7 @@ class AuditRow(Base):
     actor: Mapped[str] = mapped_column(String)
     door: Mapped[str] = mapped_column(String)
     action: Mapped[str] = mapped_column(String)
-    #: none of what is not about one table
+    #: None for an action that does not concern one table
     table_name: Mapped[str | None] = mapped_column(String)
     subject: Mapped[str] = mapped_column(Text)
     detail: Mapped[str] = mapped_column(Text)

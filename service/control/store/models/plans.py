@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans, what they are made of, what they hold and what they have replaced."""
+"""Plans, their groups, the partitions they hold, the files they stage and supersede, and their charges."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ _IS_PROPOSED = "proposed_at_ms IS NOT NULL AND decision IS NULL AND state = 'req
 
 
 class PlanRow(Base):
-    """A plan. ``executor`` stays as the last one after the plan has left inflight; its lease does not."""
+    """A plan. After the plan has left inflight, ``executor`` is its last one; the lease is cleared."""
 
     __tablename__ = "plan"
     __table_args__ = (
@@ -68,7 +68,7 @@ class PlanRow(Base):
             postgresql_where=text("error_class IS NOT NULL"),
         ),
         Index(None, "request_id"),
-        # An instant of somebody else's is executed by at most one plan at a time.
+        # An adopted instant is executed by at most one plan at a time.
         Index(
             "ix_plan_live_adopted",
             "table_name",
@@ -119,7 +119,7 @@ class PlanRow(Base):
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
     format: Mapped[str] = mapped_column(String)
     location: Mapped[str] = mapped_column(String)
-    #: of the table that the plan was made for
+    #: the identity of the table that the plan was made for
     identity: Mapped[str | None] = mapped_column(String)
     kind: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
@@ -133,57 +133,57 @@ class PlanRow(Base):
     input_files: Mapped[int] = mapped_column(BigInteger)
     input_bytes: Mapped[int] = mapped_column(BigInteger)
     output_files: Mapped[int] = mapped_column(BigInteger)
-    #: the engine of the policy, which ``options`` have as well; None of plans from before predictions were made
+    #: the engine of the policy, as in ``options``; None for plans from before predictions were made
     engine: Mapped[str | None] = mapped_column(String)
     predicted_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: what the tasks that rewrote have used in the last attempt, as they or Spark count; None where nobody did
+    #: CPU time of the rewriting tasks of the last attempt, as they or Spark measured it; None if not measured
     rewrite_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: of a completed plan: that, and the time of its other steps
+    #: for a completed plan: the CPU time of its rewrite and the time of its other steps
     used_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: the instant on the table's timeline that another process scheduled and this plan executes
     adopted: Mapped[str | None] = mapped_column(String)
-    #: W3C trace context of the plan's trace, where tracing is on
+    #: W3C trace context of the plan's trace, if tracing is on
     traceparent: Mapped[str | None] = mapped_column(String)
 
     epoch: Mapped[int] = mapped_column(BigInteger, server_default="0")
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
     executor: Mapped[str | None] = mapped_column(String)
     lease_until_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: how long past its lease it is taken over only from an executor that is known to be gone
+    #: how long past its lease it is taken over only from an executor that is known to have ended
     grace_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     heartbeat_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     not_before_ms: Mapped[int] = mapped_column(BigInteger)
-    #: when it counts as made: the plan with the least goes first
+    #: the creation time that counts for its priority: the plan with the least goes first
     rank_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    #: how much of that is for an objective that its table misses
+    #: the part of the priority that is due to an objective that its table misses
     urgency_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    #: the last step of the last attempt that ended
+    #: the last step that ended in the last attempt
     step: Mapped[str | None] = mapped_column(String)
-    #: since when that attempt's time is in no step of ``milliseconds`` yet; None before the first one
+    #: the time from which on that attempt is not yet counted in ``milliseconds``; None before the first attempt
     step_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     progress_bytes_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_bytes_total: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_rows_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    #: address of the Spark UI of the last attempt's executor, where it has one
+    #: address of the Spark UI of the last attempt's executor, if it has one
     spark_ui: Mapped[str | None] = mapped_column(String)
     cancel_requested_by: Mapped[str | None] = mapped_column(String)
     cancel_requested_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     cancel_reason: Mapped[str | None] = mapped_column(Text)
     error: Mapped[str | None] = mapped_column(Text)
-    #: which outcome the error was (``ErrorClass``); none of what a person cancelled
+    #: the outcome of the error (``ErrorClass``); None if a person cancelled the plan
     error_class: Mapped[str | None] = mapped_column(String)
-    #: a digest of what decided how the plan was made and would be run; None where nobody is to compare it
+    #: a digest of the settings that determine how the plan was made and is run; None if it is never compared
     settings: Mapped[str | None] = mapped_column(String)
-    #: why its slices are left alone under the same settings (``Failure``); None unless it failed, and after a resume
+    #: why a failed plan's slices are left alone under the same settings (``FailureKind``); None after a resume
     failure: Mapped[str | None] = mapped_column(String)
 
-    #: when it was stored to wait for approval; None of a plan that never had to
+    #: when it was stored to wait for approval; None for a plan that needed none
     proposed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     decided_by: Mapped[str | None] = mapped_column(String)
     decided_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: what became of a proposal (``Decision``); None until somebody says so
+    #: the decision on a proposal (``ProposalDecision``); None until it is decided
     decision: Mapped[str | None] = mapped_column(String)
-    #: when a scan last left files alone because it was declined, to the day; None of a plan that ended since
+    #: when a scan last left files alone because it was declined, to the day; None before the first such scan
     spared_at_ms: Mapped[int | None] = mapped_column(BigInteger)
 
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
@@ -200,7 +200,7 @@ class PlanRow(Base):
 
 
 class PlanTotalRow(Base):
-    """What the pruned plans of one table, kind and state add up to."""
+    """The sums of the pruned plans of one table, kind and state."""
 
     __tablename__ = "plan_total"
 
@@ -218,7 +218,7 @@ class PlanTotalRow(Base):
 
 
 class GroupRow(Base):
-    """A group of a plan; ``files`` is its list of slices (``blobs.py``)."""
+    """A group of a plan; ``files`` is its list of slices (``service.control.store.rows.pack_slices``)."""
 
     __tablename__ = "plan_group"
     __table_args__ = (CheckConstraint("number >= 0 AND input_bytes >= 0", name="figures_sane"),)
@@ -235,10 +235,10 @@ class GroupRow(Base):
 
 
 class LivePartitionRow(Base):
-    """A partition and its one holder: a plan for as long as it lives, or for some minutes a ``lake.plan.LockOwner``.
+    """A partition and its holder: a live plan, or for some minutes a ``lake.plan.LockOwner`` (``keeper``).
 
-    ``guest`` is who may change something there beside the plan that holds it: a round of the sweep, or of the cleaner
-    where nobody runs the plan yet, for some minutes, or the plan itself, by its id, from its commit on.
+    ``guest`` may change something there beside the plan that holds the partition. It is, for some minutes, a round of
+    the sweep, or of the cleaner if no executor runs the plan yet; or from its commit on the plan itself, by its id.
     """
 
     __tablename__ = "live_partition"
@@ -261,9 +261,9 @@ class LivePartitionRow(Base):
 
 
 class StagedRow(Base):
-    """What an attempt at a plan staged, or was about to: written before the first file of it exists.
+    """The files that an attempt at a plan staged, or was about to: written before the first of these files exists.
 
-    ``cleared_at_ms`` is set once it is the table's, or nothing of it is left and nothing will come.
+    ``cleared_at_ms`` is set once they are part of the table, or once none exists and none can appear.
     """
 
     __tablename__ = "staged"
@@ -286,7 +286,7 @@ class StagedRow(Base):
 
 
 class EventRow(Base):
-    """What happened to a plan: never changed, only added to."""
+    """An event of a plan: never changed, only added."""
 
     __tablename__ = "plan_event"
     __table_args__ = (
@@ -308,8 +308,7 @@ class EventRow(Base):
 class SupersededRow(Base):
     """A file that a completed plan replaced, until and after its deletion.
 
-    With a ``closed_reason`` it was not lakefold that deleted it, if anybody did, and ``deleted_at_ms`` is when that was
-    seen.
+    With a ``closed_reason`` lakefold did not delete it; ``deleted_at_ms`` is when lakefold found that out.
     """
 
     __tablename__ = "superseded_version"
@@ -334,17 +333,17 @@ class SupersededRow(Base):
     path: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     instant: Mapped[str] = mapped_column(String)
-    #: when the file was written; None where the format never uses a name twice, or where nobody recorded it
+    #: when the file was written; None if the format never uses a name twice, or if it was not recorded
     modified_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     superseded_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: set before the first deletion of the file, and not taken back where that failed
+    #: set before the first attempt to delete the file, and kept if that fails
     deleting_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     deleted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     closed_reason: Mapped[str | None] = mapped_column(Text)
 
 
 class ChargeRow(Base):
-    """What an attempt at a plan was charged at a moment: its prediction when it began, at its end what went beyond."""
+    """The charge of an attempt at a plan at one time: its prediction at the begin, the excess at the end."""
 
     __tablename__ = "charge"
     __table_args__ = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where partitions were before commits moved them, and what late writers have left there."""
+"""Relocations of partitions, and copies of late files from their previous locations."""
 
 from typing import Any
 
@@ -12,12 +12,14 @@ _IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 
 
 class RelocationRow(Base):
-    """A partition's move; the last one that was made says where it is expected to be.
+    """A relocation of a partition; the last applied one has the partition's expected location.
 
-    It outlives its plan, whose row is pruned: a former place is looked at for as long as it is there. Where a writer
-    makes one again that was forgotten a row stands for that place and for no move (``service.control.store.relocation.journal.RECREATED_PREFIX``).
-    ``made_at_ms`` is None while nobody knows whether the catalog was told. ``files`` are those of the new place, kept
-    for the last move only.
+    It outlives its plan, whose row is pruned, since a previous location is swept for as long as it exists. If a writer
+    recreates a location that was forgotten, a row stands for the location and for no relocation (``RECREATED_PREFIX``
+    in ``service.control.store.relocation.journal``).
+
+    ``made_at_ms`` is None until it is known that the catalog has the new location. ``files`` are those of the new
+    location, kept for the last relocation only.
     """
 
     __tablename__ = "place_move"
@@ -41,18 +43,18 @@ class RelocationRow(Base):
     left_place: Mapped[str] = mapped_column(String)
     place: Mapped[str] = mapped_column(String)
     files: Mapped[Any] = mapped_column(Json)
-    #: of a move that no plan made, until it is made: what then waits for its deletion
+    #: for a relocation without a plan, until it is applied: the files that then wait for deletion
     left_files: Mapped[Any] = mapped_column(Json)
-    #: in seconds, as the catalog says
+    #: when the partition was created, in seconds, by the catalog
     partition_made_at: Mapped[int] = mapped_column(BigInteger)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)
     made_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: since when the answer to what is there has been to wait
+    #: since when the files in the previous locations have been waited for
     unsettled_since_ms: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class LateCopyRow(Base):
-    """A file of a late writer that is copied to where its partition is: written before the copy, and never twice."""
+    """A late file that is copied to the location of its partition: written before the copy, once for each file."""
 
     __tablename__ = "carry"
     __table_args__ = (
@@ -72,7 +74,7 @@ class LateCopyRow(Base):
     source: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     modified_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: when it had come under its name, as its file system said before it was copied; None of an earlier lakefold's
+    #: when the file arrived under its name, by its file system before the copy; None for rows of an earlier lakefold
     came_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     target: Mapped[str] = mapped_column(String)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the tables of the lake: registered, scanned, written."""
+"""The tables of the lake: registration, scans, trends, objectives, layouts and reports of writers."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from sqlalchemy.orm import Mapped, mapped_column
 from service.control.store.models.columns import Base, Json, RowId, in_clause
 from service.modes import MODES
 
-#: the row of ``table_state`` whose pause holds every table
+#: the row of ``table_state`` whose pause applies to every table
 ALL_TABLES = "*"
-#: what stands for a whole table where partitions are reported
+#: stands for a whole table in reports of written partitions
 ALL_PARTITIONS = "*"
 
 
 class TableRow(Base):
-    """A registered table, and what operators and integrity errors did to it."""
+    """A registered table with its pause, halts and quarantine."""
 
     __tablename__ = "table_state"
     __table_args__ = (
@@ -30,32 +30,32 @@ class TableRow(Base):
     location: Mapped[str] = mapped_column(String)
     #: the fields of a ``CatalogRef``
     catalog: Mapped[Any] = mapped_column(Json, nullable=True)
-    #: of the table that the last scan found there
+    #: the identity of the table that the last scan found
     identity: Mapped[str | None] = mapped_column(String)
     concurrency: Mapped[str] = mapped_column(String)
     on_conflict: Mapped[str | None] = mapped_column(String)
     write_options: Mapped[Any] = mapped_column(Json)
     mode: Mapped[str] = mapped_column(String)
-    #: whom it belongs to, as the configuration says
+    #: the owner, by the configuration
     owner: Mapped[str | None] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)
     paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     paused_reason: Mapped[str | None] = mapped_column(Text)
     halted_reason: Mapped[str | None] = mapped_column(Text)
     halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: partition → reason and moment (``at_ms``), of those that are halted by themselves
+    #: partition → reason and time (``at_ms``) of each partition that is halted itself
     halted_partitions: Mapped[Any] = mapped_column(Json, server_default="{}")
     quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
-    #: how large those of them were of which that is known: another file at the path is not quarantined
+    #: known sizes of the quarantined files: a file of another size at the path is not quarantined
     quarantined_bytes: Mapped[Any] = mapped_column(Json, server_default="{}")
     registered_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: of superseded files that the cleaner deleted, those of forgotten plans too
+    #: bytes of superseded files that the cleaner deleted, including those of pruned plans
     freed_bytes: Mapped[int] = mapped_column(BigInteger, server_default="0")
     last_scan_id: Mapped[int | None] = mapped_column(BigInteger)
     last_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
-    #: the oldest scan that succeeded: what the table was like before; it is never forgotten
+    #: the oldest successful scan, which shows the table before lakefold; it is never deleted
     first_ok_scan_id: Mapped[int | None] = mapped_column(BigInteger)
-    #: what the last good scan found, written with the pointer to it: lists go by it, and need not open the scan for it
+    #: figures of the last good scan, written with the pointer to it, so that lists need not open the scan
     good_scanned_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     good_files: Mapped[int | None] = mapped_column(BigInteger)
     good_bytes: Mapped[int | None] = mapped_column(BigInteger)
@@ -66,7 +66,7 @@ class TableRow(Base):
 
 
 class ScanRow(Base):
-    """What a scan found; the newest ``scans_kept`` of each table."""
+    """The result of a scan; the newest ``scans_kept`` of each table are kept."""
 
     __tablename__ = "scan_history"
     __table_args__ = (
@@ -84,7 +84,7 @@ class ScanRow(Base):
 
 
 class TrendRow(Base):
-    """What a table's last scan had found at one moment; under ``ALL_TABLES`` the sum of those that are planned."""
+    """The figures of a table's last scan at one time; under ``ALL_TABLES`` the sum over the planned tables."""
 
     __tablename__ = "trend"
     __table_args__ = (CheckConstraint("files >= 0 AND bytes >= 0", name="figures_sane"),)
@@ -95,7 +95,7 @@ class TrendRow(Base):
     bytes: Mapped[int] = mapped_column(BigInteger)
     small_files: Mapped[int] = mapped_column(BigInteger)
     reducible_files: Mapped[int] = mapped_column(BigInteger)
-    #: totals, which only grow: two of them tell what was done in between
+    #: totals, which only grow: the difference of two is the work in between
     rewritten_bytes: Mapped[int] = mapped_column(BigInteger)
     freed_bytes: Mapped[int] = mapped_column(BigInteger)
 
@@ -116,7 +116,7 @@ class ObjectiveRow(Base):
     met: Mapped[bool] = mapped_column(Boolean)
     #: since when it is met, or missed
     changed_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: how long the judgement stands when no scan follows; 0: the table is not held to it any more
+    #: how long the judgement is valid if no scan follows; 0: the objective is no longer in force
     holds_ms: Mapped[int] = mapped_column(BigInteger)
     value: Mapped[float] = mapped_column(Float)
     bound: Mapped[float] = mapped_column(Float)
@@ -134,7 +134,7 @@ class ObjectiveRow(Base):
 
 
 class PartitionLayoutRow(Base):
-    """The partitions of a table as its last scan found them: one compressed columnar blob, replaced by the next."""
+    """The partitions of a table at its last whole scan: one compressed columnar blob, replaced by the next."""
 
     __tablename__ = "partition_layout"
 
@@ -144,13 +144,13 @@ class PartitionLayoutRow(Base):
 
 
 class WrittenPartitionRow(Base):
-    """A partition that a writer says it has written and that waits for its scan; a burst of reports is one row."""
+    """A partition that a writer reported as written and that waits for its scan; a burst of reports is one row."""
 
     __tablename__ = "written_partition"
     __table_args__ = (Index(None, "due_at_ms"),)
 
     table_name: Mapped[str] = mapped_column(String, primary_key=True)
-    #: ``ALL_PARTITIONS`` where the writer named none
+    #: ``ALL_PARTITIONS`` if the writer named no partition
     partition_path: Mapped[str] = mapped_column(String, primary_key=True)
     reported_at_ms: Mapped[int] = mapped_column(BigInteger)
     reported_by: Mapped[str] = mapped_column(String)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Moves that a table tells of itself, put where this database keeps those that it was told of.
+"""Relocations that a table's own documents show, added to those that this database has recorded.
 
-What it has under another name of the table is brought under this one: the table was renamed, or its source has another
-prefix by now. What it has not is entered anew: it was lost, or another lakefold made it.
+Relocations recorded under another name of the table are transferred to this name: the table was renamed, or the prefix
+of its source changed. Unknown relocations are added: this database lost them, or another lakefold made them.
 """
 
 from collections import defaultdict
@@ -45,16 +45,16 @@ class DiscoveredRelocations(StorePart):
     """See ``lake.relocation_store.RelocationStore``."""
 
     def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
-        """The tokens of all moves of the table that are known under its name."""
+        """Return the tokens of all relocations that are recorded under the table's name."""
         tokens = select(RelocationRow.token).where(RelocationRow.table_name == table.name).distinct()
         with self._database.read() as connection:
             return frozenset(connection.execute(tokens).scalars())
 
     def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
-        """Record moves that the table tells of, oldest first; of how many commits.
+        """Record relocations that the table shows, oldest first; return the number of commits.
 
-        Those of a plan of this name are left to its executor and to the sweep, which record them. So are those of a
-        plan of another name while its executor renews its lease; after that the table does not answer to that name.
+        Relocations of a plan under this name are left to its executor and to the sweep, which record them. So are those
+        of a plan under another name while its executor renews its lease; after that the table no longer has that name.
         """
         recorded, told = 0, defaultdict[str, int](int)
         with self._database.write() as connection:
@@ -67,7 +67,7 @@ class DiscoveredRelocations(StorePart):
                 if row is None:
                     _insert_discovered_plan(connection, table, one.commit)
                 elif row.table_name == table.name:
-                    # What the sweep moved after a plan is recorded by nothing else.
+                    # A relocation by the sweep after a plan is recorded nowhere else.
                     is_back = row.state == PlanState.COMPLETED and one.commit.epoch is None
                     if not is_back:
                         continue
@@ -101,12 +101,12 @@ def _plan_query(plan_id: str) -> Any:
 
 
 def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str, other_name: str) -> None:
-    """Bring what is known of a plan, and of the partitions that it moved, from another name of the table."""
+    """Transfer the records of a plan, and of the partitions that it relocated, from another name of the table."""
     moves = select(RelocationRow.partition_path).where(
         RelocationRow.table_name == other_name, RelocationRow.plan_id == plan_id
     )
     partitions = sorted(set(connection.execute(moves).scalars()))
-    # A cleaner that met another table under that name may have ended their wait.
+    # A cleaner that found another table under that name may have closed these records.
     ended = (
         SupersededRow.table_name == other_name,
         SupersededRow.plan_id == plan_id,
@@ -119,7 +119,7 @@ def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str
     this = {"table_name": table.name, "identity": table.identity, "location": table.location}
     connection.execute(update(PlanRow).where(PlanRow.id == plan_id).values(this))
     for partition in partitions:
-        # Another table may have the name by now, and its own carries: these are told from ours by its own moves.
+        # Another table may have that name now, with late copies of its own: then it has relocations of its own.
         others = select(RelocationRow.id).where(
             RelocationRow.table_name == other_name, RelocationRow.partition_path == partition
         )
@@ -129,9 +129,9 @@ def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str
 
 
 def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> None:
-    """Halt under this name what is halted under another name of the table: a rename is not a person's word.
+    """Halt under this name what is halted under the table's other name: a rename is no resume by a person.
 
-    The other name keeps its halts: another table may have it by now.
+    The other name keeps its halts, since another table may have it now.
     """
     columns = TableRow.halted_at_ms, TableRow.halted_reason, TableRow.halted_partitions
     other = connection.execute(select(*columns).where(TableRow.name == other_name)).one_or_none()
@@ -148,7 +148,7 @@ def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> Non
 
 
 def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Commit) -> None:
-    """A completed plan as far as its commit tells: what it replaced waits for its deletion under it."""
+    """Insert a completed plan with the facts of its commit, so that the replaced files wait for deletion under it."""
     groups = _groups_of_commit(commit)
     before, after = sum(one.bytes for one in groups), sum(one.bytes for one in commit.outputs)
     files = sum(len(one.slices) for one in groups)
@@ -180,7 +180,7 @@ def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Com
             rank_ms=db_now(),
         )
     )
-    # The way of a plan that ended, and whose commit was found afterwards: the database has no shorter one.
+    # The transitions of a plan that ended and whose commit was found afterwards: triggers allow no shorter path.
     this = PlanRow.id == commit.plan_id
     ended = {"state": PlanState.CANCELLED, "finalized_at_ms": db_now()}
     connection.execute(update(PlanRow).where(this).values(ended))
@@ -240,7 +240,7 @@ def _insert_relocations(connection: Connection, table: TableRef, found: FoundRel
 def _insert_late_copies(
     connection: Connection, table: TableRef, found: FoundRelocations, carried: Sequence[UnrecordedLateCopy]
 ) -> None:
-    """What was brought in of places that a commit left; what is known of that stays as it is."""
+    """Record the files that were copied from a commit's previous locations; known records stay as they are."""
     for one in carried:
         is_new = insert_if_absent(
             connection,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places that partitions have left: which, what is to be in them still, and what late writers added there.
+"""The journal of relocations: previous locations of partitions, their expected files, and copies of late files.
 
-A move is forgotten only when nothing depends on it and its place is gone (``executors.relocation.pruning``): a session that
-cached a place writes there for as long as it lives. Carries are kept: a file that was carried once must not be again.
+A relocation is forgotten only once nothing depends on it and its previous location is gone
+(``executors.relocation.pruning``): a session that cached a location writes there for as long as it lives. Late copies
+are kept, since a file must not be copied twice.
 """
 
 import copy
@@ -26,26 +27,29 @@ from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, StagedRow, SupersededRow, TableRow
 from service.control.store.partition_locks import renew_locks
 
-#: rows asked for, or changed, by one statement
+#: the most partitions read by one statement
 _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""What begins the token of a row that is no move: a place was forgotten, and a writer has made it again."""
+"""The prefix of the token of a row that is no relocation: a writer has recreated a forgotten location."""
 
 
 def is_recreated(token: str) -> bool:
-    """Whether a row stands for a place that is there again, and for no move."""
+    """Return True if a row stands for a recreated location and for no relocation."""
     return token.startswith(RECREATED_PREFIX)
 
 
 class RelocationJournal(StorePart):
-    """The journal of moves and carries; implements ``lake.relocation_store.RelocationStore`` with the rest of the store."""
+    """The journal of relocations and late copies; a part of ``lake.relocation_store.RelocationStore``."""
 
     _required_lock: tuple[str, str, LockOwner] | None = None
 
     def under_partition_lock(self, table: TableRef, partition: str, owner: LockOwner) -> Self:
-        """The same store for whoever has to hold a partition: where he does not, LeaseLost, and nothing is written."""
+        """Return this store for the owner of a partition lock.
+
+        Its writes keep the lock; if the owner has lost it, they raise LeaseLost and change nothing.
+        """
         fenced = copy.copy(self)
         fenced._required_lock = table.name, partition, owner
         return fenced
@@ -56,13 +60,13 @@ class RelocationJournal(StorePart):
             if self._required_lock is not None:
                 table, partition, keeper = self._required_lock
                 if not renew_locks(connection, table, [partition], keeper):
-                    raise LeaseLost(f"{partition_label(partition)} of {table} may be somebody else's by now")
+                    raise LeaseLost(f"another owner may hold {partition_label(partition)} of {table} now")
             yield connection
 
     def relocated_partitions(
         self, table: TableRef, partitions: Collection[str] | None = None
     ) -> Sequence[RelocatedPartition]:
-        """The table's moved partitions: those of these names, or all."""
+        """Return the table's relocated partitions: those of these names, or all."""
         row = RelocationRow
         with self._database.read() as connection:
             chosen = sorted(partitions) if partitions is not None else None
@@ -75,7 +79,7 @@ class RelocationJournal(StorePart):
             return found
 
     def relocated_tables(self, within: timedelta | None = None) -> Collection[str]:
-        """The tables of which a partition was moved, within that time or ever."""
+        """Return the tables of which a partition was relocated, ``within`` that time or ever."""
         row = RelocationRow
         lately = select(row.table_name).distinct()
         if within is not None:
@@ -84,7 +88,7 @@ class RelocationJournal(StorePart):
             return frozenset(connection.execute(lately).scalars())
 
     def unfinished_partitions(self, table: TableRef) -> Collection[str]:
-        """The moved partitions in which a move or a carry was begun and not ended, or that are waited for."""
+        """Return the relocated partitions with an unfinished relocation or late copy, or whose files are waited for."""
         row, carry = RelocationRow, LateCopyRow
         is_open = row.made_at_ms.is_(None) | row.unsettled_since_ms.is_not(None)
         moves = select(row.partition_path).where(row.table_name == table.name, is_open)
@@ -93,7 +97,7 @@ class RelocationJournal(StorePart):
             return frozenset(connection.execute(moves.union(carries)).scalars())
 
     def next_relocated_partitions(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
-        """The names of the next moved partitions after one, sorted; fewer than ``count`` at the end."""
+        """Return the next ``count`` relocated partitions after ``partition``, sorted; fewer at the end."""
         row = RelocationRow
         every = select(row.partition_path).where(row.table_name == table.name, row.partition_path > partition)
         with self._database.read() as connection:
@@ -106,9 +110,10 @@ class RelocationJournal(StorePart):
         targets: Sequence[tuple[LocatedFile, str]],
         arrived_ms: Mapping[LocatedFile, int],
     ) -> None:
-        """Record what is about to be copied, each source with its target; a source that has that target stays done.
+        """Record the copies that are about to begin, each source with its target.
 
-        ``arrived_ms`` is when sources came; what was recorded of one first stays.
+        A copy to the recorded target keeps its state; with another target it begins again. ``arrived_ms`` is when the
+        sources arrived; the first recorded time of a source is kept.
         """
         with self._locked_write() as connection:
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -131,9 +136,9 @@ class RelocationJournal(StorePart):
                 connection.execute(elsewhere)
 
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
-        """Record that these are done; each source waits for its deletion where it is of a former place that is given.
+        """Record that these copies are done.
 
-        A source without one is gone.
+        Each source waits for deletion under the previous location that is given with it; a source without one is gone.
         """
         with self._locked_write() as connection:
             for carry, former in copies:
@@ -144,14 +149,14 @@ class RelocationJournal(StorePart):
     def begin_relocation(
         self, table: TableRef, relocation: Relocation, plan_id: str, previous_files: Sequence[LocatedFile]
     ) -> None:
-        """Record a move, and the files that it leaves, before its catalog is called."""
+        """Record a relocation, and the files of the previous location, before the catalog is called."""
         with self._locked_write() as connection:
             insert_if_absent(
                 connection, RelocationRow, **_relocation_values(table.name, relocation, plan_id, previous_files)
             )
 
     def end_relocation(self, table: TableRef, relocation: Relocation) -> None:
-        """Record that a move was made; what it left waits for its deletion under its plan."""
+        """Record that a relocation was applied; the files of its previous location wait for deletion under its plan."""
         with self._locked_write() as connection:
             row = RelocationRow
             this = (
@@ -167,7 +172,7 @@ class RelocationJournal(StorePart):
                 _clear_earlier_files(connection, table.name, relocation)
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
-        """Forget moves that were begun and not made."""
+        """Delete relocations that were begun and not applied."""
         row = RelocationRow
         with self._locked_write() as connection:
             for move in relocations:
@@ -177,7 +182,10 @@ class RelocationJournal(StorePart):
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
     ) -> None:
-        """Record files that grew under their names: where each was, as what it waits for its deletion, and its copy."""
+        """Record late files that grew under their names, each with its previous location and its copy.
+
+        The file waits for deletion under that location with its new size.
+        """
         row, moves = LateCopyRow, RelocationRow
         with self._locked_write() as connection:
             known = (
@@ -204,12 +212,12 @@ class RelocationJournal(StorePart):
     def supersede_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
     ) -> None:
-        """Have files of a former place wait for their deletion: a later overwrite has removed their rows."""
+        """Let files of a previous location wait for deletion: a later overwrite has removed their rows."""
         with self._locked_write() as connection:
             supersede(connection, table.name, partition, previous.plan_id, previous.token, files)
 
     def record_removed_files(self, table: TableRef, previous: PreviousLocation, files: Sequence[LocatedFile]) -> None:
-        """End the wait of files of a former place that a writer has removed: nobody expects them there any more."""
+        """Close the records of files that a writer has removed from a previous location."""
         row = SupersededRow
         with self._locked_write() as connection:
             for file in files:
@@ -220,7 +228,7 @@ class RelocationJournal(StorePart):
     def record_archived_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
     ) -> None:
-        """Record that files which wait for their deletion are at other paths now, and tell of it."""
+        """Record that files waiting for deletion were archived to other paths, with an entry in the audit."""
         row = SupersededRow
         with self._locked_write() as connection:
             for file, path in paths.items():
@@ -233,7 +241,7 @@ class RelocationJournal(StorePart):
     def quarantine_stalled_files(
         self, table: TableRef, files: Collection[LocatedFile], locations: Collection[str]
     ) -> None:
-        """Quarantine files that their writers have not finished, and no other file of these places for that reason."""
+        """Quarantine unfinished files of writers; end this quarantine for other files of the locations."""
         this_table = TableRow.name == table.name
         columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
         reason, found = f"it {UnreadyReason.STALLED}", {file.path: file.bytes for file in files}
@@ -256,7 +264,7 @@ class RelocationJournal(StorePart):
             connection.execute(update(TableRow).where(this_table).values(both))
 
     def update_waiting(self, table: TableRef, relocated: RelocatedPartition, is_waiting: bool) -> timedelta:
-        """Note whether what is there is to be waited for; for how long that has been so."""
+        """Record whether files in the previous locations are waited for; return for how long they have been."""
         row = RelocationRow
         this = (
             row.table_name == table.name,
@@ -275,7 +283,7 @@ class RelocationJournal(StorePart):
 
 
 def record_relocations(connection: Connection, table: str, commit: Commit) -> None:
-    """The moves of a plan's commit, in the transaction that completes the plan."""
+    """Record the relocations of a plan's commit, in the transaction that completes the plan."""
     for move in commit.relocations:
         values = _relocation_values(table, move, commit.plan_id, ())
         if insert_if_absent(connection, RelocationRow, **values, made_at_ms=db_now()):
@@ -283,18 +291,19 @@ def record_relocations(connection: Connection, table: str, commit: Commit) -> No
 
 
 def has_relocation_of(connection: Connection, table: str, commit: Commit) -> bool:
-    """Whether a move of a commit is known."""
+    """Return True if a relocation of a commit is recorded."""
     row = RelocationRow
     known = select(row.id).where(row.table_name == table, row.token == commit.instant).limit(1)
     return connection.execute(known).one_or_none() is not None
 
 
 def record_unrecorded_relocations(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
-    """The moves of a commit that was found only now; the partitions in which nothing that it replaced is its to delete.
+    """Record the relocations of a commit that was found only now.
 
-    A move that another one has followed is put before it. Where that one began elsewhere than this one had ended,
-    somebody had undone it: what it had made waits for its deletion, who still writes there is late, and what it
-    replaced is the other one's to delete. Of a move that is known, nothing is done again.
+    Returns the partitions in which the commit's replaced files are not its own to delete. A relocation that another one
+    has followed is inserted before it. If the later one began at another location than the end of this one, this one
+    had been undone in between: the files that it wrote wait for deletion, files written to its location are late, and
+    the files that it replaced are the later one's to delete. A relocation that is recorded already is not changed.
     """
     row, others = RelocationRow, set()
     staged = select(StagedRow.staged_at_ms).where(
@@ -310,7 +319,7 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
             others.add(move.partition)
             continue
         later = _later_relocations(known, move, staged_at, is_restored=commit.epoch is None)
-        # Their order is that of their numbers.
+        # Relocations are ordered by their numbers, so the later ones are inserted again with new numbers.
         connection.execute(delete(row).where(row.id.in_([one.id for one in later])))
         values = _relocation_values(table, move, commit.plan_id, ())
         insert_if_absent(connection, row, **values, made_at_ms=db_now())
@@ -335,10 +344,10 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
 def _later_relocations(
     known: Sequence[Row[Any]], move: Relocation, staged_at: int | None, *, is_restored: bool
 ) -> Sequence[Row[Any]]:
-    """The moves, of ``known``, from the first on that was made after one that was found only now.
+    """Return the relocations, of ``known``, from the first one on that was applied after one that was found only now.
 
-    One that no plan made ``is_back`` in a place that others may have left before: it followed what led to where it
-    began.
+    If the found one ``is_restored``, no plan made it, and it may end in a location that earlier ones left. Then it
+    followed the last relocation to the location where it began.
     """
     made = [index for index, one in enumerate(known) if one.made_at_ms is not None]
     if is_restored and (led := [index for index in made if known[index].place == move.previous_location]):
@@ -350,7 +359,7 @@ def _later_relocations(
 
 
 def _clear_earlier_files(connection: Connection, table: str, move: Relocation) -> None:
-    """What was in earlier places, once there is a later one; what is waiting for its deletion is kept for itself."""
+    """Clear the files of earlier relocations once there is a later one; files awaiting deletion have their own rows."""
     row = RelocationRow
     earlier = row.table_name == table, row.partition_path == move.partition, row.token != move.token
     connection.execute(update(row).where(*earlier).values(files=[], left_files=[]))
@@ -383,15 +392,15 @@ def _file_from_json(entry: Sequence[Any]) -> LocatedFile:
 def supersede(
     connection: Connection, table: str, partition: str, plan_id: str, token: str, files: Sequence[LocatedFile]
 ) -> None:
-    """Have files wait for their deletion; one that has the name of another one takes its row.
+    """Let files wait for deletion; a file with the name of an earlier one takes its row.
 
-    Where the plan is forgotten by now they stay: nobody deletes what he can't tell the reason of.
+    If the plan was pruned, the files stay: no file is deleted whose reason can't be shown.
     """
     if connection.execute(select(PlanRow.id).where(PlanRow.id == plan_id)).one_or_none() is None:
         return
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     for file in files:
-        anew = {
+        values = {
             "partition_path": partition,
             "bytes": file.bytes,
             "instant": token,
@@ -401,8 +410,8 @@ def supersede(
             "deleted_at_ms": None,
             "closed_reason": None,
         }
-        row = dialect.insert(SupersededRow).values(plan_id=plan_id, table_name=table, path=file.path, **anew)
-        connection.execute(row.on_conflict_do_update(index_elements=("plan_id", "path"), set_=anew))
+        row = dialect.insert(SupersededRow).values(plan_id=plan_id, table_name=table, path=file.path, **values)
+        connection.execute(row.on_conflict_do_update(index_elements=("plan_id", "path"), set_=values))
 
 
 def _load_relocated(connection: Connection, table: str, partitions: Sequence[str]) -> list[RelocatedPartition]:
@@ -436,7 +445,7 @@ def _load_relocated(connection: Connection, table: str, partitions: Sequence[str
 def load_relocated_by_number(
     connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]
 ) -> list[RelocatedPartition]:
-    """These partitions as far as the moves of these numbers tell, with carries that are not done."""
+    """Return these partitions as far as the relocations of these numbers show, with their unfinished late copies."""
     moves, superseded, carries = RelocationRow, SupersededRow, LateCopyRow
     by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
     age = (db_now() - moves.made_at_ms).label("age_ms")
@@ -468,9 +477,9 @@ def _relocated_partition(
 ) -> RelocatedPartition:
     made = [row for row in rows if _is_applied(row)]
     last = made[-1]
-    # What was left in a table that had the name before is nothing of this one.
+    # Relocations of an earlier table of the same name do not concern this one.
     made = [row for row in made if None in (row.identity, last.identity) or row.identity == last.identity]
-    # A place that was left several times is what the last of these moves made of it.
+    # For a location that was left several times, the last of these relocations counts.
     left = {row.left_place: row for row in made}
     former = tuple(
         _previous_location(row, recorded.get((row.partition_path, row.token), ()))
@@ -492,9 +501,10 @@ def _relocated_partition(
 
 
 def _earlier_locations(made: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
-    """Where a partition was before each of its moves, with the token that it named: none where its owner had put it.
+    """Return the locations of a partition before each of its relocations, each with the token that its relocation had.
 
-    That is its own directory at first, and a place that its owner named when it was added again, such as a version.
+    The token is None if the table's owner had set the location: at first the partition's own directory, and later a
+    location that the owner named when adding the partition again, such as a version.
     """
     before = {(row.place, row.token) for row in made[:-1]}
     by_its_owner = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Former places by when they were left: those of a short while ago, and those that may be forgotten."""
+"""Previous locations by the time of their relocation: recently vacated ones, and relocations that may be forgotten."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -19,17 +19,17 @@ from service.control.store.relocation.journal import RECREATED_PREFIX, is_recrea
 
 T = TypeVar("T")
 
-#: rows asked for, or changed, by one statement
+#: the most rows read or changed by one statement
 _CHUNK = 500
 _MIN_HISTORY = 4
-"""How many moves of a partition there are before one of them may be forgotten: the first, the last two, one between."""
+"""Relocations of a partition before one of them may be forgotten: the first, the last two, and one in between."""
 
 
 class PreviousLocations(StorePart):
     """See ``lake.relocation_store.RelocationStore``."""
 
     def recently_vacated(self, table: TableRef, within: timedelta, limit: int) -> Sequence[VacatedLocation]:
-        """The places that moves begun ``within`` that time have left or leave: the ``most`` last ones, newest first."""
+        """Return the locations that the last ``limit`` relocations begun ``within`` that time vacate, newest first."""
         row = RelocationRow
         lately = (
             select(row.id, row.partition_path, row.left_place)
@@ -44,9 +44,10 @@ class PreviousLocations(StorePart):
             ]
 
     def recently_relocated(self, table: TableRef, vacated: Sequence[VacatedLocation]) -> Sequence[RelocatedPartition]:
-        """The partitions of these moves, as far as they tell: what was left before is not in ``former``.
+        """Return the partitions of these relocations, as far as these relocations show.
 
-        Nor is what was carried and is done with. Of a partition that was moved by none of them there is nothing.
+        Locations that were left before are not among ``previous_locations``, and finished copies are not among
+        ``late_copies``. A partition that none of these relocations concerns is left out.
         """
         numbers: dict[str, list[int]] = defaultdict(list)
         for one in vacated:
@@ -60,7 +61,10 @@ class PreviousLocations(StorePart):
         return found
 
     def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:
-        """Have places be looked at that writers have made again after they were forgotten; how many are not known."""
+        """Have locations swept that writers have recreated after they were forgotten; return how many were unknown.
+
+        Returns 0 for a partition that was never relocated.
+        """
         row, added = RelocationRow, 0
         these = row.table_name == table.name, row.partition_path == partition
         with self._database.write() as connection:
@@ -68,7 +72,7 @@ class PreviousLocations(StorePart):
             made = [one for one in rows if one.made_at_ms is not None and not is_recreated(one.token)]
             if not made:
                 return 0
-            # Where an earlier move led to is looked at only as long as the one that left it is known.
+            # The location of an earlier relocation is swept only while the relocation that left it is recorded.
             may_be = {one.place for one in rows if one.made_at_ms is None} | {made[-1].place}
             known = may_be | {one.left_place for one in rows}
             for place in sorted(set(locations) - known):
@@ -92,12 +96,11 @@ class PreviousLocations(StorePart):
     def relocation_histories(
         self, table: TableRef, age: timedelta, after: str, limit: int
     ) -> tuple[Sequence[RelocationHistory], str]:
-        """The moves of the next partitions after one that were moved often, and the name to go on after, or ''.
+        """Return the relocations of the next ``limit`` often relocated partitions, and the name to go on after, or ''.
 
-        A move is over where it was made longer than ``age`` ago and all that it, and those before it, replaced was
-        deleted before then.
-        ``most`` partitions are looked at. One in which a move was begun and not ended is left out, as is one of which
-        another table's moves are known.
+        A relocation ``is_cleaned_up`` if it was applied longer than ``age`` ago, and all files that it and those before
+        it replaced were deleted before then. Partitions with an unfinished relocation are left out, and so are
+        partitions with recorded relocations of another table.
         """
         row = RelocationRow
         often = (
@@ -114,7 +117,7 @@ class PreviousLocations(StorePart):
         return found, names[-1] if len(names) == limit else ""
 
     def tokens_used_elsewhere(self, table: TableRef, relocations: Sequence[PastRelocation]) -> Collection[str]:
-        """The tokens of these moves that other moves of the table have, too: those of other partitions."""
+        """Return the tokens of these relocations that relocations of other partitions of the table have too."""
         row, counts, left = RelocationRow, Counter(move.token for move in relocations), set[str]()
         with self._database.read() as connection:
             for some in _chunks(sorted(counts)):
@@ -124,7 +127,7 @@ class PreviousLocations(StorePart):
         return left
 
     def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
-        """Forget what moves of these numbers left behind; how many there were. The last move of a partition stays."""
+        """Delete the relocations of these numbers; return how many. The last relocation of a partition stays."""
         row, forgotten = RelocationRow, 0
         for some in _chunks(sorted(relocation_ids)):
             with self._database.write() as connection:
@@ -162,7 +165,7 @@ def _load_histories(
         identities = {one.identity for one in moves} - {None}
         if len(identities) > 1 or any(one.made_at_ms is None for one in moves):
             continue
-        # What was brought in from a place is told by what followed, until it is deleted there.
+        # The later records of a location identify the files copied from it until these are deleted there.
         over = takewhile(lambda one: one.is_old and (one.partition_path, one.token) not in needed, moves)
         numbers = {one.id for one in over}
         yield RelocationHistory(
@@ -184,7 +187,7 @@ def _load_histories(
 def _awaiting_deletion(
     connection: Connection, table: str, rows: Mapping[str, Sequence[Any]], age: timedelta
 ) -> Collection[tuple[str, str]]:
-    """Partition and token of moves of which a replaced file waits for its deletion, or was deleted within ``age``."""
+    """Return partition and token of relocations with a replaced file that waits, or was deleted within ``age``."""
     row, found = SupersededRow, set[tuple[str, str]]()
     chosen = select(row.partition_path, row.instant)
     plans = sorted({one.plan_id for moves in rows.values() for one in moves if one.is_old})

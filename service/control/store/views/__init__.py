@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store hands out and takes in besides the nouns of ``lake``: frozen, timezone-aware, units in names."""
+"""The values that the store returns and takes besides the types of ``lake``: frozen, timezone-aware, units in names."""
 
 from service.control.store.views.budgets import BlockedPlan, NoLimits, WorkBudget, WorkLimits
 from service.control.store.views.figures import DeletionDay, Figures, PlanFigures, ProposalFigures, SupersededFigures

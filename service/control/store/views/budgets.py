@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What work is held to: budgets and hours, what was used of them, and what waits for it."""
+"""Limits of work: budgets and hours, their use, and the plans that wait for them."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -10,11 +10,11 @@ from service.control.store.table_scope import TableScope
 
 
 class WorkLimits(Protocol):
-    """What claims are held to."""
+    """The limits that claims have to meet."""
 
     @property
     def is_limited(self) -> bool:
-        """Whether anything is limited at all."""
+        """True if anything is limited."""
 
     @property
     def budget(self) -> Budget:
@@ -26,23 +26,24 @@ class WorkLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoLimits:
-    """Limits where none are set."""
+    """No limits are set."""
 
     is_limited: bool = False
     budget: Budget = field(default_factory=Budget)
 
     def for_table(self, table: str) -> TableLimits:
-        """None either."""
+        """Return no limits."""
         return TableLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPlan:
-    """A plan that an executor could take but for a budget, its table's ``own`` or that of all, or its table's hours.
+    """A plan that only a budget or its table's hours keep from an executor.
 
-    One that is larger than a whole budget ``never`` starts. ``until`` is when that may be over, or when the next charge
-    is no longer counted; None where nobody knows. ``behind`` is the plan, and its table, before it that waits for the
-    budget of that table, where this one would start but for that.
+    The budget is the table's own if ``is_table_budget``, else that of all tables. A plan of kind ``never`` is larger
+    than a whole budget. ``until`` is when the wait may be over, or when the next charge expires; None if that is
+    unknown. ``blocker`` is an earlier plan, and its table, that waits for the budget of that table and is the only
+    obstacle of this plan.
     """
 
     plan_id: str
@@ -55,14 +56,14 @@ class BlockedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkBudget:
-    """The budget of all tables, what was used of it, and the plans that are held."""
+    """The budget of all tables, its use, and the plans that are held back."""
 
     budget: Budget = field(default_factory=Budget)
     usage: BudgetUsage = field(default_factory=BudgetUsage)
     blocked_plans: tuple[BlockedPlan, ...] = ()
 
     def limited_to(self, table_scope: TableScope) -> "WorkBudget":
-        """The part of it for somebody who sees only the tables within ``reach``: without the sums over all tables."""
+        """Return the part for a caller who sees only the tables in ``table_scope``: without sums over all tables."""
         if table_scope.is_unrestricted:
             return self
         held = tuple(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database in numbers: plans, tables and files, summed up."""
+"""The database in numbers: plans, tables and files, summed."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +26,7 @@ class PlanFigures:
     bytes_before: int
     files_after: int
     bytes_after: int
-    #: of requested plans since when the oldest that waits for no yes has been due
+    #: for requested plans, the time since which the oldest one that needs no approval has been due
     oldest_created_at: datetime
 
 
@@ -73,7 +73,7 @@ class Figures:
     proposals: tuple[ProposalFigures, ...] = ()
     notifications_waiting: int = 0
     notifications_dead: int = 0
-    #: all plans of each state added up, once and not again for each figure that somebody looks at
+    #: the sums over all plans of each state, computed once for all figures
     _sums: Mapping[PlanState, Mapping[str, int]] = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -81,11 +81,11 @@ class Figures:
 
     @property
     def paused(self) -> bool:
-        """Whether the whole service is paused."""
+        """True if the whole service is paused."""
         return self.pause is not None
 
     def limited_to(self, table_scope: TableScope) -> "Figures":
-        """The figures of the tables within ``reach``, and of nothing that is of no table."""
+        """Return the figures of the tables in ``table_scope``, without figures that belong to no table."""
         return replace(
             self,
             plans=tuple(entry for entry in self.plans if table_scope.has_table(entry.table)),
@@ -100,7 +100,7 @@ class Figures:
         return sum(self._sums[state][name] for state in states)
 
     def count(self, *states: PlanState) -> int:
-        """Plans in any of ``states``."""
+        """Return the number of plans in any of ``states``."""
         return self._sum("plans", *states)
 
     @property
@@ -116,12 +116,12 @@ class Figures:
 
     @property
     def oldest_proposed_at(self) -> datetime | None:
-        """Since when the oldest proposal has waited for approval; None when none does."""
+        """Since when the oldest proposal has waited for approval; None without proposals."""
         return min((entry.oldest_at for entry in self.proposals), default=None)
 
     @property
     def oldest_requested_at(self) -> datetime | None:
-        """Since when the oldest requested plan may run; None when all that are requested wait for approval."""
+        """Since when the oldest requested plan may run; None if every requested plan waits for approval."""
         proposed = {(entry.table, entry.kind): entry.plans for entry in self.proposals}
         requested = (f for f in self.plans if f.state is PlanState.REQUESTED)
         runnable = (f for f in requested if f.plans > proposed.get((f.table, f.kind), 0))
@@ -134,7 +134,7 @@ class Figures:
 
     @property
     def files_removed(self) -> int:
-        """Files fewer, over all completed plans."""
+        """The reduction in files, over all completed plans."""
         return self._sum("files_before", PlanState.COMPLETED) - self._sum("files_after", PlanState.COMPLETED)
 
     @property

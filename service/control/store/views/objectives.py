@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tables are held to, and how they keep to it."""
+"""Objectives of tables, and how well they are met."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ _RECORDING_DELAY = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableObjective:
-    """An objective of a table as its last good scan judged it, ``judged_at``; it is met, or missed, since ``since``.
+    """An objective of a table as its last good scan judged it at ``judged_at``; met, or missed, since ``since``.
 
-    ``value`` may be ``bound`` at most, for a share of the time, ``goal``, within ``window``. What the scan found stands
-    for ``holds`` if no other one follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective was
-    set. ``share_met`` is that of the window's time of which anything is known, None where nothing is, ``budget_left``
-    what is left of the time in which it may be missed, below 0 where that is overdrawn, and ``burn`` how many times as
-    fast as it may that is spent, by the windows of ``planner.slo.burn_rate``.
+    ``value`` may be at most ``bound``, for the share ``goal`` of the time in ``window``. The result of the scan stands
+    for ``valid_for`` if no other scan follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective
+    was set. ``share_met`` is a share of the known time in the window, None if none of it is known. ``budget_left`` is
+    the rest of the error budget as a share, below 0 if it is overdrawn. ``burn`` has the burn rates by the windows of
+    ``planner.slo.burn_rate``.
     """
 
     table: str
@@ -40,28 +40,28 @@ class TableObjective:
 
     @property
     def pace(self) -> BurnPace | None:
-        """How its budget burns; None where it lasts."""
+        """The pace at which its budget burns; None if the budget lasts."""
         return burn_pace(self.burn)
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is left of its budget."""
+        """True if its budget is used up."""
         return self.budget_left <= 0
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it still stands ``now``; not of a table that nobody scans any more."""
+        """Return True if the judgement still stands at ``now``; it expires for a table that is no longer scanned."""
         return now - self.judged_at <= self.valid_for
 
     @property
     def text(self) -> str:
-        """Its value and its bound in words."""
+        """Value and bound in words."""
         return describe_objective(self.objective, self.value, self.bound)
 
     def met_and_missed_seconds(self, now: datetime) -> tuple[float, float]:
-        """The totals as they were a minute before ``now``, be it that no scan has counted the time until then.
+        """Return the totals as of a minute before ``now``, including time that no scan has counted yet.
 
-        A scan that is being recorded at ``now`` has looked at the clock already; so late, it never counts less than was
-        told before.
+        A scan that is being recorded at ``now`` has read the clock already. Because of the minute it never counts less
+        than was shown before.
         """
         more = min(max(now - _RECORDING_DELAY - self.judged_at, timedelta()), self.valid_for).total_seconds()
         return self.met_seconds + (more if self.met else 0), self.missed_seconds + (0 if self.met else more)

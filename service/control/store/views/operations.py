@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Those who ask, run and are told: requests, processes, tokens, the audit, messages to the webhook."""
+"""Requests, bulk actions, processes, tokens, the audit, and messages to the webhook."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from service.control.store.table_scope import UNRESTRICTED, TableScope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A person's or program's wish for plans; ``answer`` is None until the scheduler has answered it."""
+    """A person's or program's request for plans; ``answer`` is None until the scheduler has answered it."""
 
     request_id: str
     table: str
@@ -26,13 +26,13 @@ class Request:
     created_at: datetime
     plan_ids: tuple[str, ...]
     answer: Mapping[str, Any] | None
-    #: W3C trace context of whoever asked, where somebody traces
+    #: W3C trace context of the caller, if it traces
     traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
-    """Something done to many plans at once; ``answer`` is None until it is done to all of ``plan_ids``."""
+    """An action on many plans at once; ``answer`` is None until it was applied to all of ``plan_ids``."""
 
     action_id: str
     action: str
@@ -45,7 +45,7 @@ class BulkAction:
 
 
 class NotificationState(StrEnum):
-    """Where a message to the webhook is: still to be delivered, accepted by the receiver, or given up."""
+    """The state of a message to the webhook: waiting, accepted by the receiver, or given up."""
 
     WAITING = "waiting"
     DELIVERED = "delivered"
@@ -54,7 +54,7 @@ class NotificationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message to the webhook. ``body`` is what is sent, but for its link; ``error`` is of the last failed attempt."""
+    """A message to the webhook. ``body`` is sent with a link added; ``error`` is that of the last failed attempt."""
 
     number: int
     event: str
@@ -68,7 +68,7 @@ class Notification:
 
     @property
     def state(self) -> NotificationState:
-        """Where it is."""
+        """The state of the message."""
         if self.dead_at is not None:
             return NotificationState.DEAD
         return NotificationState.WAITING if self.delivered_at is None else NotificationState.DELIVERED
@@ -76,7 +76,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who holds a singleton role. ``live`` compares the expiry with the database's clock."""
+    """The holder of a singleton role. ``live`` compares the expiry with the database's clock."""
 
     role: str
     holder: str
@@ -87,7 +87,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """What a process says of itself. ``spark`` is none, starting, running, or broken, then ``problem`` says why."""
+    """The facts that a process reports. ``spark`` is none, starting, running, or broken with a ``problem``."""
 
     name: str
     role: str
@@ -109,7 +109,7 @@ class ProcessView(ProcessFacts):
 
     @property
     def can_execute(self) -> bool:
-        """Whether it lives and runs plans."""
+        """True if the process is live and runs plans."""
         return self.live and self.role in ("all", "executor")
 
 
@@ -123,7 +123,7 @@ class SourceProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """Who comes with a token in force: its name, what it may do, the tables it may see, and of whose sign-in it is."""
+    """The bearer of a token in force: its name, scope and tables, and the person whose sign-in it is."""
 
     name: str
     scope: str
@@ -132,7 +132,7 @@ class Bearer:
 
 
 class AccessChannel(StrEnum):
-    """Where somebody came in who asked for something."""
+    """The channel through which an action was requested."""
 
     CLI = "cli"
     HTTP = "http"
@@ -141,7 +141,7 @@ class AccessChannel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """Somebody who asked for something: ``subject`` is the plan, request, token or message that it was about."""
+    """An action and its actor: ``subject`` is the plan, request, token or message concerned."""
 
     number: int
     at: datetime
@@ -155,9 +155,9 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A bearer token as people see it. ``in_force`` says that it is neither revoked nor expired.
+    """A bearer token for people. ``in_force`` is True if it is neither revoked nor expired.
 
-    ``tables`` are patterns of the tables that it may see, None for all; ``person`` is who signed in with it.
+    ``tables`` are patterns of the tables that it may see, None for all; ``person`` is the person who signed in with it.
     """
 
     name: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans as people see them: which are meant, what became of each, and why."""
+"""Plans for people: filters, states, decisions and errors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,27 +12,27 @@ from lake.plan import PartitionFigures, PlanKind, PlanState, ProposalDecision
 
 
 class FailureKind(StrEnum):
-    """How a plan failed that is not to be made again as it was."""
+    """How a plan failed that must not be repeated unchanged."""
 
-    REJECTED = "rejected"  #: it can't be served, or what was written differed
+    REJECTED = "rejected"  #: it can't be served, or the output differed from the input
     ATTEMPTS = "attempts"  #: all its attempts failed
 
 
 class ErrorClass(StrEnum):
-    """Which of the outcomes in ``lake.errors`` a plan's error was; none for what a person cancelled."""
+    """The outcome in ``lake.errors`` of a plan's error; none for a plan that a person cancelled."""
 
     TRANSIENT = "transient"  #: tried again, until the attempts are used up
-    CONFLICT = "conflict"  #: a writer was faster
-    COMMIT_UNKNOWN = "commit_unknown"  #: nobody could tell whether it committed, so it stays inflight
+    CONFLICT = "conflict"  #: a writer changed the files first
+    COMMIT_UNKNOWN = "commit_unknown"  #: it is unknown whether it was committed, so it stays inflight
     REJECTED = "rejected"  #: it can't be served
-    INTEGRITY = "integrity"  #: what was written differed from what was read
+    INTEGRITY = "integrity"  #: the output differed from the input
 
 
 class PlanFilter(TypedDict, total=False):
-    """Which plans are meant; all of them where nothing is said.
+    """A filter of plans; an empty one matches all.
 
-    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are when plans were made, ``proposed``
-    is whether they wait for approval.
+    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are creation times, ``proposed`` is
+    whether plans wait for approval.
     """
 
     table: str | None
@@ -47,7 +47,7 @@ class PlanFilter(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestPlan:
-    """The newest plan of a table; ``at`` is when it ended, of a live one when it was made."""
+    """The newest plan of a table; ``at`` is when it ended, or when a live plan was created."""
 
     plan_id: str
     state: PlanState
@@ -72,11 +72,11 @@ class PlanView:
     """A plan as people see it.
 
     ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
-    ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one;
-    ``adopted`` is the instant that another process scheduled, None for a plan of our own; ``spark_ui`` the address of
-    the Spark UI that shows the jobs of an inflight plan, where its executor has one; ``used_cpu_seconds`` is what a
-    completed plan took, ``cpu_measured`` whether the tasks that rewrote were counted. ``proposed_at`` is when it began
-    to wait for approval, None of a plan that never had to.
+    ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one.
+    ``adopted`` is the instant that another process scheduled, None for a plan of our own. ``spark_ui`` is the address
+    of the Spark UI that shows the jobs of an inflight plan, if its executor has one. ``used_cpu_seconds`` is the cost
+    of a completed plan; ``cpu_measured`` is True if the CPU time of its rewriting tasks was measured. ``proposed_at``
+    is when it began to wait for approval, None for a plan that needed none.
     """
 
     plan_id: str
@@ -133,7 +133,7 @@ class PlanView:
 
     @property
     def waits_for_approval(self) -> bool:
-        """Whether no executor gets it until somebody says yes."""
+        """True if no executor gets it until it is approved."""
         return self.proposed_at is not None and self.decision is None and self.state is PlanState.REQUESTED
 
     @property
@@ -144,7 +144,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A plan that waits for approval; ``settings`` as in ``add_plan``, None of one that ``adopted`` an instant."""
+    """A plan that waits for approval; ``settings`` is the digest of ``add_plan``, None if it ``adopted`` an instant."""
 
     plan_id: str
     settings: str | None
@@ -159,7 +159,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictCount:
-    """Of the newest plans of a table that have ``ended``, those ``lost`` to its writers."""
+    """The number of a table's newest ``ended`` plans, and of the ``conflicts`` with writers among them."""
 
     conflicts: int
     ended: int
@@ -167,7 +167,7 @@ class ConflictCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanEvent:
-    """What happened to a plan: a transition where the states differ, its birth where ``from_state`` is None."""
+    """An event of a plan: a transition if the states differ, its creation if ``from_state`` is None."""
 
     plan_id: str
     at: datetime

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store itself obeys."""
+"""The settings of the store itself."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -9,7 +9,7 @@ from service.control.store.views.budgets import NoLimits, WorkLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """The policy knobs that the store itself obeys; the defaults are the documented ones."""
+    """The policy settings that the store itself applies; the defaults are the documented ones."""
 
     lease: timedelta = timedelta(seconds=60)
     max_attempts: int = 5
@@ -21,5 +21,5 @@ class StoreSettings:
     cores_per_plan: float = 1.0
     #: scans remembered for each table; a day of them at the default interval
     scans_kept: int = 288
-    #: events of which a webhook is told; without one none
+    #: events that are sent to the webhook; empty without a webhook
     notify_events: frozenset[str] = frozenset()

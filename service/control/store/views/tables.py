@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables as the database knows them: which are meant, their state, and what scans found."""
+"""Tables in the database: filters, orders, states, and results of scans."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from typing import Any, TypedDict
 
 from lake.model import CatalogRef, TableRef
 
-#: states of a table, the ones that need somebody first
+#: states of a table, those that need a person first
 TABLE_STATES = ("halted", "paused", "compact", "propose", "observe", "off")
 
 
-#: what else tables are looked for by in place of their state
+#: further values of the filter ``state``
 EXTRA_STATE_FILTERS = ("unreadable", "missed")
 
 
 class TableOrder(StrEnum):
-    """What a list of tables can be ordered by; figures are of the last good scan."""
+    """The orders of a list of tables; figures are of the last good scan."""
 
     WORST = "worst"  #: halted ones first, then those that are served, with most to rewrite
     NAME = "name"
@@ -32,17 +32,17 @@ class TableOrder(StrEnum):
     MEDIAN = "median"
     BYTES = "bytes"
     REWRITE = "rewrite"  #: bytes that plans would read
-    PLAN = "plan"  #: when the newest plan was made
+    PLAN = "plan"  #: when the newest plan was created
     SCANNED = "scanned"
-    BUDGET = "budget"  #: least left of an error budget, of the tables that are held to anything
+    BUDGET = "budget"  #: the least rest of an error budget, for tables with objectives
 
 
 class TableFilter(TypedDict, total=False):
-    """Which tables are meant; all of them where nothing is said.
+    """A filter of tables; an empty one matches all.
 
-    ``name`` is a part of the name in any case, ``database`` what it has before its last dot. A ``state`` is one of
-    ``TABLE_STATES``, or ``unreadable`` where the last scan failed, or ``missed`` where the last good one found that the
-    table misses an objective.
+    ``name`` is a part of the name in any case, ``database`` the part before its last dot. ``state`` is one of
+    ``TABLE_STATES``, or ``unreadable`` if the last scan failed, or ``missed`` if the table missed an objective at the
+    last good scan.
     """
 
     name: str | None
@@ -55,7 +55,7 @@ class TableFilter(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNamesPage:
-    """Names on the page with this ``number`` of a list of so many in ``total``; ``next`` continues it."""
+    """Names on the page with this ``number`` of a list of ``total`` tables; ``next`` continues it."""
 
     names: tuple[str, ...]
     total: int
@@ -65,7 +65,7 @@ class TableNamesPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseSum:
-    """What the tables of a database add up to."""
+    """The sums over the tables of a database."""
 
     database: str
     tables: int
@@ -78,7 +78,7 @@ class DatabaseSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Who paused a table or the service, when, and why; ``reason`` is empty where nobody said."""
+    """Who paused a table or the service, when, and why; ``reason`` may be empty."""
 
     by: str
     at: datetime
@@ -86,7 +86,7 @@ class Pause:
 
     @property
     def words(self) -> str:
-        """By whom and why, for a sentence."""
+        """Actor and reason, for a sentence."""
         return f"by {self.by}: {self.reason}" if self.reason else f"by {self.by}"
 
 
@@ -100,10 +100,10 @@ class Halt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableState:
-    """A registered table. ``quarantined`` maps paths of files to why they are left alone.
+    """A registered table. ``quarantined`` maps paths of files to the reasons why they are left alone.
 
-    ``quarantined_bytes`` are their sizes, of those of which they are known; a file of another size is another one.
-    ``halted_partitions`` are halted by themselves, whether the table is halted or not.
+    ``quarantined_bytes`` has the known sizes of these files; a file of another size is another file.
+    ``halted_partitions`` are halted themselves, whether the table is halted or not.
     """
 
     ref: TableRef
@@ -113,7 +113,7 @@ class TableState:
     halted_at: datetime | None
     quarantined: Mapping[str, str]
     quarantined_bytes: Mapping[str, int] = field(default_factory=dict)
-    #: of superseded files that the cleaner deleted
+    #: bytes of superseded files that the cleaner deleted
     freed_bytes: int = 0
     halted_partitions: Mapping[str, Halt] = field(default_factory=dict)
 
@@ -134,32 +134,33 @@ class TableState:
 
     @property
     def catalog(self) -> CatalogRef | None:
-        """The catalog that the table is found through."""
+        """The catalog of the table."""
         return self.ref.catalog
 
     @property
     def paused(self) -> bool:
-        """Whether a person stopped the table until ``resume``."""
+        """True if a person stopped the table until ``resume``."""
         return self.pause is not None
 
     @property
     def halted(self) -> bool:
-        """Whether an integrity error stopped the table until ``resume``."""
+        """True if an integrity error stopped the table until ``resume``."""
         return self.halted_at is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRecord:
-    """What one scan of a table found: its layout, what was not chosen and why, and what is worth a plan.
+    """The result of one scan of a table: its layout, the slices not chosen and why, and the files worth a plan.
 
-    ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's
-    code to slices and their bytes. ``reducible_files`` are those small files that plans take, now or once what they
-    wait for is over, ``reducible_bytes`` what plans would read for all there is to do; None where the scan failed, or
-    is of a lakefold that did not tell them from the others. ``overlaps`` are commits of
-    other processes that ended within a day and were under way while a plan was, where nobody else may write meanwhile;
-    ``overlap`` is the last of them in words. ``foreign_files`` are files of others among the table's data,
-    ``foreign_file`` the path of the first of them. ``not_planned`` is why a table in mode propose or compact was only
-    scanned, by its configuration. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
+    ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's code
+    to slices and their bytes. ``reducible_files`` are the small files that plans take, now or once the condition they
+    wait for has passed; ``reducible_bytes`` is the input of all these plans. Both are None if the scan failed, or is
+    from a lakefold that did not distinguish them.
+
+    ``overlaps`` counts commits of other processes to a single_writer table that ended within a day and overlapped with
+    a plan; ``overlap`` is the last of them in words. ``foreign_files`` counts foreign files among the table's data,
+    ``foreign_file`` is the path of the first. ``not_planned`` is why the configuration lets a table in mode propose or
+    compact only be scanned. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
     """
 
     table: str
@@ -188,18 +189,18 @@ class ScanRecord:
 
     @property
     def damaged(self) -> int:
-        """Slices left alone because their files are not what the table's commits say."""
+        """Slices left alone because their files do not match the table's commits."""
         return self.skipped.get("damaged", 0)
 
     @property
     def residual_files(self) -> int | None:
-        """Small files that no plan is worth."""
+        """Small files that are not worth a plan."""
         return None if self.reducible_files is None else self.small_files - self.reducible_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceScans:
-    """The newest scan of each table, the newest and the oldest that succeeded, by the table's name."""
+    """The newest scan of each table, and the newest and the oldest successful one, by the table's name."""
 
     latest: Mapping[str, ScanRecord]
     latest_ok: Mapping[str, ScanRecord]
@@ -217,9 +218,9 @@ class PartitionLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
-    """A partition that a writer reports as written; ``partition`` is None where it named none.
+    """A partition that a writer reported as written; ``partition`` is None if it named none.
 
-    ``report`` tells the newest report from those before it.
+    ``report_ms`` distinguishes the newest report from those before it.
     """
 
     table: str

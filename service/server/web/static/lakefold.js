@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What moves: live parts are fetched again and exchanged, a running plan's bytes come as events, the theme is kept in a
-// cookie, commands are copied, and arrow keys walk along the strip of partitions. Without it the page can be read.
+// The dynamic parts of the page: live parts are fetched again and replaced, a running plan's bytes arrive as events, the
+// theme is stored in a cookie, commands are copied, and arrow keys move along the strip of partitions. The page can be
+// read without this script.
 "use strict";
 
 const EVERY_MS = 5000;
-/** While somebody waits for an answer, which a part says with data-soon. */
+/** The interval while a person waits for an answer, which a part marks with data-soon. */
 const SOON_MS = 1000;
 const root = document.documentElement;
 root.classList.add("js");
 
 const remembered = {
   get: (key) => { try { return localStorage.getItem(key); } catch { return null; } },
-  set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* not remembered, then */ } },
+  set: (key, value) => { try { localStorage.setItem(key, value); } catch { /* the value is not stored */ } },
 };
 
 let paused = remembered.get("lakefold-paused") === "yes";
@@ -26,7 +27,7 @@ addEventListener("DOMContentLoaded", () => {
   followPlan();
 });
 
-/** What must be done again after a part was exchanged. */
+/** Initialize a part; called again after it was replaced. */
 function prepare(scope) {
   for (const strip of scope.querySelectorAll(".strip")) {
     const cells = [...strip.querySelectorAll("a")];
@@ -59,7 +60,7 @@ function liveParts() {
   later();
 }
 
-/** Somebody reads on, types or selects inside a live part: exchanging it would take that away. */
+/** Whether a person types or selects text inside a live part, which its replacement would interrupt. */
 function busy() {
   const selection = getSelection();
   const inside = (node) => (node instanceof Element ? node : node?.parentElement)?.closest("[data-live]");
@@ -85,7 +86,7 @@ async function refresh() {
   }
 }
 
-/** Exchange a part and leave focus and opened details where they were. */
+/** Replace a part, and preserve the focus and opened details. */
 function exchange(part, next) {
   const focused = part.contains(document.activeElement) ? pathTo(part, document.activeElement) : null;
   const opened = [...part.querySelectorAll("details")].map((details) => details.open);
@@ -128,12 +129,12 @@ async function copyCommand(event) {
     await navigator.clipboard.writeText(command.textContent);
     button.textContent = "Copied";
     setTimeout(() => { button.textContent = "Copy"; }, 1500);
-  } catch { // no clipboard without a secure origin: select it, so that the person can copy it
+  } catch { // an insecure origin has no clipboard: select the text, so that the person can copy it
     getSelection().selectAllChildren(command);
   }
 }
 
-/** The strip is one stop of the tab key; arrow keys, Home and End walk along it. */
+/** Make the strip one tab stop; arrow keys, Home and End move along it. */
 function walkStrip(event) {
   const cell = event.target.closest?.(".strip a");
   if (!cell) return;
@@ -152,7 +153,7 @@ function confirmFirst(event) {
   if (question && !confirm(question)) event.preventDefault();
 }
 
-/** A live plan's bytes as they are written; its other parts are exchanged at each change of state or step. */
+/** Show a live plan's bytes as they are written, and replace the other parts at each change of state or step. */
 function followPlan() {
   const source = document.querySelector("[data-progress]");
   if (!source) return;
@@ -176,7 +177,7 @@ function followPlan() {
   events.addEventListener("progress", onEvent);
 }
 
-/** Times are UTC; whoever points at one is told what it is here, too. */
+/** Times are UTC; the tooltip also shows the local time. */
 document.addEventListener("mouseover", (event) => {
   const time = event.target.closest("time[datetime]");
   if (time === null || time.dataset.here) return;
@@ -184,7 +185,7 @@ document.addEventListener("mouseover", (event) => {
   time.title += ` · ${time.dataset.here} here`;
 });
 
-/** Bytes as the server writes them. */
+/** Format bytes as the server does. */
 function bytes(count) {
   if (count < 1024) return `${count} B`;
   const units = ["KiB", "MiB", "GiB", "TiB", "PiB"];

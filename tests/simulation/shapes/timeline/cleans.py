@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def run_pending_cleans(
     world: "World", table: TimelineTable, may_run: Callable[[Instant], bool], *locks: TableLock
 ) -> None:
-    """Go on with those cleans of killed processes that ``is_approved_or_exempt``; call it under ``locks``."""
+    """Go on with those cleans of killed processes that ``may_run``; call it under ``locks``."""
     for instant in [i for i in table.pending() if i.action == "clean"]:
         if may_run(instant):
             run_clean(world, table, instant, table.read_index(), *locks)

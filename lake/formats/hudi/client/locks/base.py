@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock on a table: while one process changes the table no other one does, whatever Hudi's lock is.
+"""lakefold's own lock on a table: only one lakefold process changes the table at a time, whatever Hudi's lock is.
 
-Hudi's lock is the table's writers' lock, and where there is a single writer there is none. lakefold is several
-processes: executors, cleaner, sweep and commands, on several hosts, by mistake even with two databases. So what keeps
-them apart is in the table, at ``.hoodie/.lakefold/exclusive``, and is taken in every concurrency mode, before Hudi's.
+Hudi's lock belongs to the table's writers; a table with a single writer has none. lakefold is several processes:
+executors, cleaner, sweep and commands, on several hosts, by mistake even with two databases. lakefold's lock excludes
+these processes from each other. It is in the table, at ``.hoodie/.lakefold/exclusive``, and is taken in every
+concurrency mode, before Hudi's lock.
 
-What it is depends on where the table is: see ``exclusive_file``, ``exclusive_object`` and ``exclusive_hdfs``.
+Its implementation depends on the storage of the table: see ``file``, ``object_store`` and ``hdfs``.
 
-A call of the JVM that got no answer may still run, and may still commit. So whatever takes the lock asks the Java
-thread that works for it before the lock is given back, and where that thread does not answer the lock is kept until the
-thread, or its process, is proved to have ended.
+A call of the JVM that got no answer may still run, and may still commit. Before the lock is released, its Java thread
+must therefore answer. If that thread does not answer, the lock is held until the thread, or its process, is verified to
+have ended.
 """
 
 import json
@@ -32,15 +33,15 @@ from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 LOCK_FILE = ".hoodie/.lakefold/exclusive"
-#: how long the section of another thread, process or host is waited for
+#: how long ``acquire`` waits for the lock section of another thread, process or host
 ACQUIRE_TIMEOUT = timedelta(seconds=60)
 _POLL_SECONDS = 0.2
-#: how often the end of a Java thread that did not answer is looked for
+#: how often a Java thread that did not answer is checked for its end
 _END_POLL_SECONDS = 1.0
 
 
 class _ProcessLock:
-    """A lock of this process, before the one that processes share: that one does not tell threads apart."""
+    """A lock inside this process, taken before the lock between processes, which does not distinguish threads."""
 
     __slots__ = ("__weakref__", "lock")
 
@@ -53,50 +54,51 @@ _registry_lock = threading.Lock()
 
 
 class LakefoldLock(ABC):
-    """The lock of one table, which the Java process behind ``jvm`` holds, since that one commits. For one thread.
+    """The lock of one table, held by the Java process behind ``jvm``, since that process commits. For one thread.
 
-    Subclasses say how one try goes; ``_place`` is what tells the lock from every other one.
+    Subclasses implement one attempt to take the lock; ``_lock_key`` identifies the lock.
     """
 
     def __init__(self, table: TableRef, jvm: Any) -> None:
         self._table = table
         self._jvm = jvm
         self._process_lock: _ProcessLock | None = None
-        #: the Java thread that works under the lock; None before the first time
+        #: the Java thread that works under the lock; None before the first acquisition
         self._java_thread: JavaThread | None = None
-        #: what waits for the end of a Java thread that did not answer; None where there is no such thread
+        #: callbacks that wait for the end of a Java thread that did not answer; None if there is no such thread
         self._idle_callbacks: list[Callable[[], None]] | None = None
         self._callbacks_lock = threading.Lock()
 
     @property
     def is_held(self) -> bool:
-        """Whether it is ours."""
+        """True if this object holds the lock."""
         return self._process_lock is not None
 
     def acquire(self, doing: str) -> None:
         """Take the lock, waiting for up to ``ACQUIRE_TIMEOUT``.
 
-        Raises Transient saying who has it, Rejected where there is no such lock to be had.
+        Raises Transient naming the holder, Rejected if the storage offers no such lock.
         """
         deadline = time.monotonic() + ACQUIRE_TIMEOUT.total_seconds()
         while not self._try_acquire(doing):
             if time.monotonic() >= deadline:
                 raise Transient(
-                    f"{self._table.name}: {self._describe_holder()}; it was waited for {format_duration(ACQUIRE_TIMEOUT)} while {doing}"
+                    f"{self._table.name}: {self._describe_holder()}; lakefold waited "
+                    f"{format_duration(ACQUIRE_TIMEOUT)} for it while {doing}"
                 )
             time.sleep(_POLL_SECONDS)
 
     def assert_held(self, doing: str) -> None:
-        """Raise Transient where the lock is not ours any more: the last look before something irrevocable."""
+        """Raise Transient if the lock was lost: the last check before an irrevocable step."""
         reason = self._loss_reason()
         if reason is not None:
             raise Transient(f"{self._table.name}: lakefold's own lock on the table was lost while {doing} ({reason})")
 
     def run_when_idle(self, callback: Callable[[], None]) -> None:
-        """Call ``act`` when no call of the JVM that was made under the lock still runs.
+        """Call ``callback`` when every call of the JVM made under the lock has ended.
 
-        That is at once, or from another thread once the Java thread that did not answer is proved to have ended, before
-        the lock is given back. What ``act`` raises is logged then.
+        ``callback`` runs at once if the Java thread answers. Otherwise another thread runs it after the Java thread is
+        verified to have ended, before the lock is released; its exceptions are then logged.
         """
         with self._callbacks_lock:
             if self._idle_callbacks is not None:
@@ -108,24 +110,25 @@ class LakefoldLock(ABC):
         callback()
 
     def release(self) -> None:
-        """Give the lock back, once no call of the JVM that was made under it still runs."""
-        turn, self._process_lock = self._process_lock, None
-        assert turn is not None
-        worker = self._java_thread
-        if self._idle_callbacks is None and (worker is None or worker.is_idle()):
-            self._release(turn)
+        """Release the lock when every call of the JVM made under it has ended."""
+        process_lock, self._process_lock = self._process_lock, None
+        assert process_lock is not None
+        java_thread = self._java_thread
+        if self._idle_callbacks is None and (java_thread is None or java_thread.is_idle()):
+            self._release(process_lock)
             return
-        assert worker is not None
+        assert java_thread is not None
         with self._callbacks_lock:
             self._idle_callbacks = self._idle_callbacks or []
         log.warning(
-            "%s: %s did not answer and may still work on the table: lakefold's own lock is kept until it has ended",
+            "%s: %s did not answer and may still change the table: lakefold's own lock is held until it has ended",
             self._table.name,
-            worker,
+            java_thread,
         )
-        self._on_thread_unanswered(worker)
-        name = f"lock of {self._table.name} until {worker} has ended"
-        threading.Thread(target=self._release_after_thread_end, args=(turn, worker), name=name, daemon=True).start()
+        self._on_thread_unanswered(java_thread)
+        arguments = (process_lock, java_thread)
+        name = f"lock of {self._table.name} until {java_thread} has ended"
+        threading.Thread(target=self._release_after_thread_end, args=arguments, name=name, daemon=True).start()
 
     def _release(self, process_lock: _ProcessLock) -> None:
         try:
@@ -141,24 +144,24 @@ class LakefoldLock(ABC):
                 if not self._idle_callbacks:
                     self._idle_callbacks = None
                     break
-                act = self._idle_callbacks.pop(0)
+                callback = self._idle_callbacks.pop(0)
             try:
-                act()
+                callback()
             except Exception as error:
-                if not is_unanswered(error):  # the process has ended, and all that it held with it
+                if not is_unanswered(error):  # else the process has ended, and its resources are freed
                     log.warning("%s: after %s had ended: %s", self._table.name, java_thread, error)
         try:
             self._release(process_lock)
         except Exception as error:
-            log.warning("%s: could not give lakefold's own lock back: %s", self._table.name, error)
-        log.warning("%s: %s has ended, and lakefold's own lock is given back", self._table.name, java_thread)
+            log.warning("%s: could not release lakefold's own lock: %s", self._table.name, error)
+        log.warning("%s: %s has ended, and lakefold's own lock is released", self._table.name, java_thread)
 
     def _try_acquire(self, doing: str) -> bool:
         with _registry_lock:
-            turn = _process_locks.setdefault(self._lock_key(), _ProcessLock())
-        if not turn.lock.acquire(timeout=_POLL_SECONDS):
+            process_lock = _process_locks.setdefault(self._lock_key(), _ProcessLock())
+        if not process_lock.lock.acquire(timeout=_POLL_SECONDS):
             return False
-        self._process_lock = turn
+        self._process_lock = process_lock
         self._java_thread = None
         try:
             self._java_thread = JavaThread(self._jvm)
@@ -172,7 +175,7 @@ class LakefoldLock(ABC):
         return False
 
     def _new_owner_record(self, doing: str, java_thread: JavaThread) -> dict[str, object]:
-        """What the holder says of itself."""
+        """Return the holder's description of itself."""
         return {
             "host": socket.gethostname(),
             "pid": java_thread.pid,
@@ -181,7 +184,7 @@ class LakefoldLock(ABC):
         }
 
     def _describe_holder(self) -> str:
-        """Who has the lock, as a sentence."""
+        """Describe the holder of the lock in a sentence."""
         with suppress(OSError, ValueError, KeyError, TypeError):
             known = json.loads(self._read_owner_record())
             since = f"{datetime.fromisoformat(known['since']):%H:%M:%S} UTC"
@@ -195,20 +198,20 @@ class LakefoldLock(ABC):
 
     @abstractmethod
     def _try_lock(self, owner_record: dict[str, object]) -> bool:
-        """One try without waiting; whether it is ours now."""
+        """Try once, without waiting. Returns whether this object holds the lock now."""
 
     @abstractmethod
     def _loss_reason(self) -> str | None:
-        """How the lock was lost; None while it is ours."""
+        """Return how the lock was lost; None while it is held."""
 
     @abstractmethod
     def _unlock(self) -> None:
-        """Undo ``_lock``, however far that came."""
+        """Undo ``_try_lock``, even an incomplete one."""
 
     @abstractmethod
     def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
-        """Take note that the lock is kept until ``worker``, which did not answer, has ended."""
+        """Prepare for holding the lock until ``java_thread``, which did not answer, has ended."""
 
     @abstractmethod
     def _read_owner_record(self) -> bytes:
-        """What the holder says of itself, as it wrote it."""
+        """Return the holder's description of itself, as the holder wrote it."""

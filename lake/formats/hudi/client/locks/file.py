@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock where a table is on a file system: the kernel's lock on a file, which network mounts share.
+"""lakefold's own lock for a table on a file system: the kernel's lock on a file, which network mounts share.
 
-The Java process holds it, because it is that one which commits, and which may outlive this one by seconds. The kernel
-gives the lock back in the moment in which that process ends and never before: nothing expires, nothing has to be
-cleaned up, and whoever is stopped in the middle goes on holding it.
+The Java process holds it, since that process commits and may outlive this one by seconds. The kernel releases the lock
+when that process ends and never before: nothing expires, nothing has to be cleaned up, and a stopped process keeps the
+lock.
 
-The file is never deleted, since a lock on a file without a name excludes nobody. The holder writes into it and then
-reads it by its name: so it knows that what it has locked is what everybody else will try to lock.
+The file is never deleted, since a lock on a file without a name excludes no other process. The holder writes into the
+file and then reads it by its path. This verifies that the locked file is the one that other processes try to lock.
 """
 
 import json
@@ -24,7 +24,7 @@ from lake.formats.hudi.jvm.java_thread import JavaThread
 from lake.formats.hudi.lock_settings.mounts import missing_lock_refusal, unshared_lock_refusals
 from lake.model import TableRef
 
-#: the byte that is locked lies behind what is written, which can be read everywhere then
+#: the locked byte is beyond the content, so that the content can be read everywhere
 _LOCKED_BYTE = 1 << 40
 _LOCKING_UNSUPPORTED_MESSAGES = ("No locks available", "not supported", "not implemented", "Invalid argument")
 
@@ -35,13 +35,13 @@ class FileLock(LakefoldLock):
     def __init__(self, table: TableRef, base: str, jvm: Any) -> None:
         super().__init__(table, jvm)
         self._path = Path(base) / LOCK_FILE
-        #: the locked file as the Java process has it open
+        #: the locked file, open in the Java process
         self._file: Any = None
         self._owner_record: dict[str, object] = {}
 
     def _lock_key(self) -> Hashable:
-        """The very file, whatever name of it the table has: closing it anywhere in the JVM would unlock it."""
-        # Not its parents: a table that was dropped must not come back as a directory.
+        """Return the file's device and inode, since closing the file under any name in the JVM would unlock it."""
+        # Parents are not created: a dropped table must not reappear as a directory.
         with suppress(FileExistsError):
             self._path.parent.mkdir()
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
@@ -70,7 +70,7 @@ class FileLock(LakefoldLock):
 
     def _loss_reason(self) -> str | None:
         try:
-            # A network file system that has lost our lock answers a write with an error.
+            # A network file system that has lost our lock fails the write.
             return None if self._is_visible_by_path() else f"{self._path} was deleted or replaced"
         except Exception as error:
             if is_unanswered(error):
@@ -78,8 +78,8 @@ class FileLock(LakefoldLock):
             return root_message(error, java_cause_chain(error))
 
     def _is_visible_by_path(self) -> bool:
-        """Whether what is written into the locked file is what others find."""
-        # New each time: a copy of the file is not the file.
+        """True if other processes read by the path the content written into the locked file."""
+        # The token is new each time, since a copy of the file has the old one.
         signature = f"{json.dumps(self._owner_record | {'token': uuid.uuid4().hex})}\n".encode()
         self._file.seek(0)
         self._file.write(signature)
@@ -91,7 +91,7 @@ class FileLock(LakefoldLock):
             return False
 
     def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
-        """The file stays open, so that the kernel keeps the lock until the Java process ends or closes it."""
+        """Keep the file open: the kernel keeps the lock until the Java process ends or closes the file."""
 
     def _unlock(self) -> None:
         file, self._file = self._file, None
@@ -99,7 +99,7 @@ class FileLock(LakefoldLock):
             if file is not None:
                 file.close()
         except Exception as error:
-            if not is_unanswered(error):  # the process has ended and so gave it back
+            if not is_unanswered(error):  # else the process has ended, which released the lock
                 raise
 
     def _read_owner_record(self) -> bytes:

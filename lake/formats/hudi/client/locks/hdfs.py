@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock where a table is on HDFS: a file a version, of which the one with the highest number counts.
+"""lakefold's own lock for a table on HDFS: one file per version; the file with the highest number counts.
 
-HDFS replaces no file under a condition, but it gives a file a name only where none has it. So a version is written
-under a name of nobody's and renamed to the number after the one that it replaces: of several processes one gets that
-name. Older versions are deleted afterwards. Whoever slept meanwhile may get a number that is free again, and finds a
-higher one there: the highest number never sinks.
+HDFS can't replace a file conditionally, but it renames a file only to a free name. A version is therefore written under
+a unique name and renamed to the number after the version that it replaces. Of several processes only one gets that
+name. Older versions are deleted afterwards. A process that was stopped meanwhile may get a number that is free again;
+it then finds a higher number and gives up. The highest number never decreases.
 """
 
 import json
@@ -43,7 +43,7 @@ class HdfsLock(RenewedLock):
         content = json.dumps(record).encode()
         draft = f"{self._directory}/.{_NAME}.{uuid.uuid4().hex}"
         with self._translated_errors():
-            # Not the table's directory: one that was dropped must not come back.
+            # Only the lock's directory is created: a dropped table must not reappear.
             self._client.mkdirs(self._directory)
             with self._client.create(draft) as file:
                 file.write(content)
@@ -51,7 +51,7 @@ class HdfsLock(RenewedLock):
                 self._client.rename(draft, self._version_path(number))
             except FileExistsError:
                 self._client.delete(draft)
-                # Perhaps by ourselves: a call whose answer was lost is repeated, and then meets what it did.
+                # Perhaps our own file: a call whose answer was lost is repeated, and then finds its own result.
                 found = self._read_version()
                 return found[0] if found is not None and found[1] == content else None
             numbers = self._list_version_numbers()
@@ -69,7 +69,7 @@ class HdfsLock(RenewedLock):
                 try:
                     return str(max(numbers)), bytes(self._client.read(self._version_path(max(numbers))).read())
                 except FileNotFoundError:
-                    continue  # replaced by a higher one meanwhile
+                    continue  # a higher version replaced it meanwhile
         return None
 
     def _list_version_numbers(self) -> list[int]:

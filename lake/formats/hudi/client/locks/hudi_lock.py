@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One acquisition of the lock that a table's writers share, and the proof that it is still held.
+"""One acquisition of the lock that a table's writers share, and the verification that it is still held.
 
-Hudi takes a lock and never asks for it again. Every lock of Hudi's may be lost all the same: a lock file expires, the
-lease of a lock service ends while the Java process stands still, a writer that gave up waiting deletes the file of the
-holder. So the store of the lock is asked right before something irrevocable, by what tells this acquisition from every
-other one, of this process too:
+Hudi takes a lock and never checks it again. Yet every lock of Hudi's may be lost: a lock file expires; the lease of a
+lock service ends while the Java process is stopped; a writer that gives up waiting deletes the holder's file. The
+lock's store is therefore queried right before an irrevocable step. The query identifies this acquisition among all
+others, also those of this process:
 
-- the lock file: the very file. It is kept open, so that no other file gets its number.
-- ZooKeeper: a write to the node of this acquisition, which goes with the session that made it.
-- the Hive metastore: the id of this lock.
-- a file or object that is replaced under a condition, and DynamoDB: a renewal, which succeeds only where nothing has
-  replaced what the last one wrote.
+- Lock file: the very file. It stays open, so that no other file gets its inode number.
+- ZooKeeper: a write to the node of this acquisition, which disappears with the session that created it.
+- Hive metastore: the id of this lock.
+- A conditionally replaced file or object, and DynamoDB: a renewal, which succeeds only if nothing has replaced the last
+  write.
 
-Where the answer took more than half of what the store keeps a lock without renewal, the lock counts as lost. Hudi
-renews all of them but the lock file, which lakefold renews. Of the lock of another provider nothing can be asked: it
-counts as held for ``UNKNOWN_VALIDITY`` after it was asked for.
+If the answer took more than half of the time for which the store keeps a lock without renewal, the lock counts as lost.
+Hudi renews all of these locks except the lock file, which lakefold renews. The lock of another provider can't be
+queried: it counts as held for ``UNKNOWN_VALIDITY`` after its acquisition began.
 """
 
 import threading
@@ -31,9 +31,9 @@ from lake.formats.hudi.lock_settings.lock_journal import OpenLockEntry
 from lake.stopwatch import Stopwatch
 from lake.units import format_duration
 
-#: the least that Hudi's own providers keep a lock that is not renewed
+#: the shortest time for which Hudi's own providers keep a lock without renewal
 UNKNOWN_VALIDITY = timedelta(seconds=60)
-#: a client of ZooKeeper is between two of its servers, or has just lost its session, for a moment
+#: a ZooKeeper client may be between two servers, or have just lost its session, for a moment
 _ZOOKEEPER_TRIES = 10
 _EXPIRE_MINUTES = "hoodie.write.lock.filesystem.expire"
 
@@ -41,15 +41,15 @@ _EXPIRE_MINUTES = "hoodie.write.lock.filesystem.expire"
 class HudiLock(ABC):
     """One acquisition. Used by the thread that took the lock, since Hudi's locks belong to threads."""
 
-    #: how long the store keeps the lock without a renewal; None where it keeps it for ever, or does not say
+    #: how long the store keeps the lock without a renewal; None if forever, or unknown
     validity: timedelta | None = None
-    #: whether nobody but lakefold renews it
+    #: whether only lakefold renews it
     is_renewed_here: ClassVar[bool] = False
 
     def loss_reason(self) -> str | None:
-        """How the lock was lost; None where it is proved that it has been held without a gap, and was renewed.
+        """Return how the lock was lost; None if it is verified to have been held without a gap, and was renewed.
 
-        Raises what py4j raises where the Java process does not answer.
+        Raises py4j's error if the Java process does not answer.
         """
         asked = Stopwatch()
         try:
@@ -77,7 +77,7 @@ class HudiLock(ABC):
 
         def renew_periodically() -> None:
             while not over.wait(every):
-                # A commit renews the lock itself before it begins, and hears what is wrong.
+                # A commit renews the lock itself before it begins, and gets the error then.
                 with suppress(Exception):
                     self._renew()
 
@@ -90,12 +90,12 @@ class HudiLock(ABC):
             renewing.join()
 
     def force_release(self) -> bool:
-        """Have the store free the lock where the thread that took it can't give it back; whether that is possible."""
+        """Make the store free a lock that its thread can't release. Returns whether that is possible."""
         return False
 
 
 class _LocalLockFile(HudiLock):
-    """Hudi's lock file where lakefold sees the table's file system; renewed, since Hudi does not."""
+    """Hudi's lock file on a file system that lakefold can access; lakefold renews it, since Hudi does not."""
 
     is_renewed_here = True
 
@@ -118,11 +118,11 @@ class _HadoopLockFile(HudiLock):
         self._file_system = self._path.getFileSystem(configuration)
         self.validity = timedelta(minutes=minutes) if minutes else None
         status = self._file_system.getFileStatus(self._path)
-        #: by the clock of the file system, with our own count of what has passed since
+        #: the file system's time at the acquisition, and our own monotonic time then
         self._acquired_ms, self._acquired_monotonic = int(status.getModificationTime()), time.monotonic()
         self._has_file_ids = str(status.getClass().getName()).startswith("org.apache.hadoop.hdfs.")
         self._expected_identity = self._identity(status)
-        #: renewals come from two threads
+        #: two threads renew
         self._renewal_lock = threading.Lock()
 
     def _identity(self, status: Any) -> object:
@@ -151,7 +151,7 @@ class _HadoopLockFile(HudiLock):
 
 
 class _ZooKeeperNode(HudiLock):
-    """The node of this acquisition on ZooKeeper. The session that made it is renewed by ZooKeeper's own client."""
+    """The node of this acquisition on ZooKeeper. ZooKeeper's own client renews the session that created it."""
 
     def __init__(self, bundle: Bundle, provider: Any) -> None:
         self._curator = bundle.private_field(provider, "curatorFrameworkClient")
@@ -160,13 +160,13 @@ class _ZooKeeperNode(HudiLock):
         self.validity = timedelta(milliseconds=int(self._session().getSessionTimeout()))
 
     def _session(self) -> Any:
-        # Not Curator's own calls: py4j lists the methods of their classes, for which Spark's ZooKeeper lacks classes.
+        # Curator's own calls fail: py4j lists the methods of its classes, which need more classes than Spark has.
         return self._curator.getZookeeperClient().getZooKeeper()
 
     def _renew(self) -> str | None:
         for attempt in range(_ZOOKEEPER_TRIES):
             try:
-                # Not a read: a server that has not heard yet that the session ended would still find the node.
+                # A read does not suffice: a server that does not yet know of the session's end still finds the node.
                 self._session().setData(self._path, self._content, -1)
                 return None
             except Exception as error:
@@ -184,7 +184,7 @@ class _ZooKeeperNode(HudiLock):
 
 
 class _MetastoreLock(HudiLock):
-    """A lock of the Hive metastore, renewed by Hudi; only the metastore knows how long it keeps it."""
+    """A lock of the Hive metastore, renewed by Hudi; only the metastore knows for how long it keeps the lock."""
 
     def __init__(self, provider: Any) -> None:
         self._metastore = provider.getHiveClient()
@@ -195,13 +195,13 @@ class _MetastoreLock(HudiLock):
             state = str(self._metastore.checkLock(self._id).getState().name())
         except Exception as error:
             if any(name.endswith("NoSuchLockException") for name, _ in java_cause_chain(error)):
-                return f"the metastore does not know lock {self._id} any more, as when it expires"
+                return f"the metastore no longer has lock {self._id}; a lock that expires disappears"
             raise
         return None if state == "ACQUIRED" else f"lock {self._id} of the metastore is {state}"
 
 
 class _StorageLock(HudiLock):
-    """An object that is replaced under a condition, renewed by Hudi."""
+    """A conditionally replaced object, renewed by Hudi."""
 
     def __init__(self, bundle: Bundle, provider: Any) -> None:
         self._bundle, self._provider = bundle, provider
@@ -211,7 +211,7 @@ class _StorageLock(HudiLock):
         assert self.validity is not None
         if not self._bundle.call_private(self._provider, "renewLock"):
             return "its file was replaced by another process, or could not be replaced"
-        # Also where the store did not answer Hudi says that it was renewed.
+        # Hudi reports success even if the store did not answer.
         until = int(self._provider.getLock().getValidUntilMs())
         left = timedelta(milliseconds=until - int(self._bundle.jvm.java.lang.System.currentTimeMillis()))
         if left > self.validity / 2:
@@ -232,7 +232,7 @@ class _DynamoDbItem(HudiLock):
 
 
 class _UnknownLock(HudiLock):
-    """A lock of which nothing can be asked."""
+    """A lock whose store can't be queried."""
 
     def __init__(self, kind: str, begun: Stopwatch) -> None:
         self._provider_class, self._since = kind, begun
@@ -242,18 +242,18 @@ class _UnknownLock(HudiLock):
         if held_for <= UNKNOWN_VALIDITY:
             return None
         return (
-            f"nothing can be asked of a lock of {self._provider_class}, and it was taken {format_duration(held_for)} ago, more "
-            f"than {format_duration(UNKNOWN_VALIDITY)}"
+            f"a lock of {self._provider_class} can't be queried, and it was taken {format_duration(held_for)} ago, "
+            f"more than {format_duration(UNKNOWN_VALIDITY)}"
         )
 
 
 def acquired_hudi_lock(
     bundle: Bundle, guard: Any, configuration: Any, entry: OpenLockEntry | None, since: Stopwatch
 ) -> HudiLock:
-    """The lock that the write client ``guard`` has just taken; ``begun`` is when it was asked for.
+    """Return the lock that the write client ``guard`` has just taken; ``since`` is when the acquisition began.
 
-    ``configuration`` is Hadoop's, ``entry`` the journal's of a lock file that lakefold sees. Call it in the thread that
-    took the lock.
+    ``configuration`` is the Hadoop configuration. ``entry`` is the journal entry of a lock file that lakefold can
+    access. Call it in the thread that took the lock.
     """
     provider = bundle.lock_provider(guard)
     names = []

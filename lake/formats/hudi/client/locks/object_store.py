@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock where a table is on S3: an object.
+"""lakefold's own lock for a table on S3: an object.
 
-Its writes are conditional (``If-None-Match`` for the first one ever, ``If-Match`` for all others). It is never deleted.
+Its writes are conditional (``If-None-Match`` for the first write, ``If-Match`` for all others). It is never deleted.
 """
 
 import json
@@ -14,7 +14,7 @@ from lake.formats.hudi.client.locks.renewed import RenewedLock
 from lake.model import TableRef
 from lake.storage import s3
 
-#: buckets whose stores were seen to refuse a write whose condition does not hold
+#: buckets whose stores are verified to refuse a write whose condition does not hold
 _verified_buckets: set[str] = set()
 
 
@@ -34,7 +34,7 @@ class ObjectStoreLock(RenewedLock):
         return f"s3://{self._bucket}/{self._key}"
 
     def _verify_conditional_writes(self) -> None:
-        """Raise Rejected where the store writes although the condition does not hold."""
+        """Raise Rejected if the store writes although the condition does not hold."""
         if self._bucket in _verified_buckets:
             return
         if (
@@ -53,7 +53,7 @@ class ObjectStoreLock(RenewedLock):
             mode: Any = "create" if version is None else {"e_tag": version}
             return self._etag_of(self._store.put(self._key, content, mode=mode))
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
-            # Perhaps by ourselves: a write whose answer was lost is repeated, and then meets what it wrote.
+            # Perhaps our own object: a write whose answer was lost is repeated, and then finds its own result.
             found = self._read_version()
             return found[0] if found is not None and found[1] == content else None
         except (exceptions.BaseError, OSError, NotImplementedError) as error:
@@ -73,17 +73,17 @@ class ObjectStoreLock(RenewedLock):
     def _translate_error(self, error: Exception) -> LakefoldError:
         line = str(error).splitlines()[0][:300]
         if "NotImplemented" in str(error) or "501" in line or isinstance(error, NotImplementedError):
-            return Rejected(self._refusal(f"knows no conditional writes ({line})"))
+            return Rejected(self._refusal(f"supports no conditional writes ({line})"))
         return Transient(f"{self._table.name}: {self._display_path()}: {line}")
 
     def _etag_of(self, answer: Any) -> str:
         tag = answer["e_tag"]
         if not tag:
-            raise Rejected(self._refusal("tells no ETag"))
+            raise Rejected(self._refusal("returns no ETag"))
         return str(tag)
 
     def _refusal(self, rule: str) -> str:
         return (
-            f"{self._table.name}: the store of s3://{self._bucket} {rule}, so that nothing keeps two processes of "
-            "lakefold apart; use a store with conditional writes, as Amazon S3 has them"
+            f"{self._table.name}: the store of s3://{self._bucket} {rule}, so nothing excludes a second lakefold "
+            "process; use a store with conditional writes, as Amazon S3 has them"
         )

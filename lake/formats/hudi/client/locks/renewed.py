@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock where no kernel keeps one: a note that is only ever replaced by whoever knows what is in it.
+"""lakefold's own lock without a kernel lock: a record that a process replaces only if it knows the current version.
 
-It is taken, renewed and given back by writes under that condition, so that of several processes that try at once one
-gets through. What stores the note is a subclass's: see ``exclusive_object`` and ``exclusive_hdfs``.
+Such conditional writes take, renew and release the lock, so that only one of several concurrent processes succeeds.
+Subclasses store the record: see ``object_store`` and ``hdfs``.
 
-Nothing frees it where its holder dies. Another process takes it over where the holder is proved dead, which its own
-host, boot and process namespace can do, or where it has watched the note for ``SILENCE`` without a renewal, by its
-own clock. A holder whose renewals fail does not begin to commit. What remains is a process that is stopped as a whole,
-or cut off from the store, inside its commit for longer than ``SILENCE``, and then goes on.
+No store releases the lock when its holder dies. Another process takes the lock over in two cases. First, it verifies
+that the holder is dead, which is possible on the holder's own host, boot and process namespace. Second, it has watched
+the record for ``TAKEOVER_TIMEOUT`` without a renewal, by its own clock. A holder whose renewals fail does not begin to
+commit. One risk remains: a process that is stopped as a whole, or cut off from the store, inside its commit for longer
+than ``TAKEOVER_TIMEOUT``, and then continues.
 """
 
 import json
@@ -30,22 +31,22 @@ from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 RENEWAL_INTERVAL = timedelta(seconds=10)
-#: how long the note must not have changed before it is taken from a holder of whom nothing is known
+#: how long the record must be unchanged before the lock is taken over from a holder whose state is unknown
 TAKEOVER_TIMEOUT = timedelta(minutes=10)
 
-#: notes as they were last found held, with when that was seen first; by place
+#: version of each held record as last seen, and when this version was first seen; by location
 _observed_versions: dict[Hashable, tuple[str, float]] = {}
-#: what this process could not give back
+#: tokens of locks that this process could not release
 _unreleased_tokens: set[str] = set()
 
 
 class RenewedLock(LakefoldLock):
-    """The lock of a table that the process itself holds and renews."""
+    """A lock of one table that the process itself holds and renews."""
 
     def __init__(self, table: TableRef, jvm: Any) -> None:
         super().__init__(table, jvm)
         self._owner_record: dict[str, object] = {}
-        #: the version of the note that is ours; None while it is not
+        #: our version of the record; None while the lock is not held
         self._version: str | None = None
         self._write_lock = threading.Lock()
         self._stopped = threading.Event()
@@ -53,18 +54,21 @@ class RenewedLock(LakefoldLock):
 
     @abstractmethod
     def _display_path(self) -> str:
-        """Where the note is, as a person finds it."""
+        """Return the location of the record, for messages."""
 
     @abstractmethod
     def _compare_and_set(self, record: dict[str, object], version: str | None) -> str | None:
-        """The new version of the note, where it was the version ``tag`` (None: not there at all); else None."""
+        """Replace the record if its version is ``version`` (None: there is no record).
+
+        Returns the new version; None if the record has another version.
+        """
 
     @abstractmethod
     def _read_version(self) -> tuple[str, bytes] | None:
-        """Version and content of the note; None where there is none."""
+        """Return version and content of the record; None if there is none."""
 
     def _verify_conditional_writes(self) -> None:
-        """Raise Rejected where the store is seen to write although the condition does not hold."""
+        """Raise Rejected if the store writes although the condition does not hold."""
 
     def _try_lock(self, owner_record: dict[str, object]) -> bool:
         process = Process.of(int(str(owner_record["pid"])))
@@ -84,14 +88,14 @@ class RenewedLock(LakefoldLock):
         return True
 
     def _is_free(self, version: str, body: bytes) -> bool:
-        """Whether the note may be taken: given back, abandoned by us, its holder dead, or silent for long."""
+        """True if the record may be taken: free, not released by us, of a dead holder, or long not renewed."""
         try:
             holder = json.loads(body)
             if holder.get("free") or holder["token"] in _unreleased_tokens:
                 return True
             process = holder["process"] and Process(**holder["process"])
         except (ValueError, KeyError, TypeError):
-            process = None  # written by somebody else's hand
+            process = None  # not written by lakefold
         if process and process.is_dead:
             log.warning("%s: taking over the lock of %s, which died", self._table.name, process)
             return True
@@ -110,21 +114,21 @@ class RenewedLock(LakefoldLock):
 
     def _renew_until_stopped(self) -> None:
         while not self._stopped.wait(RENEWAL_INTERVAL.total_seconds()):
-            # Whoever is about to commit asks again, and hears what is wrong.
+            # A commit renews again before it begins, and gets the error then.
             with suppress(Exception):
                 if self._loss_reason() is not None:
                     return
 
     def _loss_reason(self) -> str | None:
-        """Renew, which only the holder can."""
+        """Renew the lock, which only its holder can."""
         with self._write_lock:
             if self._version is not None:
                 self._version = self._compare_and_set(self._owner_record | {"renewal": uuid.uuid4().hex}, self._version)
             return None if self._version is not None else f"{self._display_path()} was taken over or replaced"
 
     def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
-        # Renewed until the Java process has ended, whatever becomes of its connection; where that can't be seen the
-        # note expires.
+        # The lock is renewed until the Java process has ended, whatever happens to its connection. If the end can't be
+        # observed, renewal stops and the record expires.
         if java_thread.process is None:
             self._stopped.set()
 
@@ -141,7 +145,7 @@ class RenewedLock(LakefoldLock):
                 log.error("%s: lakefold's own lock was taken over while it was held", self._table.name)
         except Exception as error:
             _unreleased_tokens.add(str(self._owner_record["token"]))
-            log.warning("%s: could not give lakefold's own lock back: %s", self._table.name, error)
+            log.warning("%s: could not release lakefold's own lock: %s", self._table.name, error)
 
     def _read_owner_record(self) -> bytes:
         found = self._read_version()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The locks under which lakefold changes a table: its own, then the one that the table's writers share."""
+"""The locks under which lakefold changes a table: its own, then the lock that the table's writers share."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -30,12 +30,15 @@ log = logging.getLogger(__name__)
 CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 _LOCK_RETRIES = "hoodie.write.lock.client.num_retries"
 _LOCK_WAIT = "hoodie.write.lock.client.wait_time_ms_between_retry"
-#: what a lock file and the timeline files written under it take, with a margin
+#: space for a lock file and the timeline files written under it, with a margin
 _MIN_FREE_BYTES = 64 << 10
 
 
 def concurrency_options(table: TableRef) -> dict[str, str]:
-    """Write options of a client that takes the lock of ``table``, beside the table's own; Rejected without a lock."""
+    """Return the write options of a client that takes the lock of ``table``, beyond the table's own options.
+
+    Raises Rejected if ``concurrency`` is "occ" and no lock provider is set.
+    """
     if table.concurrency is Concurrency.SINGLE_WRITER:
         return {CONCURRENCY_MODE: "SINGLE_WRITER"}
     if not table.write_options.get(LOCK_PROVIDER):
@@ -43,7 +46,7 @@ def concurrency_options(table: TableRef) -> dict[str, str]:
             f'{table.name}: concurrency = "occ" needs the lock of the writers: set {LOCK_PROVIDER} and its '
             "settings in the table's write_options"
         )
-    # Hudi's own default waits four minutes for a lock that a dead process left behind.
+    # By default Hudi waits four minutes for the lock of a dead process.
     patience = {_LOCK_RETRIES: "15", _LOCK_WAIT: "1000"}
     return {
         **{key: value for key, value in patience.items() if key not in table.write_options},
@@ -53,17 +56,18 @@ def concurrency_options(table: TableRef) -> dict[str, str]:
 
 
 def lakefold_lock_of(table: TableRef, storage: TableStorage, jvm: Any) -> LakefoldLock:
-    """lakefold's own lock, as it is where the table lies."""
+    """Return lakefold's own lock for the storage of the table."""
     if storage.is_local:
         return FileLock(table, storage.base, jvm)
     return HdfsLock(table, storage, jvm) if storage.has_directories else ObjectStoreLock(table, storage.base, jvm)
 
 
 class TableLock:
-    """The locks of one table; Hudi's is taken through a Java write client that has the table's own lock settings.
+    """The locks of one table; a Java write client with the table's own lock settings takes Hudi's lock.
 
-    lakefold's own comes first: two of its clients would otherwise meet in Hudi's, which one of them may then give up.
-    Hudi's lock file is journaled, so that one left by a dead process of ours can be removed. Used by one thread.
+    lakefold's own lock comes first. Otherwise two lakefold clients would compete for Hudi's lock, and one of them might
+    give up. Hudi's lock file is journaled, so that the lock file of a dead process of ours can be removed. Used by one
+    thread.
     """
 
     def __init__(self, table: TableRef, spark: "SparkSession", guard: Any, bundle: Bundle) -> None:
@@ -76,22 +80,22 @@ class TableLock:
         path = lock_file_path(table)
         self._journal = None if path is None else LockJournal(self._storage.base, path)
         self._lakefold_lock = lakefold_lock_of(table, self._storage, self._jvm)
-        #: the acquisition of the writers' lock; None while there is none, or where there is no such lock
+        #: the acquisition of the writers' lock; None while it is not held, or if the table has no such lock
         self._hudi_lock: HudiLock | None = None
         self._is_held = False
         self._has_foreign_holder = False
 
     @property
     def is_held(self) -> bool:
-        """Whether this object holds both locks."""
+        """True if this object holds both locks."""
         return self._is_held
 
     @contextmanager
     def locked(self, doing: str, owner: Any) -> Iterator[None]:
-        """Hold both locks while the block runs; ``owner`` is Hudi's Option of the instant that they are held for.
+        """Hold both locks while the block runs; ``owner`` is Hudi's Option of the instant that holds them.
 
-        Inside such a block another one holds nothing more. Raises Transient saying where the lock is, and who has it,
-        where it is not to be had.
+        A nested block takes no further lock. Raises Transient naming the location of the lock and its holder if the
+        lock can't be taken.
         """
         if self._is_held:
             yield
@@ -120,7 +124,7 @@ class TableLock:
                 self._lakefold_lock.run_when_idle(partial(self._release_hudi_lock, owner, entry, acquired))
 
     def _new_hudi_lock(self, entry: OpenLockEntry | None, since: Stopwatch, doing: str) -> HudiLock | None:
-        """What tells whether the writers' lock, which has just been taken, is still held."""
+        """Return the object that verifies whether the writers' lock, which has just been taken, is still held."""
         if self.table.concurrency is Concurrency.SINGLE_WRITER:
             return None
         configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
@@ -130,30 +134,30 @@ class TableLock:
             raise translate_error(error, self.table, doing) from error
 
     def _release_hudi_lock(self, owner: Any, entry: OpenLockEntry | None, hudi_lock: HudiLock | None) -> None:
-        """Give the lock that the writers share back."""
+        """Release the lock that the writers share."""
         lost = has_lock_file_provider(self.table) and hudi_lock is not None and hudi_lock.loss_reason() is not None
         if lost or (entry is not None and not entry.is_held):
-            self._has_foreign_holder = True  # Hudi would delete the file of whoever has the lock now
+            self._has_foreign_holder = True  # Hudi would delete the file of the current holder
         else:
             try:
                 self._bundle.release_lock(self._lock_client, owner)
             except Exception:
-                # Some of Hudi's locks are given back by the thread alone that took them, and it may have ended.
+                # Only the thread that took some of Hudi's locks can release them, and it may have ended.
                 if hudi_lock is None or not hudi_lock.force_release():
                     raise
-        # Not where that failed: the journal says whose lock was left behind.
+        # The entry stays open if the release failed: the journal then names the owner of the remaining lock.
         if entry is not None:
             entry.close()
 
     def run_when_idle(self, callback: Callable[[], None]) -> None:
-        """Call ``act`` when no call of the JVM that was made under these locks still runs; see ``LakefoldLock``."""
+        """Call ``callback`` when every call of the JVM under these locks has ended; see ``LakefoldLock``."""
         self._lakefold_lock.run_when_idle(callback)
 
     @contextmanager
     def lakefold_locked(self, doing: str) -> Iterator[None]:
-        """Keep every other lakefold out while the block runs, but not the table's writers; within ``held`` too.
+        """Exclude every other lakefold, but not the table's writers, while the block runs; also inside ``locked``.
 
-        Raises Transient saying who has the lock, Rejected where there can be none.
+        Raises Transient naming the holder, Rejected if the storage offers no such lock.
         """
         if self._lakefold_lock.is_held:
             yield
@@ -168,19 +172,19 @@ class TableLock:
             self._lakefold_lock.release()
 
     def assert_held(self, doing: str) -> None:
-        """Raise Transient where a lock is not ours any more: the last look before something irrevocable."""
+        """Raise Transient if a lock was lost: the last check before an irrevocable step."""
         self._lakefold_lock.assert_held(doing)
         reason = self.loss_reason()
         if reason is not None:
             raise Transient(f"{self.table.name}: the table's lock was lost while {doing}: {reason}; {self._advice()}")
 
     def loss_reason(self) -> str | None:
-        """How the lock that the writers share was lost; None where it is proved to have been held without a gap."""
+        """Return how the writers' shared lock was lost; None if it is verified to have been held without a gap."""
         return None if self._hudi_lock is None else self._hudi_lock.loss_reason()
 
     def _advice(self) -> str:
         if has_lock_file_provider(self.table):
-            # A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the lock file of the holder.
+            # A writer of Hudi 1.2 that gives up waiting inside its own commit deletes the holder's lock file.
             return "let the writers wait longer for the lock (hoodie.write.lock.num_retries)"
         return "nothing was changed, and the plan is tried again"
 
@@ -199,7 +203,7 @@ class TableLock:
         return entry
 
     def _open_journal_entry(self, doing: str) -> OpenLockEntry | None:
-        # It is the Java process that holds the lock, and it may outlive this one by seconds.
+        # The Java process holds the lock, and may outlive this one by seconds.
         process = self._journal and Process.of(self._jvm.java.lang.ProcessHandle.current().pid())
         return self._journal.open_entry(process, doing) if self._journal and process else None
 
@@ -210,9 +214,9 @@ class TableLock:
         return removed is not None
 
     def _refuse_full_disk(self, doing: str) -> None:
-        """Hudi's lock-file provider leaves an empty lock file for ever where there is no room to write into it."""
+        """Raise Transient if the disk is full: Hudi would leave an empty lock file forever."""
         if not self._storage.is_local:
-            return  # an object store is never full, and a NameNode says so before it creates a file
+            return  # an object store is never full; a NameNode refuses before it creates a file
         path = self._jvm.org.apache.hadoop.fs.Path(self._storage.base)
         remaining = (
             path.getFileSystem(self._spark.sparkContext._jsc.hadoopConfiguration()).getStatus(path).getRemaining()

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sweep of a table: make table and database agree on plans that ended, and withdraw or delete uncommitted work."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from executors.partition_locks import PartitionLock
+from executors.reconcile import record_discovered_relocations, record_unrecorded_commits
+from executors.relocation.sweep import sweep_partitions
+from executors.relocation.watch import PartitionWatch
+from lake.capabilities import (
+    FindsStaged,
+    FindsStragglers,
+    RelocatesPartitions,
+    RemovesStragglers,
+    pending_actions,
+    pending_instants,
+)
+from lake.model import TableRef
+from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, StagedWork
+from lake.plan_store import PlanStore
+from lake.ports import SparkProvider, TableFormat
+from lake.relocation_store import RelocationStore
+
+log = logging.getLogger(__name__)
+
+
+def sweep_table(
+    table: TableRef,
+    *,
+    format: TableFormat,
+    store: RelocationStore,
+    spark: SparkProvider,
+    halted: bool = False,
+    watch: PartitionWatch | None = None,
+    discovers_relocations: bool = True,
+) -> int:
+    """Make table and database agree on plans that ended. Returns the number of instants that were withdrawn.
+
+    Commits of plans that ended cancelled or failed are recorded. Pending instants of ended plans are withdrawn, such
+    as one published by an executor that had lost its lease. So are clusterings of waiting plans, since clusterings
+    refuse writers. An instant that has to be executed (``PendingAction.must_execute``) is left to a plan that adopts
+    it. Instants of plans unknown to this database belong to another lakefold and are not touched; but files that were
+    written for any lakefold plan after its instant had ended are deleted.
+
+    Late files in previous locations are copied to their partitions' locations even if another step fails. Of a
+    ``halted`` table nothing else is done, so that the state that a person has to examine is preserved. With a ``watch``
+    only the partitions that it chooses are swept. With ``discovers_relocations`` the table is read for relocations that
+    this database does not know under its name. Raises what the format raises.
+    """
+    if halted and not isinstance(format, RelocatesPartitions):
+        return 0
+    withdrawn, failed = 0, None
+    try:
+        if discovers_relocations:
+            record_discovered_relocations(table, format=format, store=store)
+        record_unrecorded_commits(table, format=format, store=store)
+        if not halted:
+            withdrawn = _withdraw_orphaned_stagings(table, format, store, spark)
+            withdrawn += _withdraw_instants(table, _abandoned_instants(table, format, store), format, spark)
+            _remove_stragglers(table, format, spark)
+    except Exception as error:
+        failed = error
+    _sweep_relocated_partitions(table, format, store, spark, watch)
+    if failed is not None:
+        raise failed
+    return withdrawn
+
+
+def _sweep_relocated_partitions(
+    table: TableRef, format_: TableFormat, store: RelocationStore, spark: SparkProvider, watch: PartitionWatch | None
+) -> None:
+    chosen = None if watch is None else watch.choose_partitions(table, format_, store)
+    report = sweep_partitions(table, format=format_, store=store, spark=spark, partitions=chosen)
+    if watch is not None:
+        watch.mark_swept(table, report.deferred)
+
+
+def _withdraw_instants(
+    table: TableRef, abandoned: Mapping[str, Sequence[str]], format_: TableFormat, spark: SparkProvider
+) -> int:
+    if not abandoned:
+        return 0
+    withdrawn = 0
+    with format_.writer(table, spark) as writer:
+        for plan_id, instants in abandoned.items():
+            done = writer.withdraw(plan_id, instants)
+            withdrawn += done
+            if done:
+                log.warning("plan %s of %s does not run: withdrew %s", plan_id, table.name, ", ".join(instants))
+    return withdrawn
+
+
+def _withdraw_orphaned_stagings(table: TableRef, format_: TableFormat, store: PlanStore, spark: SparkProvider) -> int:
+    """Withdraw uncommitted work of ended attempts on a table that does not record it; clear expired stagings.
+
+    Partitions of a live plan are skipped: a run of that plan withdraws its earlier attempts' work, and the work of
+    other plans waits until it has ended. Files that a plan has replaced were the table's own, even if the table has
+    forgotten their commit; they are not withdrawn, and await their deletion.
+    """
+    if not isinstance(format_, FindsStaged):
+        return 0
+    known = store.orphaned_stagings(table)
+    if not known:
+        return 0
+    left, withdrawn = frozenset(format_.remaining_staged(table, [entry.staged for entry in known])), 0
+    if left:
+        replaced = [due.version.path for due in store.awaiting_deletion(table)]
+        left -= {
+            one.staged.token for one in known if one.staged.token in left and _has_replaced_file(one.staged, replaced)
+        }
+    if left:
+        lock = PartitionLock(LockOwnerKind.SWEEP, table, format_, store)
+        try:
+            with format_.writer(table, spark) as writer:
+                for entry in known:
+                    if entry.staged.token in left and lock.lock(entry.partitions) >= set(entry.partitions):
+                        log.warning("plan %s of %s left %s: withdrawn", entry.plan_id, table.name, entry.staged.token)
+                        withdrawn += writer.withdraw(entry.plan_id, (entry.staged.token,), staged=(entry.staged,))
+        finally:
+            lock.release()
+    store.clear_stagings([entry for entry in known if entry.is_expired and entry.staged.token not in left])
+    return withdrawn
+
+
+def _has_replaced_file(staged: StagedWork, paths: Sequence[str]) -> bool:
+    return any(path.startswith(staged.paths) for path in paths)
+
+
+def _remove_stragglers(table: TableRef, format_: TableFormat, spark: SparkProvider) -> None:
+    instants = format_.instants_with_stragglers(table) if isinstance(format_, FindsStragglers) else ()
+    if not instants:
+        return
+    with format_.writer(table, spark) as writer:
+        removed = writer.remove_straggler_files(instants) if isinstance(writer, RemovesStragglers) else ()
+    if removed:
+        log.warning(
+            "table %s: deleted %d files that were written when their instant was over", table.name, len(removed)
+        )
+
+
+def _abandoned_instants(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[str, list[str]]:
+    """Return pending instants, by plan, on which no run of their plan works, or which no run can use."""
+    if not any(
+        store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in pending_instants(format_, table).values()
+    ):
+        return {}
+    found: dict[str, list[str]] = defaultdict(list)
+    for entry in pending_actions(format_, table):
+        if entry.plan_id is None or (entry.must_execute and not entry.is_begun):
+            continue
+        # Read after the timeline: an instant of a plan that waits now is an earlier attempt's.
+        state = store.plan_state(entry.plan_id)
+        waits = state is PlanState.REQUESTED and entry.kind is PlanKind.CLUSTERING
+        if waits or (state is not None and state not in LIVE_STATES):
+            found[entry.plan_id].append(entry.instant)
+    return found

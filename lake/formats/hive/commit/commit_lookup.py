@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lookup of commits: the commit of a plan or a version, and whether its call of the metastore was made."""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+
+from lake.errors import CommitLost, Transient
+from lake.formats.hive.catalog.tables import CatalogPartition, list_partitions, load_table
+from lake.formats.hive.commit.commit_record import CommitRecord, archived_record, can_be_in_flight, read_record
+from lake.formats.hive.commit.version_names import (
+    ATTEMPTS_DIR,
+    EPOCH_KEY,
+    PLAN_KEY,
+    RECORD_FILE,
+    VERSION_KEY,
+    data_dirs,
+    plan_id_of,
+    version_directory,
+    version_of_directory,
+)
+from lake.formats.hive.directories.shared_directories import foreign_readers
+from lake.formats.hive.files.listing import is_hidden, to_located_file
+from lake.metastore import MetastoreClient, MetastoreTable
+from lake.model import TableRef, partition_label
+from lake.plan import Commit
+from lake.storage.filesystems import file_io_of
+from lake.storage.locations import resolve_path
+
+
+def list_versions(ref: TableRef, plan_id: str) -> Iterator[str]:
+    """Yield the versions in storage that attempts at a plan have made."""
+    names: set[str] = set()
+    for home in data_dirs(ref):
+        with suppress(FileNotFoundError):
+            names |= {entry.name for entry in file_io_of(ref.location).list(home)}
+    yield from (name for name in sorted(names) if plan_id_of(name) == plan_id)
+
+
+def find_commit(
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    ref: TableRef,
+    plan_id: str,
+    list_all_partitions: Callable[[], Sequence[CatalogPartition]],
+) -> Commit | None:
+    """Return the commit that names a plan. None if there is no such commit.
+
+    ``list_all_partitions`` lists the table's partitions; it is called only if no commit is found. Raises CommitLost if
+    a partition is at the plan's version and the record of the commit is gone.
+    """
+    found = archived_record(ref, plan_id)
+    if found is not None:
+        return found.commit
+    for version in list_versions(ref, plan_id):
+        record = read_record(ref, version)
+        if record is not None and _is_applied(metastore, table, ref, record):
+            return record.commit
+    lost = [place.name for place in list_all_partitions() if _is_located_by_plan(ref, place, plan_id)]
+    if lost:
+        raise CommitLost(_lost_commit_message(table, ref, plan_id, lost), plan_id, lost)
+    return None
+
+
+def _lost_commit_message(table: MetastoreTable, ref: TableRef, plan_id: str, partitions: Sequence[str]) -> str:
+    more = f" (and {len(partitions) - 1} more)" if len(partitions) > 1 else ""
+    what, how = (
+        (
+            f"{partition_label(partitions[0])} of {ref.name}{more}",
+            "drop such partitions and add them with their own directories as LOCATION",
+        )
+        if table.partition_columns
+        else (ref.name, f"SET LOCATION to there, UNSET TBLPROPERTIES ('{PLAN_KEY}', '{EPOCH_KEY}', '{VERSION_KEY}')")
+    )
+    return (
+        f"{what} is read from the version of plan {plan_id}, which is gone: an overwrite of all of {ref.location}, "
+        f"where the rows were before, removed it; if so, {how}, then lakefold resume {ref.name}"
+    )
+
+
+def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
+    """Return those of ``versions`` that exist in storage, are of no commit, and of no commit that may be in flight.
+
+    A version that a partition or another table is read from is not withdrawable: an ``INSERT OVERWRITE`` of the whole
+    table removes the records, and the version holds its rows. A directory with the name of a version but without any
+    file of lakefold is not withdrawable either: a writer has made it.
+    """
+    files = file_io_of(ref.location)
+    there = {
+        one for one in versions if files.exists(version_directory(ref, one)) and not can_be_in_flight(ref, one, now)
+    }
+    if not there:
+        return set()
+    table = load_table(metastore, ref)
+    read_from = {version_of_directory(ref, place.location) for place in list_partitions(metastore, table)}
+    strangers = {one for one in there if not _is_original_version(ref, one)}
+    by_others = foreign_readers(metastore, table, {version_directory(ref, one) for one in there})
+    read_from |= {version_of_directory(ref, f"{directory}/") for directory in by_others}
+    return there - read_from - strangers - committed_versions(metastore, table, ref, there)
+
+
+def committed_versions(
+    metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
+) -> set[str]:
+    """Return those of ``versions`` that a commit has made part of the table, now or earlier."""
+    found = set()
+    for version in versions:
+        old = archived_record(ref, plan_id_of(version))
+        if old is not None and old.commit.instant == version:
+            found.add(version)
+            continue
+        record = read_record(ref, version)
+        if record is not None and _is_applied(metastore, table, ref, record):
+            found.add(version)
+    return found
+
+
+def applied_commits(
+    metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
+) -> Sequence[Commit]:
+    """Return the commits of those of ``versions`` whose call was made, as far as the table shows it."""
+    records = [record for record in (read_record(ref, version) for version in versions) if record is not None]
+    return [one.commit for one in records if _is_applied(metastore, table, ref, one)]
+
+
+def _is_named_by_partition(metastore: MetastoreClient, table: MetastoreTable, record: CommitRecord) -> bool:
+    places = list_partitions(metastore, table, record.partitions)
+    return any(place.parameters.get(VERSION_KEY) == record.commit.instant for place in places)
+
+
+def _is_located_by_plan(ref: TableRef, partition: CatalogPartition, plan_id: str) -> bool:
+    """True if a partition names a plan as its last and is in that plan's version: its owner has not moved it since."""
+    version = version_of_directory(ref, partition.location)
+    return partition.parameters.get(PLAN_KEY) == plan_id and version is not None and plan_id_of(version) == plan_id
+
+
+def _is_applied(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord) -> bool:
+    """True if the call of a commit was made: a partition names the version, or a writer has written into the version.
+
+    A writer may undo the call by writing back the partition that it had read before, as Hive does at the end of an
+    INSERT. Only a writer that read the new location before that writes into the version.
+    """
+    return _is_named_by_partition(metastore, table, record) or _has_foreign_files(ref, record)
+
+
+def _has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:
+    files = file_io_of(ref.location)
+    for move in record.commit.relocations:
+        try:
+            entries = files.list(resolve_path(ref.location, move.location))
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise Transient(f"{move.location} can't be listed: {error.strerror}") from error
+        there = {
+            to_located_file(ref.location, entry.path, entry.bytes, entry.modified_ns)
+            for entry in entries
+            if not is_hidden(entry.name)
+        }
+        if not there <= set(move.files):
+            return True
+    return False
+
+
+def _is_original_version(ref: TableRef, version: str) -> bool:
+    """True if a version is as an attempt made it. False if a writer created it again after all of it was removed."""
+    try:
+        names = {entry.name for entry in file_io_of(ref.location).list(version_directory(ref, version))}
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise Transient(f"version {version} can't be listed: {error.strerror}") from error
+    return not names or bool(names & {ATTEMPTS_DIR, RECORD_FILE})

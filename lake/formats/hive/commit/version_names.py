@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The names of versions, of the files in them, and of the properties by which partitions refer to them."""
+
+import re
+from collections.abc import Collection, Mapping
+
+from lake.formats.hive.catalog.tables import DATA_DIR, DATA_DIRS, UNPARTITIONED_DIR
+from lake.formats.hive.files.listing import ListedFile
+from lake.model import TableRef
+from lake.storage.filesystems import file_io_of
+
+OUTPUT_FILE_PATTERN = r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+"
+"""The names of files that rewrites write, as a pattern for ``re`` and RE2."""
+
+_OUTPUT_FILE = re.compile(OUTPUT_FILE_PATTERN)
+
+ATTEMPTS_DIR = "_attempts"
+"""The directory in a version that engines write to, so that a task that outlives its attempt never reaches readers."""
+
+PLAN_KEY, EPOCH_KEY, VERSION_KEY = "lakefold.plan", "lakefold.epoch", "lakefold.version"
+"""The properties of a partition that a plan's commit has relocated."""
+
+RELOCATION_KEY = "lakefold.moved"
+"""The property, instead of these three, of a partition that was last relocated by no plan.
+
+Such a relocation brings a partition back to the location that a writer uses.
+"""
+
+_TOKEN_KEYS = frozenset({PLAN_KEY, EPOCH_KEY, VERSION_KEY, RELOCATION_KEY})
+
+#: matches the names that ``new_version_name`` returns
+_VERSION_NAME = re.compile(r"(?P<plan>.+)-e(?P<epoch>\d+)-\d+")
+
+#: properties that are wrong once files were added or replaced; readers answer counts from them
+_STALE_STATISTICS = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
+
+RECORD_FILE = "commit.json"
+
+
+def data_dir(ref: TableRef) -> str:
+    """Return the directory in which the table's versions are created."""
+    return f"{ref.location}/{DATA_DIR}"
+
+
+def data_dirs(ref: TableRef) -> tuple[str, ...]:
+    """Return the directories that may hold versions of the table; earlier releases used another one."""
+    return tuple(f"{ref.location}/{home}" for home in DATA_DIRS)
+
+
+def version_directory(ref: TableRef, version: str) -> str:
+    """Return the directory of a version, or the one in which it would be created if it does not exist."""
+    files = file_io_of(ref.location)
+    here, before = (f"{home}/{version}" for home in data_dirs(ref))
+    return before if not files.exists(here) and files.exists(before) else here
+
+
+def version_of_directory(ref: TableRef, directory: str) -> str | None:
+    """Return the version that a directory is in. None if it is in no version."""
+    for home in data_dirs(ref):
+        if directory.startswith(f"{home}/"):
+            return directory.removeprefix(f"{home}/").partition("/")[0]
+    return None
+
+
+def location_in_version(version: str, partition: str) -> str:
+    """Return the location of a partition in a new version, relative to the table's directory.
+
+    ``partition`` is '' for a table without partitions.
+    """
+    return f"{DATA_DIR}/{version}/{partition or UNPARTITIONED_DIR}"
+
+
+def record_path_beside(location: str) -> str:
+    """Return the path of the commit record beside a location in a version; relative, as the location is."""
+    return "/".join([*location.split("/")[:2], RECORD_FILE])
+
+
+def new_version_name(plan_id: str, epoch: int, nanoseconds: int) -> str:
+    """Return a name for a version that no other attempt has."""
+    return f"{plan_id}-e{epoch}-{nanoseconds}"
+
+
+def token_parameters(token: str) -> dict[str, str]:
+    """Return the properties by which a partition names ``token`` as its last relocation."""
+    version = _VERSION_NAME.fullmatch(token)
+    return (
+        {PLAN_KEY: version["plan"], EPOCH_KEY: version["epoch"], VERSION_KEY: token}
+        if version
+        else {RELOCATION_KEY: token}
+    )
+
+
+def relocated_parameters(parameters: Mapping[str, str], token: str, files: Collection[ListedFile]) -> dict[str, str]:
+    """Return the properties of a partition after the relocation ``token``: that name, and the counts of its ``files``.
+
+    ``parameters`` are the properties before the relocation. Names of earlier relocations are dropped, and so are counts
+    that may no longer be right.
+    """
+    kept = {name: value for name, value in parameters.items() if name not in _STALE_STATISTICS | _TOKEN_KEYS}
+    return {
+        **kept,
+        **token_parameters(token),
+        "numFiles": str(len(files)),
+        "totalSize": str(sum(file.bytes for file in files)),
+    }
+
+
+def output_file_name(version: str, group: int, number: int, suffix: str) -> str:
+    """Return the name of a file that a rewrite writes; no writer's file has that name."""
+    return f"part-{version}-{group}-{number}.{suffix}"
+
+
+def version_of_output(file_name: str) -> str | None:
+    """Return the version whose rewrite wrote the file of this name. None if a writer wrote the file."""
+    found = _OUTPUT_FILE.fullmatch(file_name)
+    return found["version"] if found else None
+
+
+def plan_id_of(version: str) -> str:
+    """Return the id of the plan that made a version."""
+    return version.rsplit("-", 2)[0]
+
+
+def version_started_ns(token: str) -> int | None:
+    """Return when a version was begun, in nanoseconds since 1970. None if no plan made the relocation ``token``."""
+    return int(token.rpartition("-")[2]) if _VERSION_NAME.fullmatch(token) else None
+
+
+def is_version_name(name: str) -> bool:
+    """True if a directory has the name of a version."""
+    return _VERSION_NAME.fullmatch(name) is not None
+
+
+def relocation_token(parameters: Mapping[str, str]) -> str | None:
+    """Return the relocation that a partition names as its last. None if it names none."""
+    return parameters.get(RELOCATION_KEY) or parameters.get(VERSION_KEY)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands ``lakefold serve`` and ``worker``, which run a process of the service."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from service.cli.commands.common import ConfigFile, Json, command_run
+from service.modes import Role
+from service.problems import ExitCode, exit_codes_help
+
+
+def add_to(root: typer.Typer) -> None:
+    """Register the commands."""
+    epilog = exit_codes_help(ExitCode.PARTIAL, ExitCode.DATABASE)
+    root.command("serve", epilog=epilog, short_help="Run the service.")(serve)
+    root.command("worker", epilog=epilog, short_help="Run plans only.")(worker)
+
+
+def serve(
+    role: Annotated[Role, typer.Option("--role", help="Run only this role; other processes run the rest.")] = Role.ALL,
+    once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
+
+    The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 when
+    a plan failed or is left.
+    """
+    return _serve(role, once=once, json=json, config=config)
+
+
+def worker(
+    once: Annotated[bool, typer.Option("--once", help="Exit when no plan is waiting.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
+    """Run plans only: serve --role executor. With --once exit 3 when a plan failed or is left."""
+    return _serve(Role.EXECUTOR, once=once, json=json, config=config)
+
+
+def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
+    from service.server.daemon.process import serve as run_daemon
+
+    with command_run(json, config) as run:
+        daemon = run.config.daemon.model_copy(update={"log_format": "json"}) if json else run.config.daemon
+        return int(run_daemon(replace(run.config, daemon=daemon), role.value, once))
