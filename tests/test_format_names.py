@@ -13,7 +13,7 @@ EXCEPTIONS = {
     "planner/policy/aliases.py": "settings of other tools that may be pasted into a configuration",
     "planner/writers": "models of writers, by the names and settings of the writers themselves",
     "service/cli/commands/simulate.py": "the names of these models, which its user chooses from",
-    "service/demo": "the demo shows a Hudi or a Hive table and its writer",
+    "service/cli/demo": "the demo shows a Hudi or a Hive table and its writer",
     "service/server/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
     "service/cli/commands/config_template.py": "the sample rule names a setting of Hudi",
     "service/control/config/http.py": "the key of that address, `hudi_callback_key`",
