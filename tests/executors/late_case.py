@@ -268,4 +268,6 @@ class Mover:
         if now != (reverted_to or (latest.location, latest.token)):
             raise Conflict("the partition is not where its last move left it")
         to = relocation or latest
-        self.table.at = self.table.place(to.location, version_names.token_parameters(to.token), created_at=at.created_at)
+        self.table.at = self.table.place(
+            to.location, version_names.token_parameters(to.token), created_at=at.created_at
+        )
