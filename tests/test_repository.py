@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.cli.main import main
+from service.cli import main
 from service.control.config.loader import load_config
 from service.control.config.tables import check_rules
 

@@ -34,7 +34,7 @@ def test_the_wheel_creates_and_checks_its_database(installed, tmp_path):
 def test_the_wheel_has_everything_the_page_is_made_of(installed, tmp_path):
     code = (
         "from service.server.web import rendering as r\n"
-        "print(r.asset('lakefold.css'), r.environment().list_templates())"
+        "print(r.asset_url('lakefold.css'), r.environment().list_templates())"
     )
     done = subprocess.run(
         [str(installed / "python"), "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
@@ -45,7 +45,7 @@ def test_the_wheel_has_everything_the_page_is_made_of(installed, tmp_path):
 
 
 def test_the_wheel_has_the_scenarios_that_the_page_offers(installed, tmp_path):
-    code = "from service.server.web.simulation import shipped; print(sorted(shipped()))"
+    code = "from service.server.web.simulation import shipped_scenarios; print(sorted(shipped_scenarios()))"
     done = subprocess.run(
         [str(installed / "python"), "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
     )

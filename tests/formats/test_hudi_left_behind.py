@@ -26,7 +26,7 @@ from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.attempt_files import DIRECTORY, RunningAttempt
 from lake.identity import Process
 from lake.plan import Claim, Plan
-from service.cli.main import main
+from service.cli import main
 from service.control.config.loader import load_config
 from service.control.config.tables import configure_table
 from service.control.planning.adoption import adopt_pending_actions

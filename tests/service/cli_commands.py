@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that there are, as the application itself declares them."""
 
-from service.cli.main import main
+from service.cli import main
 
 
 def every_command() -> list[tuple[str, ...]]:

@@ -11,7 +11,7 @@ from daemon_toys import known
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
-from service.cli.main import main
+from service.cli import main
 
 if TYPE_CHECKING:
     from hudi_cli import Cli

@@ -10,7 +10,7 @@ import pytest
 from hudi_tables import small_files
 from kept_tables import kept
 
-from service.cli.main import main
+from service.cli import main
 from service.control.config.loader import load_config
 from service.control.store import Store
 from service.control.wiring import open_store

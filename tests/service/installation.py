@@ -19,7 +19,7 @@ from toys.processes import PYTHONPATH
 from toys.timeline_tables import create
 
 from lake.plan import PlanState
-from service.cli.main import main
+from service.cli import main
 from service.problems import ExitCode
 
 

@@ -12,7 +12,7 @@ import yaml
 from monitoring import RULES, RUNBOOK, commands, entry, metrics_in, rules, section
 from support import needs_server
 
-from service.cli.main import main
+from service.cli import main
 from service.server.observability.metric_specs import SPECS
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import json
 import pytest
 from api_toys import add_token, client_of, context_at
 
-from service.cli.main import main
+from service.cli import main
 from service.control.config.notify import EVENTS
 from service.control.store import NotificationState, Store, StoreSettings
 

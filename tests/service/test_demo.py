@@ -17,11 +17,11 @@ import pytest
 from waiting import wait_for
 
 from lake.metastore import MetastoreClient
+from service.cli import main
 from service.cli.demo.hive import is_metastore_ready
 from service.cli.demo.hudi import read_table
 from service.cli.demo.ledger import WriterLedger, compare
 from service.cli.demo.trips import TRIPS
-from service.cli.main import main
 from service.control.config.loader import load_config
 
 LAKEFOLD = str(Path(sys.executable).with_name("lakefold"))

@@ -15,7 +15,7 @@ from receiver import receiving
 from toys.timeline_tables import create
 from waiting import wait_for
 
-from service.cli.main import main
+from service.cli import main
 from service.control.config.loader import ConfigError, load_config
 from service.control.config.notify import EVENTS, NotifySettings, parse_signing_keys
 from service.control.wiring import open_store

@@ -4,7 +4,7 @@
 import pytest
 from cli_commands import every_command
 
-from service.cli.main import main
+from service.cli import main
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_environment")]
 

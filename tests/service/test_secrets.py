@@ -12,7 +12,7 @@ from toys.timeline_tables import create
 
 from lake import redaction
 from lake.errors import Transient, one_line
-from service.cli.main import main
+from service.cli import main
 from service.control.config.loader import ConfigError
 from service.control.lake_cache import LakeCache
 from service.control.store import Store

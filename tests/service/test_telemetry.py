@@ -246,9 +246,9 @@ def test_without_the_extra_the_configuration_says_what_to_install(config, monkey
 
 def test_neither_library_is_loaded_where_nothing_is_configured():
     script = (
-        "import sys\nfrom service.control.config.loader import load\n"
+        "import sys\nfrom service.control.config.loader import load_config\n"
         "from service.server.observability.telemetry import Telemetry\n"
-        "Telemetry(load(), 'x')\n"
+        "Telemetry(load_config(), 'x')\n"
         "print([m for m in ('openlineage', 'opentelemetry.sdk', 'opentelemetry.exporter') if m in sys.modules])"
     )
     root = Path(__file__).parents[2]

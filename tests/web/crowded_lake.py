@@ -144,7 +144,7 @@ def queue(store: Store) -> None:
 
 def _judged() -> list[ObjectiveEvaluation]:
     """An objective that is missed, with its error budget burning, and one that is met."""
-    held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(days=9)}
+    held = {"goal": 0.99, "window": timedelta(days=28), "valid_for": timedelta(days=9)}
     return [
         ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held),
         ObjectiveEvaluation(objective=Objective.OLDEST_SMALL_FILE, value=600, bound=7200, **held),

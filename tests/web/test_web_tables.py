@@ -44,7 +44,7 @@ def test_filters_are_in_the_url_and_in_the_links_to_more(page):
 
 
 def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(fresh):
-    held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(days=9)}
+    held = {"goal": 0.99, "window": timedelta(days=28), "valid_for": timedelta(days=9)}
     missed = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held)
     met = ObjectiveEvaluation(objective=Objective.OLDEST_SMALL_FILE, value=600, bound=7200, **held)
     for name in ("a.b", "a.c"):

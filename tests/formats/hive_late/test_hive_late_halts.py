@@ -19,7 +19,7 @@ from executors.observer import Observer
 from executors.outcome import RunResult
 from lake.errors import Transient
 from lake.relocation.decide import LocationChoice
-from service.cli.main import main
+from service.cli import main
 from service.control.config.loader import Config, load_config
 from service.control.config.tables import configure_table
 from service.control.planning.scan import explain_table
