@@ -39,7 +39,7 @@ def failed(store, table, partition):
 
 def propose(store, partition, table, **more):
     plan = make_plan(partition, table=table)
-    store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings="s", proposed=True, **more)
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings_digest="s", proposed=True, **more)
     return plan.plan_id
 
 
