@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The geometry of the page's charts, as pure functions from counts to coordinates; ``templates/charts.html`` draws it.
 
-Each bar's height is the square root of its file count, so that the ten files of a table now are visible beside the hundred thousand
-before. The axis names this scale.
+Each bar's height is the square root of its file count, so that the ten files of a table now are visible beside the
+hundred thousand before. The axis names this scale.
 """
 
 import math
