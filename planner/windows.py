@@ -30,11 +30,11 @@ class RunWindow:
         """Parse ``mon-fri 20:00-06:00``, ``sat-sun`` (whole days) or ``22:00-06:00`` (each day). Raises ValueError."""
         found = _WINDOW_PATTERN.fullmatch(text.strip())
         if found is None or not text.strip():
-            raise ValueError(f"{text!r} is no window; write mon-fri 20:00-06:00, sat-sun or 22:00-06:00")
+            raise ValueError(f"{text!r} is not a window; write mon-fri 20:00-06:00, sat-sun or 22:00-06:00")
         first, last = found["first"], found["last"] or found["first"]
         for day in filter(None, (first, last)):
             if day.lower() not in _DAYS:
-                raise ValueError(f"{text!r}: {day!r} is no day; write {', '.join(_DAYS)}")
+                raise ValueError(f"{text!r}: {day!r} is not a day; write {', '.join(_DAYS)}")
         days = frozenset(range(7))
         if first is not None:
             start, stop = _DAYS.index(first.lower()), _DAYS.index(last.lower())
@@ -65,7 +65,7 @@ class RunSchedule:
         try:
             ZoneInfo(zone)
         except (OSError, ValueError, LookupError):
-            raise ValueError(f"{zone!r} is no time zone known here, such as Europe/Berlin") from None
+            raise ValueError(f"{zone!r} is not a known time zone, such as Europe/Berlin") from None
         return cls(windows=tuple(map(RunWindow.parse, windows)), zone=zone)
 
     def is_open(self, now: datetime) -> bool:
@@ -118,5 +118,5 @@ def _clock_change_at(before: datetime, after: datetime, zone: ZoneInfo) -> datet
 def _parse_time_of_day(text: str) -> int:
     hour, minute = int(text[:2]), int(text[3:])
     if hour > 24 or minute > 59 or (hour == 24 and minute):
-        raise ValueError(f"{text!r} is no time of day")
+        raise ValueError(f"{text!r} is not a time of day")
     return hour * 60 + minute

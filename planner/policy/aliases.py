@@ -259,7 +259,7 @@ def _pop_compaction_triggers(remaining: dict[str, Any], notes: list[str]) -> tup
         if chosen == "num_and_time":
             notes.append(f"{key} = {chosen}: either of the two suffices here")
         elif chosen not in _TRIGGERS_BY_STRATEGY:
-            notes.append(f"{key} = {chosen} is not used: it is none of {', '.join(_TRIGGERS_BY_STRATEGY)}")
+            notes.append(f"{key} = {chosen} is not used: it is not one of {', '.join(_TRIGGERS_BY_STRATEGY)}")
     return _TRIGGERS_BY_STRATEGY.get(chosen, (True, True))
 
 

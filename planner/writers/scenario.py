@@ -31,7 +31,7 @@ def parse_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise SimulationError(f"the scenario is no TOML: {error}") from None
+        raise SimulationError(f"the scenario is not valid TOML: {error}") from None
 
 
 def parse_csv(text: str) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def parse_csv(text: str) -> dict[str, Any]:
     lines = csv.DictReader(text.splitlines(), restkey="", skipinitialspace=True)
     unknown = [name for name in lines.fieldnames or () if name not in COLUMNS]
     if unknown or not lines.fieldnames:
-        raise SimulationError(f"column {unknown[0]!r} is none of {', '.join(COLUMNS)}" if unknown else "no columns")
+        raise SimulationError(f"column {unknown[0]!r} is not one of {', '.join(COLUMNS)}" if unknown else "no columns")
     batches: dict[str, dict[str, Any]] = {}
     for number, line in enumerate(lines, 2):
         if "" in line:
@@ -57,7 +57,7 @@ def parse_batch_words(words: Sequence[str]) -> list[dict[str, Any]]:
     for word in words:
         operation, equals, amount = word.partition("=")
         if not equals:
-            raise SimulationError(f"{word!r} is no batch; write insert=96MB, or insert=577564 for rows")
+            raise SimulationError(f"{word!r} is not a batch; write insert=96MB, or insert=577564 for rows")
         batches.append({"operation": operation, "rows" if amount.strip().isdigit() else "bytes": amount})
     return batches
 
@@ -66,7 +66,7 @@ def parse_scenario(document: Mapping[str, Any]) -> Scenario:
     """Return the scenario of a document. Raises SimulationError with the position, the value and the rule."""
     _check_keys(document, ("writer", "row_bytes", "settings", "files", "batches"), "the scenario")
     if "writer" not in document:
-        raise SimulationError(f"no writer; it is one of {', '.join(WriterKind)}")
+        raise SimulationError(f"writer is required: one of {', '.join(WriterKind)}")
     row_bytes = _parse_row_bytes(document, "the scenario") or _ROW_BYTES
     batches: list[WriteBatch] = []
     for number, entry in enumerate(_list_of_tables(document, "batches"), 1):
@@ -78,7 +78,7 @@ def parse_scenario(document: Mapping[str, Any]) -> Scenario:
         raise SimulationError("no batches; name at least one")
     settings = document.get("settings", {})
     if not isinstance(settings, Mapping):
-        raise SimulationError("settings is no table of keys and values")
+        raise SimulationError("settings is not a table of keys and values")
     return Scenario(
         writer=_parse_value("writer", document["writer"], enum_parser(WriterKind)),
         settings=dict(flatten_settings(settings)),
@@ -124,7 +124,7 @@ def _parse_batch(entry: Mapping[str, Any], where: str, row_bytes: float) -> tupl
 def _parse_writes(part: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Write]:
     _check_keys(part, _WRITE_KEYS, where)
     if "operation" not in part:
-        raise SimulationError(f"{where} has no operation; it is one of {', '.join(Operation)}")
+        raise SimulationError(f"{where} has no operation; use one of {', '.join(Operation)}")
     operation = _parse_value(f"{where}: operation", part["operation"], enum_parser(Operation))
     amount = _parse_amount(part, where, row_bytes)
     if not amount.rows:
@@ -142,12 +142,12 @@ class _RowsAndBytes:
 def _parse_amount(entry: Mapping[str, Any], where: str, row_bytes: float) -> _RowsAndBytes:
     """Return rows and bytes from two of the three keys, or from one key and the default ``row_bytes``."""
     if all(key in entry for key in _AMOUNT_KEYS):
-        raise SimulationError(f"{where} says rows, bytes and row_bytes; two of them say it all")
+        raise SimulationError(f"{where} has rows, bytes and row_bytes; give two of them")
     each = _parse_row_bytes(entry, where) or row_bytes
     rows = _parse_value(f"{where}: rows", entry["rows"], parse_integer) if "rows" in entry else None
     size = _parse_value(f"{where}: bytes", entry["bytes"], parse_byte_count) if "bytes" in entry else None
     if rows is None and size is None:
-        raise SimulationError(f"{where} says neither rows nor bytes")
+        raise SimulationError(f"{where} has neither rows nor bytes")
     if size is not None and size > _MAX_BYTES:
         raise SimulationError(f"{where}: bytes is {size} but must not be above {_MAX_BYTES}")
     if rows is None:
@@ -169,24 +169,24 @@ def _parse_row_bytes(entry: Mapping[str, Any], where: str) -> float | None:
 
 def _parse_partitions(entry: Mapping[str, Any], where: str) -> list[str]:
     if all(key in entry for key in _PARTITION_KEYS):
-        raise SimulationError(f"{where} says partition and partitions; one of them says it all")
+        raise SimulationError(f"{where} has partition and partitions; give one of them")
     found = entry.get("partitions", [entry.get("partition", "")])
     if not isinstance(found, list) or not found or not all(isinstance(path, str) for path in found):
-        raise SimulationError(f"{where}: partitions is no list of paths")
+        raise SimulationError(f"{where}: partitions is not a list of paths")
     return [path.strip("/") for path in found]
 
 
 def _list_of_tables(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
     found = document.get(key, [])
     if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
-        raise SimulationError(f"{key} is no list of tables; write [[{key}]] above each")
+        raise SimulationError(f"{key} is not a list of tables; write [[{key}]] above each")
     return found
 
 
 def _check_keys(entry: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     unknown = next((key for key in entry if key not in known), None)
     if unknown is not None:
-        raise SimulationError(f"{where}: {unknown!r} is none of {', '.join(known)}")
+        raise SimulationError(f"{where}: {unknown!r} is not one of {', '.join(known)}")
 
 
 def _parse_value(where: str, value: Any, parse: Any) -> Any:

@@ -140,8 +140,8 @@ def parse_settings(known: Mapping[str, WriterSetting], given: Mapping[str, Any])
             notes.append(f"{key} = {value} is not used: it changes none of this writer's files")
         else:
             close = get_close_matches(key, known, n=1, cutoff=0.6)
-            hint = f"; did you mean {close[0]}?" if close else f"; it knows {', '.join(known)}"
-            raise SimulationError(f"{key} is no setting of this writer{hint}")
+            hint = f"; did you mean {close[0]}?" if close else f"; its settings are {', '.join(known)}"
+            raise SimulationError(f"{key} is not a setting of this writer{hint}")
     return values, notes
 
 

@@ -171,7 +171,7 @@ def _about(
         case "null" | "not null":
             words = f"{column} IS {operator.upper()}"
             return Predicate(
-                spark=words, duckdb=words, arrow=field.is_all_null() if operator == "null" else field.is_valid()
+                spark=words, duckdb=words, arrow=field.is_null() if operator == "null" else field.is_valid()
             )
         case "nan" | "not nan":
             spark, duckdb, arrow = f"isnan({column})", f"coalesce(isnan({column}), false)", pc.is_nan(field)

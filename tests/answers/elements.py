@@ -58,9 +58,7 @@ def about_elements(
     match asked:
         case "null" | "not null":
             words = f"{name} IS {asked.upper()}"
-            return Predicate(
-                spark=words, duckdb=words, arrow=field.is_all_null() if asked == "null" else field.is_valid()
-            )
+            return Predicate(spark=words, duckdb=words, arrow=field.is_null() if asked == "null" else field.is_valid())
         case "size":
             count = random.randint(0, 2)
             length = pc.list_value_length(field) if name == "items" else None

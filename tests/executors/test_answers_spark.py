@@ -119,7 +119,7 @@ def test_every_reader_answers_over_new_files_of_every_engine_as_before(case: Cas
     assert [line for kind, new in made.items() for line in case.wrong(kind, new)] == []
 
 
-@pytest.mark.parametrize("forgotten", ["nan", "zero"])
+@pytest.mark.parametrize("forgotten", ["nan_columns", "zero_columns"])
 def test_bounds_and_dictionaries_that_hide_rows_are_found(case: Case, monkeypatch: pytest.MonkeyPatch, forgotten: str):
     told = SpecialFloatTracker.of_row_groups
 

@@ -130,7 +130,7 @@ def test_a_dry_run_says_what_it_would_delete_and_deletes_nothing(bench: Bench, m
 def test_a_halted_or_paused_table_is_left_alone(bench: Bench):
     compacted(bench)
     files = on_disk(bench)
-    report = clean(bench, held="halted: rows differ")
+    report = clean(bench, skip_reason="halted: rows differ")
     assert (report.skip_reason, report.deleted_files, on_disk(bench)) == ("halted: rows differ", 0, files)
 
 

@@ -139,7 +139,7 @@ def test_a_copy_that_a_sleeping_round_shows_while_another_one_is_about_to_make_i
     assert (table.swept().copied, table.rows(), table.swept()) == (1, ["late", "rows"], SweepReport())
 
 
-@pytest.mark.parametrize("method", ["begin_carries", "end_carries"])
+@pytest.mark.parametrize("method", ["begin_late_copies", "end_late_copies"])
 def test_what_a_round_that_slept_would_write_into_the_database_does_not_undo_what_another_round_has_written(
     table: MovedTable, monkeypatch: pytest.MonkeyPatch, method: str
 ):

@@ -294,7 +294,7 @@ def test_hudi_settings_of_compaction_mean_the_same_here() -> None:
     )
     assert (flink.compact_delta_commits, flink.compact_age) == (4, timedelta(minutes=1))
     unknown = SizingPolicy.from_settings({"hoodie.compact.inline.trigger.strategy": "MOON"})
-    assert any("is none of num_commits" in note for note in unknown.notes)
+    assert any("is not one of num_commits" in note for note in unknown.notes)
 
 
 def test_only_slices_with_logs_speak_of_logs() -> None:

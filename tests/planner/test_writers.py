@@ -176,7 +176,7 @@ def test_a_batch_is_repeated_and_bare_words_are_rows():
 
 INSERT = {"operation": "insert", "rows": 5}
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
-    ({"batches": [INSERT]}, ["no writer", "hudi-cow"]),
+    ({"batches": [INSERT]}, ["writer is required", "hudi-cow"]),
     ({"writer": "delta", "batches": [INSERT]}, ["'delta'", "hudi-mor"]),
     ({"writer": "hive"}, ["no batches"]),
     ({"writer": "hive", "batches": [{}]}, ["batch 1", "no operation"]),
@@ -234,5 +234,5 @@ def test_what_is_no_scenario_at_all_is_refused():
     ):
         with pytest.raises(SimulationError, match=word):
             read(text)
-    with pytest.raises(SimulationError, match="'insert' is no batch"):
+    with pytest.raises(SimulationError, match="'insert' is not a batch"):
         parse_batch_words(["insert"])

@@ -153,8 +153,8 @@ def test_d2_a_bind_mount_is_the_same_place_as_what_it_shows(tmp_path):
     for name in ("trips", "mounted"):
         (tmp_path / name).mkdir()
     places = (
-        "import sys; from lake.storage.locations import location_identity as identity;"
-        " print(identity(sys.argv[1]) == identity(sys.argv[2]))"
+        "import sys\nfrom lake.storage.locations import location_identity\n"
+        "print(location_identity(sys.argv[1]) == location_identity(sys.argv[2]))"
     )
     script = 'mount --bind "$1" "$2" && exec "$3" -c "$4" "$1" "$2"'
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]

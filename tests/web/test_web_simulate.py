@@ -32,7 +32,7 @@ def test_a_shipped_scenario_is_drawn_batch_by_batch_and_can_be_changed(page):
 @pytest.mark.parametrize(
     ("scenario", "says"),
     [
-        ("writer = ", "the scenario is no TOML"),
+        ("writer = ", "the scenario is not valid TOML"),
         ("writer = 'hive'", "no batches"),
         ("writer = 'hive'\n[[batches]]\noperation = 'insert'\nrows = 9000\ntasks = 9000", "more than 5,000 files"),
     ],

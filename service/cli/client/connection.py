@@ -118,8 +118,8 @@ class ApiConnection:
 
     def _raise_problem(self, response: httpx.Response) -> NoReturn:
         if response.is_redirect:
-            there = response.headers.get("Location", "elsewhere")
-            raise ProblemError(problems.USAGE, f"{self.url} redirects to {there}; give that address to --url")
+            target = response.headers.get("Location", "elsewhere")
+            raise ProblemError(problems.USAGE, f"{self.url} redirects to {target}; give that address to --url")
         try:
             document = response.json()
             kind, detail = str(document["type"]), str(document["detail"])
@@ -186,8 +186,8 @@ def _retry_delay(response: httpx.Response, pause: float | None, *, repeatable: b
     turned_away = response.status_code == httpx.codes.TOO_MANY_REQUESTS
     if pause is None or not (turned_away or (repeatable and response.status_code in _UNAVAILABLE)):
         return None
-    asked = response.headers.get("Retry-After", "")
-    seconds = float(asked) if asked.isdecimal() else pause
+    requested = response.headers.get("Retry-After", "")
+    seconds = float(requested) if requested.isdecimal() else pause
     return seconds if seconds <= _MAX_RETRY_AFTER_SECONDS else None
 
 

@@ -181,14 +181,16 @@ class RemoteClient:
         self._http.close()
 
     def _get_history(self, table: str, what: str, **parameters: Any) -> Document:
-        place = f"{self._resource_path(table)}/{what}"
-        found = self._http.call("GET", place, parameters=parameters, repeatable=True, timeout_seconds=_REPLAY_SECONDS)
+        history_path = f"{self._resource_path(table)}/{what}"
+        found = self._http.call(
+            "GET", history_path, parameters=parameters, repeatable=True, timeout_seconds=_REPLAY_SECONDS
+        )
         return dict(found)
 
     def _query_parameters(self, plan_filter: "PlanFilter") -> Document:
         """Return ``plan_filter`` as the query parameters of the API."""
-        said = {"error" if key == "error_class" else key: value for key, value in to_jsonable(plan_filter).items()}
-        return said | ({"table": self.table(said["table"])["table"]} if "table" in said else {})
+        query = {"error" if key == "error_class" else key: value for key, value in to_jsonable(plan_filter).items()}
+        return query | ({"table": self.table(query["table"])["table"]} if "table" in query else {})
 
     def _resource_path(self, table: str | None) -> str:
         return "/v1" if table is None else f"/v1/tables/{quote(self.table(table)['table'], safe='')}"

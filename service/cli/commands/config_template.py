@@ -64,15 +64,15 @@ def render_config(
     yield ""
     yield from _defaults()
     yield from (_METASTORE_MODES if "metastore" in source else _MODES).splitlines()
-    served = [sight for sight in sort_by_reducible(assessments) if sight.error is None]
-    for sight in served[:_MAX_RULES]:
-        yield from _rule(sight)
+    served = [assessment for assessment in sort_by_reducible(assessments) if assessment.error is None]
+    for assessment in served[:_MAX_RULES]:
+        yield from _rule(assessment)
     if left := len(served) - _MAX_RULES + unread_count if len(served) > _MAX_RULES else unread_count:
         more = f"{plural(left, 'table')} more"
         yield f'# {more}: lakefold tables list. What a rule matches may be a pattern, such as "sales.*".'
-    for sight in assessments:
-        if sight.error is not None:
-            yield from _comment(f"not served: {sight.error_text}")
+    for assessment in assessments:
+        if assessment.error is not None:
+            yield from _comment(f"not served: {assessment.error_text}")
 
 
 def _defaults() -> Iterator[str]:
@@ -159,4 +159,6 @@ def describe_planned_work(assessment: "TableAssessment") -> str:
 
 def sort_by_reducible(assessments: "Sequence[TableAssessment]") -> "list[TableAssessment]":
     """Sort tables by their reducible bytes, largest first."""
-    return sorted(assessments, key=lambda sight: -((sight.layout.reducible_bytes if sight.layout else None) or 0))
+    return sorted(
+        assessments, key=lambda assessment: -((assessment.layout.reducible_bytes if assessment.layout else None) or 0)
+    )

@@ -69,9 +69,9 @@ def init(
             why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
             formats = ", ".join(settings.formats)
             raise ProblemError(NOT_FOUND, f"no table of a format that is served ({formats}) in {path}{why}", path=path)
-        sights = assess_tables(tables[:MAX_TABLES_READ])
-        unseen = len(tables) - len(sights)
-        text = "\n".join(render_config(source, sights, unseen)) + "\n"
+        assessments = assess_tables(tables[:MAX_TABLES_READ])
+        unseen = len(tables) - len(assessments)
+        text = "\n".join(render_config(source, assessments, unseen)) + "\n"
         try:
             with file.open("x", encoding="utf-8") as new:
                 new.write(text)
@@ -80,15 +80,17 @@ def init(
         data = {
             "file": file,
             "source": next(iter(source.values())),
-            "tables": [_document(sight) for sight in sights],
+            "tables": [_document(assessment) for assessment in assessments],
             "not_looked_at": unseen,
             "problems": catalog.problems,
         }
-        run.out.result(data, lambda: _print_tables(run, sights, unseen))
+        run.out.result(data, lambda: _print_tables(run, assessments, unseen))
         for problem in catalog.problems:
             run.out.note(problem)
-        _print_next_steps(run, file, source, settings, sights)
-        return ExitCode.PARTIAL if catalog.problems or any(sight.error for sight in sights) else ExitCode.OK
+        _print_next_steps(run, file, source, settings, assessments)
+        return (
+            ExitCode.PARTIAL if catalog.problems or any(assessment.error for assessment in assessments) else ExitCode.OK
+        )
 
 
 def _target_file(chosen: Path | None) -> Path:
@@ -161,19 +163,19 @@ def _print_tables(run: CommandRun, assessments: "Sequence[TableAssessment]", unr
         ),
         (
             (
-                sight.table.name,
-                sight.table.ref.format,
-                *_table_figures(sight),
-                describe_planned_work(sight),
+                assessment.table.name,
+                assessment.table.ref.format,
+                *_table_figures(assessment),
+                describe_planned_work(assessment),
             )
-            for sight in assessments
+            for assessment in assessments
         ),
     )
     if unread_count:
         out.line(f"… and {plural(unread_count, 'table')} more, not looked at yet")
-    for sight in assessments:
-        if sight.error is not None:
-            out.note(sight.error_text)
+    for assessment in assessments:
+        if assessment.error is not None:
+            out.note(assessment.error_text)
 
 
 def _table_figures(assessment: "TableAssessment") -> tuple[str, str, str]:
@@ -189,7 +191,9 @@ def _print_next_steps(
 
     in_force = find_config_file()
     option = "" if in_force is not None and in_force.samefile(file) else f" --config {shlex.quote(str(file))}"
-    served = next((sight.table.name for sight in sort_by_reducible(assessments) if sight.error is None), None)
+    served = next(
+        (assessment.table.name for assessment in sort_by_reducible(assessments) if assessment.error is None), None
+    )
     database = redact_database_url(settings.database.url.get_secret_value())
     page = f"http://{settings.http.address}:{settings.http.port}/"
     steps = [(f"lakefold db upgrade{option}", f"create the database, {database}")]

@@ -345,16 +345,16 @@ def follow(run: CommandRun, plan: str) -> int:
     Progress is a bar on a terminal, a line for each change with ``--json``, and a line at intervals elsewhere.
     """
     seen: tuple[Any, ...] = ()
-    began = told = time.monotonic()
-    warned, bytes_told, state = False, 0, ""
+    began = printed_at = time.monotonic()
+    warned, printed_bytes, state = False, 0, ""
     with run.out.progress(f"plan {plan[:13]}") as advance:
         for news in run.client.watch(plan):
             now, state = time.monotonic(), news["state"]
             done = news["progress_bytes_done"]
             pause = 0.0 if run.out.json else math.inf if run.out.shows_progress_bar else PROGRESS_SECONDS
-            moved = done != bytes_told and now - told >= pause
+            moved = done != printed_bytes and now - printed_at >= pause
             if (state, news["step"], news["attempts"]) != seen or moved:
-                seen, told, bytes_told = (state, news["step"], news["attempts"]), now, done
+                seen, printed_at, printed_bytes = (state, news["step"], news["attempts"]), now, done
                 _print_change(run, news)
             advance(done, news["progress_bytes_total"])
             if not warned and state == "requested" and now - began > WAITING_NOTE_SECONDS:

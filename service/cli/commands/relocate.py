@@ -89,8 +89,8 @@ def _check_partitions(run: CommandRun, table: "TableRef", partitions: Collection
     ).keys()
     for one in partitions:
         if one not in known:
-            said = f"partition {one!r} of {table.name} is not halted, and lakefold has not moved it"
-            raise ProblemError(NOT_FOUND, f"{said}{did_you_mean(one, sorted(known))}", partition=one)
+            text = f"partition {one!r} of {table.name} is not halted, and lakefold has not moved it"
+            raise ProblemError(NOT_FOUND, f"{text}{did_you_mean(one, sorted(known))}", partition=one)
 
 
 def restore_locations(table: Table, json: Json = False, config: ConfigFile = None) -> int:

@@ -53,8 +53,8 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
         files = plural(data["superseded_files"], "superseded file")
         out.line(f"{files} ({format_size(data['superseded_bytes'])}) awaiting deletion; lakefold clean -n lists them.")
     if data["notifications_dead"]:
-        told = plural(data["notifications_dead"], "notification")
-        out.line(f"{told} could not be delivered; lakefold notifications list --state dead")
+        dead = plural(data["notifications_dead"], "notification")
+        out.line(f"{dead} could not be delivered; lakefold notifications list --state dead")
     for one in data["source_problems"]:
         since = f"first seen {format_age(parse_timestamp(one['since']), now)}"
         out.line(f"{one['problem']} ({since}; docs/runbook.md#sourceunreadable)")

@@ -117,15 +117,15 @@ def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
     used = [index for index, count in enumerate(counts) if count]
     if not used:
         return []
-    places = {
+    positions = {
         name: next((i for i, edge in enumerate(edges) if limit <= edge), len(edges)) for name, limit in limits.items()
     }
-    first, last = min(used), max(*used, min(max(used) + 2, max(places.values())))
+    first, last = min(used), max(*used, min(max(used) + 2, max(positions.values())))
     rows, marks = [], {}
     for index in range(first, last + 1):
         label = f"≤ {format_bytes(edges[index])}" if index < len(edges) else f"> {format_bytes(edges[-1])}"
         rows.append((label, counts[index]))
-        named = [f"{name} {format_bytes(limits[name])}" for name, place in places.items() if place == index]
+        named = [f"{name} {format_bytes(limits[name])}" for name, position in positions.items() if position == index]
         if named:
             marks[len(rows) - 1] = ", ".join(named)
     return bar_chart(rows, marks=marks)

@@ -87,7 +87,7 @@ class OidcProvider:
         from authlib.common.urls import add_params_to_uri
         from authlib.oauth2.rfc7636 import create_s256_code_challenge
 
-        asked = {
+        parameters = {
             "response_type": "code",
             "client_id": self.settings.client_id,
             "redirect_uri": self.settings.redirect_url,
@@ -97,7 +97,7 @@ class OidcProvider:
             "code_challenge": create_s256_code_challenge(sign_in.verifier),
             "code_challenge_method": "S256",
         }
-        return str(add_params_to_uri(self._metadata()["authorization_endpoint"], list(asked.items())))
+        return str(add_params_to_uri(self._metadata()["authorization_endpoint"], list(parameters.items())))
 
     def authenticate(self, sign_in: PendingSignIn, code: str) -> Person:
         """Exchange ``code`` and return the person who signed in."""

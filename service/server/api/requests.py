@@ -113,8 +113,8 @@ def _raise_problem(request: Request, answer: PlanResponse) -> None:
     try:
         answer.raise_problem()
     except ProblemError as error:
-        told = ProblemError(error.problem, str(error), **error.facts, request_id=request.request_id)
-        raise _with_plan_links(told) from error
+        detailed = ProblemError(error.problem, str(error), **error.facts, request_id=request.request_id)
+        raise _with_plan_links(detailed) from error
 
 
 def _with_plan_links(error: ProblemError) -> ProblemError:

@@ -31,8 +31,8 @@ def find_table_at(context: Context, location: str) -> ConfiguredTable:
     wanted, states = normalize_location(location), context.store.table_states()
     found = next((state for state in states if normalize_location(state.location) == wanted), None)
     if found is None and is_local(wanted) and os.path.isdir(wanted):
-        place = location_identity(wanted)
-        found = next((s for s in states if is_local(s.location) and location_identity(s.location) == place), None)
+        identity = location_identity(wanted)
+        found = next((s for s in states if is_local(s.location) and location_identity(s.location) == identity), None)
     if found is None:
         raise ProblemError(problems.NOT_FOUND, f"no table is known at {location!r}", location=location)
     return context.configured_table(found)

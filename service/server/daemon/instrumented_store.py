@@ -50,8 +50,8 @@ class OutageLog(DatabaseObserver):
         if not lost:
             return
         with self._lock:
-            told, self._lost_at = self._lost_at is not None, time.monotonic()
-        if not told:
+            was_lost, self._lost_at = self._lost_at is not None, time.monotonic()
+        if not was_lost:
             logger.error("%s; going on and trying again", one_line(error))
 
 

@@ -152,9 +152,9 @@ class StoredTables(TableSeries):
             _table_key(table): (0, 0) for table in tables if table.mode in PLANNED_MODES
         }
         waiting |= {(entry.table, entry.format): (entry.files, entry.bytes) for entry in lake.figures.superseded}
-        whose = list(waiting)
-        yield _family("lakefold_superseded_files", whose, [files for files, _ in waiting.values()])
-        yield _family("lakefold_superseded_bytes", whose, [bytes_ for _, bytes_ in waiting.values()])
+        keys = list(waiting)
+        yield _family("lakefold_superseded_files", keys, [files for files, _ in waiting.values()])
+        yield _family("lakefold_superseded_bytes", keys, [bytes_ for _, bytes_ in waiting.values()])
 
 
 _Family = tuple[MetricSpec, Sequence[SampleColumn]]
@@ -173,12 +173,14 @@ def _layout_families(tables: "Iterable[TableState]", found: "Mapping[str, ScanRe
     names, scans = [name for name, _ in readable], [scan for _, scan in readable]
     for name, value in _LAYOUT.items():
         values = [value(scan) for scan in scans]
-        told = [number for number in values if number is not None]
-        whose = names if len(told) == len(values) else [n for n, v in zip(names, values, strict=True) if v is not None]
-        yield _family(name, whose, told)
+        present = [number for number in values if number is not None]
+        keys = (
+            names if len(present) == len(values) else [n for n, v in zip(names, values, strict=True) if v is not None]
+        )
+        yield _family(name, keys, present)
     spec = SPECS["lakefold_table_file_size_bytes"]
     sized = [(name, scan) for name, scan in readable if scan.histogram]
-    whose = [name for name, _ in sized]
+    keys = [name for name, _ in sized]
     counts = [buckets(scan.histogram) for _, scan in sized]
     edges = [{"le": edge} for edge in (*(str(float(edge)) for edge in BUCKET_EDGES_BYTES), "+Inf")]
     yield (
@@ -186,12 +188,12 @@ def _layout_families(tables: "Iterable[TableState]", found: "Mapping[str, ScanRe
         [
             SampleColumn(
                 sample=f"{spec.name}_bucket",
-                tables=whose,
+                tables=keys,
                 extra_labels=edges,
                 values=list(itertools.chain.from_iterable(counts)),
             ),
-            SampleColumn(sample=f"{spec.name}_gcount", tables=whose, values=[sums[-1] for sums in counts]),
-            SampleColumn(sample=f"{spec.name}_gsum", tables=whose, values=[scan.bytes for _, scan in sized]),
+            SampleColumn(sample=f"{spec.name}_gcount", tables=keys, values=[sums[-1] for sums in counts]),
+            SampleColumn(sample=f"{spec.name}_gsum", tables=keys, values=[scan.bytes for _, scan in sized]),
         ],
     )
 

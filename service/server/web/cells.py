@@ -29,8 +29,8 @@ _STATE_CACHE_SIZE = 100
 
 def shape(kind: str) -> Markup:
     """Return the symbol of a state or a notice."""
-    told = 'class="shape" viewBox="0 0 10 10" width="10" height="10" aria-hidden="true" focusable="false"'
-    return Markup(f"<svg {told}>{_SHAPES[kind]}</svg>")
+    attributes = 'class="shape" viewBox="0 0 10 10" width="10" height="10" aria-hidden="true" focusable="false"'
+    return Markup(f"<svg {attributes}>{_SHAPES[kind]}</svg>")
 
 
 @lru_cache(_STATE_CACHE_SIZE)

@@ -116,15 +116,15 @@ def histogram_chart(
     drawn = [index for index in range(_SLOTS) if now[index] or (before and before[index])]
     if not drawn:
         return None
-    places = {name: _axis_position(limit) for name, limit in limits.items()}
-    first = max(0, min(drawn[0], *(math.ceil(place) - 1 for place in places.values())) - 1)
-    last = min(_SLOTS, max(drawn[-1] + 1, *(math.ceil(place) for place in places.values())) + 1)
+    positions = {name: _axis_position(limit) for name, limit in limits.items()}
+    first = max(0, min(drawn[0], *(math.ceil(position) - 1 for position in positions.values())) - 1)
+    last = min(_SLOTS, max(drawn[-1] + 1, *(math.ceil(position) for position in positions.values())) + 1)
     top, left, right, base = 48.0, 40.0, width - 8.0, height - 26.0
     slot = (right - left) / (last - first)
     most = max(max(now), max(before or (0,)))
 
-    def x_of(place: float) -> float:
-        return left + (place - first) * slot
+    def x_of(position: float) -> float:
+        return left + (position - first) * slot
 
     def y_of(files: float) -> float:
         return base - max(math.sqrt(files / most) * (base - top), _MIN_BAR_HEIGHT if files else 0.0)
@@ -132,7 +132,7 @@ def histogram_chart(
     def fits(files: int, series: Sequence[int]) -> bool:
         return _LETTER_WIDTH * len(format_count(files)) <= slot or files == max(series)
 
-    boundary = next(iter(places.values()), 0.0)
+    boundary = next(iter(positions.values()), 0.0)
     gap = min(2.0, slot * 0.08)
     bars = []
     for index in range(first, last):
@@ -164,7 +164,7 @@ def histogram_chart(
         right=right,
         bars=tuple(bars),
         outline=_outline(before, first, last, x_of, y_of, base) if before else "",
-        limit_lines=_limit_lines(limits, places, x_of, left, right),
+        limit_lines=_limit_lines(limits, positions, x_of, left, right),
         x_ticks=_x_ticks(first, last, slot, x_of),
         y_ticks=tuple(Tick(at=y_of(files), text=format_count(files)) for files in _round_counts(most)),
     )
@@ -179,7 +179,7 @@ def _outline(before: Sequence[int], first: int, last: int, x_of: Scale, y_of: Sc
 
 
 def _limit_lines(
-    limits: Mapping[str, int], places: Mapping[str, float], x_of: Scale, left: float, right: float
+    limits: Mapping[str, int], positions: Mapping[str, float], x_of: Scale, left: float, right: float
 ) -> tuple[LimitLine, ...]:
     """Return the lines of the limits. Each text is on the outer side of its line if there is room.
 
@@ -187,8 +187,8 @@ def _limit_lines(
     """
     marks: list[LimitLine] = []
     taken: list[tuple[float, float]] = []
-    for name, limit in sorted(limits.items(), key=lambda entry: -places[entry[0]]):
-        x, text = x_of(places[name]), f"{name} {format_bytes(limit)}"
+    for name, limit in sorted(limits.items(), key=lambda entry: -positions[entry[0]]):
+        x, text = x_of(positions[name]), f"{name} {format_bytes(limit)}"
         long = _LETTER_WIDTH * len(text) + 10
         on_left = x - long > left if name == next(iter(limits)) else x + long > right
         start, end = (x - long, x) if on_left else (x, x + long)

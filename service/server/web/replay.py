@@ -92,7 +92,7 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
     """Replay the last ``days`` of ``table`` under each combination of ``settings``."""
     given = tuple(word.strip() for word in settings if word.strip())
     found: Mapping[str, Any] | None = None
-    advice, wrong = None, ""
+    advice, message = None, ""
     try:
         with replay_slot():
             check, days_shown = deadline_check(_MAX_SECONDS), min(days, _MAX_DAYS)
@@ -105,14 +105,14 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
                     table.name, *advise_table(context.store, table, days=days_shown, check=check)
                 )
     except (LakefoldError, OSError) as error:
-        wrong, found = describe_error(error), None
+        message, found = describe_error(error), None
     asked = [part for word in given for part in ("--set", word)]
     return ReplayPage(
         table=table.name,
         path=table_path(table.name),
         days=days,
         settings=given,
-        error=wrong,
+        error=message,
         result=found,
         advice=advice,
         rows=tuple(_policy_row(found, policy) for policy in found["policies"]) if found else (),

@@ -46,11 +46,11 @@ def request_form(
     """Return the form of ``table``, filled in with ``keys`` and ``values`` as a person has sent them."""
     in_force = {row["setting"]: row["text"] for row in serializers.table_settings(table)}
     given = list(zip(keys, values, strict=False))
-    wrong = ""
+    message = ""
     try:
         overrides = checked_overrides(config, table, keys, values)
     except OverrideError as error:
-        overrides, wrong = {}, describe_error(error)
+        overrides, message = {}, describe_error(error)
     first = {key: value for key, value in reversed(given) if key in COMMON_SETTINGS}
     others = [pair for pair in given if pair[0] not in COMMON_SETTINGS and any(pair)]
     return RequestForm(
@@ -58,8 +58,8 @@ def request_form(
         common=tuple(SettingField(key=key, value=first.get(key, ""), current=in_force[key]) for key in COMMON_SETTINGS),
         others=tuple(SettingField(key=key, value=value, current="") for key, value in [*others, ("", "")]),
         keys=tuple(sorted(name for knob in FIELD_PARSERS if (name := setting_name(knob)) not in COMMON_SETTINGS)),
-        error=wrong,
-        is_open=bool(wrong or overrides),
+        error=message,
+        is_open=bool(message or overrides),
     )
 
 

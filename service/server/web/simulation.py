@@ -84,17 +84,17 @@ def simulation_page(example: str, scenario: str) -> SimulationPage:
     """Return the page of the scenario that a person wrote, or else of the shipped ``example``."""
     known = shipped_scenarios()
     text = scenario.replace("\r\n", "\n") or known.get(example, "")
-    found, wrong = None, ""
+    found, message = None, ""
     if text:
         try:
             found = simulation(parse_toml(text), most_files=_MAX_FILES)
         except (SimulationError, ProblemError) as error:
-            wrong = str(error)
+            message = str(error)
     return SimulationPage(
         examples=tuple(known),
         example=example,
         scenario=text,
-        error=wrong,
+        error=message,
         result=found,
         chart=_chart(found["steps"]) if found else None,
         sizes=tuple(describe_sizes(step["layout"]) for step in found["steps"]) if found else (),

@@ -119,8 +119,8 @@ def table_page(
     limits = {"small-file limit": small, "target": target}
     before = first.histogram if first and good and first.taken_at < good.taken_at else None
     now_counts = good.histogram if good else ()
-    place = StripPosition(path=path, start=start, search=search)
-    strip = partition_strip(known.layout, place, partition)
+    position = StripPosition(path=path, start=start, search=search)
+    strip = partition_strip(known.layout, position, partition)
     moved = [(scan.taken_at, float(scan.files)) for scan in reversed(known.scans) if scan.outcome == "ok"]
     only = ("--partition", partition) if partition else ()
     return TableDetailsPage(
@@ -137,7 +137,7 @@ def table_page(
         narrow_chart=histogram_chart(now_counts, before, limits, width=360, height=250) if good else None,
         sizes_text=_sizes_text(good, first if before else None, small),
         strip=strip,
-        worst=worst_partition_list(known.layout, place),
+        worst=worst_partition_list(known.layout, position),
         partitions=strip.total if strip else good.partitions if good else 0,
         partition=partition,
         partition_name=partition_name(partition or ""),

@@ -41,20 +41,20 @@ def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendP
     known = serializers.trends(points)
     if not known:
         return None
-    told = next((entry for entry in known if entry["days"] == days), known[0])
-    shown = points_within(points, told["days"])
+    trend = next((entry for entry in known if entry["days"] == days), known[0])
+    shown = points_within(points, trend["days"])
     # If the history is shorter than the shortest period, all periods show the same, and there is no choice.
     several = known[0]["since"] != known[-1]["since"]
     return TrendPanel(
-        days=told["days"],
-        since=told["since"],
+        days=trend["days"],
+        since=trend["since"],
         figures=(
             _share_figure("Reducible files", shown, lambda point: point.reducible_files),
             _share_figure("Small files", shown, lambda point: point.small_files),
             TrendFigure(
                 name="Files",
-                figure=f"{format_count(told['files_before'])} → {format_count(told['files'])}",
-                title=f"{told['files_before']:,} files, {told['files']:,} now",
+                figure=f"{format_count(trend['files_before'])} → {format_count(trend['files'])}",
+                title=f"{trend['files_before']:,} files, {trend['files']:,} now",
                 chart=_chart([(point.at, point.files) for point in shown]),
             ),
             _growth_figure("Rewritten", shown, lambda point: point.rewritten_bytes),

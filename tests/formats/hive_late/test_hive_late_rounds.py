@@ -110,13 +110,13 @@ def test_rule_5_an_overwrite_after_a_round_that_was_killed_while_it_carried_remo
 
 
 @pytest.mark.crossed
-@pytest.mark.parametrize("method", ["second_name", "rename"])
+@pytest.mark.parametrize("method", ["link_or_copy", "rename"])
 def test_rule_5_an_overwrite_while_a_late_file_is_copied_is_alone_there(bench: Bench, method: str):
     place, real, anew = here(bench), getattr(LocalFileIO, method), list[str]()
     write(home(bench), 900, 910)
 
     def copied(files: LocalFileIO, source: str, target: str) -> None:
-        if method == "second_name":
+        if method == "link_or_copy":
             real(files, source, target)
         if not anew:
             anew.extend(overwrite_by_renames(place, 700, 720))

@@ -15,8 +15,8 @@ _PARTITIONS = "hoodie.table.metadata.partitions"
 #: the name of a metadata table's first instant is not a time if the table was initialized from existing files
 _BOOTSTRAP_PREFIX = "0000"
 _REBUILD_REMEDY = (
-    "have its writer commit once with hoodie.metadata.enable = false, which takes the metadata table off the table; "
-    "its next commit with true builds it anew"
+    "have its writer commit once with hoodie.metadata.enable = false, which removes the metadata table; its next "
+    "commit with true builds it again"
 )
 
 
