@@ -217,7 +217,7 @@ def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reaso
 
     def overtaken(*arguments, **more):
         begun = begin(*arguments, **more)
-        propose(context.store, "dt=1", table=SALES, replaces={old: "a file changed"})
+        propose(context.store, "dt=1", table=SALES, replaced_proposals={old: "a file changed"})
         return begun
 
     monkeypatch.setattr(context.store, "begin_bulk_action", overtaken)

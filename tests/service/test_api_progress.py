@@ -201,7 +201,7 @@ def test_a_stream_ends_with_its_token_and_those_of_others_go_on(context, server,
 
 
 def test_more_streams_than_there_may_be_are_refused(context, app, server):
-    app.state.progress.most = 2
+    app.state.progress.max_streams = 2
     plan = add(context.store, "dt=1")
     for _ in range(2):
         Listener(server, plan.plan_id).hears(state="requested")
@@ -212,7 +212,7 @@ def test_more_streams_than_there_may_be_are_refused(context, app, server):
 
 def test_streams_leave_half_of_the_connections_to_others(tmp_path):
     context = context_at(tmp_path, max_connections=20)
-    assert create_app(context).state.progress.most == 10
+    assert create_app(context).state.progress.max_streams == 10
     context.store.close()
 
 

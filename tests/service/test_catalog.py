@@ -98,7 +98,7 @@ def test_a_path_source_finds_tables_of_formats_that_metastores_list_as_well(cata
 
     (tmp_path / "lake" / "t").mkdir(parents=True)
     with known(ListedToo()):
-        found = catalog('[[sources]]\npath = "lake/t"\n').refs()
+        found = catalog('[[sources]]\npath = "lake/t"\n').table_refs()
     assert [(ref.name, ref.format) for ref in found] == [("t", "toy")]
 
 
@@ -114,7 +114,7 @@ def test_a_copy_of_a_table_elsewhere_does_not_take_its_name(catalog, tmp_path):
     table(tmp_path / "a/t")
     table(tmp_path / "b/t")
     found = catalog('[[sources]]\npath = "a"\n[[sources]]\npath = "b"\n')
-    assert [ref.location for ref in found.refs()] == [str(tmp_path / "a/t")]
+    assert [ref.location for ref in found.table_refs()] == [str(tmp_path / "a/t")]
     (problem,) = found.problems
     assert str(tmp_path / "b/t") in problem
     assert "give source #2 a prefix or a name" in problem
@@ -144,7 +144,7 @@ def test_d2_a_table_with_two_names_is_served_once_under_that_of_its_real_place(c
     for path in ("lake/trips", "lake/alias", "other/trips", "other/alias"):
         assert found.find(path).name == "trips", path
     remembered = catalog(
-        sources, known=lambda: [TableRef(name="o.orders", format="hudi", location=f"{tmp_path}/other/orders")]
+        sources, registered=lambda: [TableRef(name="o.orders", format="hudi", location=f"{tmp_path}/other/orders")]
     )
     assert remembered.find(str(tmp_path / "elsewhere/orders")).name == "o.orders"
 
@@ -185,7 +185,7 @@ def test_a_directory_that_cannot_be_searched_hides_no_table_beside_it_and_each_o
     for name in ("lake/half", "lake/deep/half", "more/two"):
         (tmp_path / name / ".hoodie").mkdir(parents=True)
     found = catalog('[[sources]]\npath = "lake"\n[[sources]]\npath = "more/*"\n')
-    assert sorted(ref.name for ref in found.refs()) == ["a", "one.t", "three.t", "z"]
+    assert sorted(ref.name for ref in found.table_refs()) == ["a", "one.t", "three.t", "z"]
     for number, (source, half) in enumerate(
         [("#1 (lake)", "lake/deep/half"), ("#1 (lake)", "lake/half"), ("#2 (more/*)", "more/two")]
     ):
@@ -315,7 +315,7 @@ def test_a_table_that_spark_cannot_describe_hides_no_table_beside_it(catalog):
             return super().collect()
 
     found = catalog('[[sources]]\ncatalog = "spark_catalog"\ndatabase = "sales"\n', spark=Broken)  # type: ignore[arg-type]
-    assert [ref.name for ref in found.refs()] == ["sales.orders"]
+    assert [ref.name for ref in found.table_refs()] == ["sales.orders"]
     (problem,) = found.problems
     assert problem.endswith("`spark_catalog`.`sales`.`plain`: [TABLE_OR_VIEW_NOT_FOUND] no such file")
 
@@ -355,10 +355,10 @@ def test_a_table_the_store_remembers_is_found_without_searching(catalog, tmp_pat
         TableRef(name="t", format="hudi", location=str(base)),
         TableRef(name="u", format="hudi", location="/old/u"),
     ]
-    found = catalog('[[sources]]\npath = "lake"\n', known=lambda: known)
-    found.refs = lambda: pytest.fail("searched")  # type: ignore[method-assign]
+    found = catalog('[[sources]]\npath = "lake"\n', registered=lambda: known)
+    found.table_refs = lambda: pytest.fail("searched")  # type: ignore[method-assign]
     assert found.find("t").ref.location == str(base)
-    del found.refs
+    del found.table_refs
     with pytest.raises(ProblemError, match="no table 'u'"):  # no source covers it any more
         found.find("u")
 
@@ -382,9 +382,9 @@ class Session:
 def test_a_catalog_database_is_resolved_by_a_session_and_from_memory_without_one(catalog):
     text = '[[sources]]\ncatalog = "spark_catalog"\ndatabase = "sales"\n'
     found = catalog(text, spark=Session)  # type: ignore[arg-type]
-    (ref,) = found.refs()
+    (ref,) = found.table_refs()
     assert (ref.name, ref.location) == ("sales.orders", "/lake/orders")
     assert ref.catalog == CatalogRef(kind="spark", name="spark_catalog", table="sales.orders")
-    remembered = catalog(text, known=lambda: [ref])
-    assert remembered.refs() == [ref]
+    remembered = catalog(text, registered=lambda: [ref])
+    assert remembered.table_refs() == [ref]
     assert remembered.find("orders").ref == ref

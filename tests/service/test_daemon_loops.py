@@ -107,7 +107,7 @@ def test_work_that_raises_frees_its_key(caplog):
         assert lanes.submit("a", lambda: None)
     finally:
         lanes.stop()
-    assert "work for a ended in an error" in caplog.text
+    assert "work for a ended in an unexpected error" in caplog.text
 
 
 class Rows:

@@ -231,7 +231,7 @@ def test_halted_and_paused_show_until_resumed(metrics, store):
 def everything(metrics, store):
     """Every metric with at least one sample."""
     store.register_table(TABLE, "compact")
-    held = {"goal": 0.99, "window": timedelta(days=28), "holds": timedelta(hours=1)}
+    held = {"goal": 0.99, "window": timedelta(days=28), "valid_for": timedelta(hours=1)}
     judged = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, **held)
     store.record_scan(scan_of(), None, [judged])
     predicted = {"cpu_seconds": 4.0, "bytes": 3000, "files_saved": 2, "cost": None}
@@ -246,7 +246,7 @@ def everything(metrics, store):
     metrics.stored.publish(replace(read_lake_state(store), work=limited))
     metrics.record_scan("hudi", "ok", 0.3, {"quiet": 2})
     metrics.clean_failed(TABLE.name, "Transient")
-    metrics.slots(busy=1, free=0)
+    metrics.set_slots(busy=1, free=0)
 
 
 def test_every_metric_of_the_table_is_on_the_page_with_its_labels_and_no_other(metrics, store):

@@ -126,8 +126,8 @@ def samples(text):
 
 
 def shown(page):
-    text = b"".join(page.body(gzipped=False))
-    assert gzip.decompress(b"".join(page.body(gzipped=True))) == text
+    text = b"".join(page.body_parts(gzipped=False))
+    assert gzip.decompress(b"".join(page.body_parts(gzipped=True))) == text
     return text.decode()
 
 
@@ -218,7 +218,7 @@ def test_tables_are_gone_through_as_often_whatever_the_number_of_proposals():
         )
         figures = replace(lake.figures, tables=counted, proposals=waiting, plans=(), superseded=())
         stored = StoredTables([])
-        stored.lake_state = replace(lake, figures=figures, last={}, good={})
+        stored.lake_state = replace(lake, figures=figures, last_scans={}, last_good_scans={})
         families = {spec.name: columns for spec, columns in stored.families()}
         looks.append(counted.looks)
     assert families["lakefold_plan_proposals"][0].values == list(range(9))

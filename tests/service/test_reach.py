@@ -64,7 +64,12 @@ def lake(tmp_path):
 def limited(context, scope="write", pattern="sales.*"):
     token = new_token()
     context.store.add_token(
-        scope, digest=token_digest(token), scope=scope, expires_in=None, actor="test", reach=TableScope((pattern,))
+        scope,
+        digest=token_digest(token),
+        scope=scope,
+        expires_in=None,
+        actor="test",
+        table_scope=TableScope((pattern,)),
     )
     return token
 

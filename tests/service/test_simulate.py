@@ -140,4 +140,4 @@ def test_a_wrong_scenario_over_http_is_422_with_the_reason_and_no_body_is_read_o
     context.store.close()
     assert [answer.status_code for answer in answers] == [422] * len(wrong)
     assert (large.status_code, nobody.status_code) == (413, 401)
-    assert "a Hive table can do" in answers[0].json()["detail"]
+    assert "is not possible on a Hive table" in answers[0].json()["detail"]

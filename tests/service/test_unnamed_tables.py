@@ -32,7 +32,7 @@ def without(file, *sections):
 def look(file, store):
     """What a scheduler does that was started with ``file``."""
     config = load_config(file)
-    catalog = Catalog(config, registered=store.tables)
+    catalog = Catalog(config, registered=store.table_states)
     scheduler = Scheduler(config, store, catalog, Metrics("scheduler"), is_leader=lambda: True, actor="scheduler")
     scheduler.tick(all_tables=True)
     scheduler.answer_requests()

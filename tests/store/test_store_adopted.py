@@ -135,7 +135,7 @@ def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_ta
         assert (host, pid) == (socket.gethostname(), "1")
         assert not has_executor_ended(name)
         # And from inside: this process has an id that nobody has there.
-        ask = f"import lake.identity as i; print(i.is_gone({executor_name()!r}))"
+        ask = f"import lake.identity as i; print(i.has_executor_ended({executor_name()!r}))"
         inside = subprocess.run([*command[:-1], ask], capture_output=True, text=True, check=True)
         assert inside.stdout.strip() == "False"
         assert has_executor_ended(executor_name().replace(f"/{os.getpid()}/", "/1/")), "what its name would mean here"

@@ -223,7 +223,7 @@ def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store:
                 case _ if plan is None:
                     continue
                 case "replace":
-                    new(f"dt={number % 3}", proposed=True, replaces={plan.plan_id: "changed"})
+                    new(f"dt={number % 3}", proposed=True, replaced_proposals={plan.plan_id: "changed"})
                 case "approve":
                     store.approve(plan.plan_id, "ada")
                     approved.add(plan.plan_id)

@@ -38,7 +38,7 @@ SHARED_OPTIONS: Mapping[str, str] = {
 
 _NO_CLEANER = {"hoodie.clean.automatic": "false"}
 #: lakefold needs the cleaner option too: if writers clean, lakefold leaves superseded files to the writers' cleaner
-_LAKEFOLD_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS, **_NO_CLEANER}
+_SERVICE_OPTIONS = {**LOCK_OPTIONS, **SHARED_OPTIONS, **_NO_CLEANER}
 _BATCH_KEY = "lakefold.demo.batch"
 
 
@@ -123,7 +123,7 @@ class HudiLake:
 
     def __init__(self, directory: Path) -> None:
         self._location = directory / "demo" / "trips"
-        options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _LAKEFOLD_OPTIONS.items())
+        options = "\n".join(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in _SERVICE_OPTIONS.items())
         self.source_config = f"""\
 [[sources]]                        # every Hudi table below this directory, named by its path
 path = {json.dumps(str(directory))}
