@@ -224,7 +224,7 @@ def test_a_plan_that_changed_since_it_was_adopted_is_not_executed(scheduled: Sch
 @pytest.mark.parametrize(
     ("change", "refusal"),
     [
-        ({"preserveHoodieMetadata": False}, "does not keep commit times"),
+        ({"preserveHoodieMetadata": False}, "it drops commit times"),
         ({"inputGroups": []}, "names no file slices"),
     ],
 )

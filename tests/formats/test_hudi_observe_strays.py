@@ -125,7 +125,7 @@ def test_d9_a_table_without_its_properties_is_named_where_tables_are_looked_for(
     assert [entry.location for entry in found] == [str(sound), str(lost)]
     unsearched = found[1]
     assert isinstance(unsearched, SearchFailure)
-    assert re.search(rf"{lost} has a directory \.hoodie and no .*; put that file back", unsearched.reason)
+    assert re.search(rf"{lost} has a directory \.hoodie and no .*; restore that file", unsearched.reason)
 
 
 def test_files_of_archived_commits_are_listed_while_an_older_clean_stays_on_the_timeline(

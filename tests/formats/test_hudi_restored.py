@@ -119,7 +119,7 @@ def test_c5_what_is_written_for_a_table_that_is_made_anew_meanwhile_is_not_read_
     monkeypatch.setattr(execute, "_run_write", as_on_an_object_store)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        with pytest.raises(Conflict, match="what was begun here is no longer pending"):
+        with pytest.raises(Conflict, match="the instant begun here is no longer pending"):
             writer.rewrite(prepared, ignore)
     assert len(trips.rows()) == 10
     assert trips.files_of(prepared.instant) == set()

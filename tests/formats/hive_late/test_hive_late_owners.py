@@ -80,7 +80,7 @@ def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_
     ):
         plan = bench.request()
         bench.run()
-    assert "gave one of them another place or other properties meanwhile" in str(halted(bench))
+    assert "a change of a partition's location or properties in between is undone" in str(halted(bench))
     assert (bench.state(plan), bench.rows()) == ("completed", rows_before)
 
 
