@@ -42,7 +42,7 @@ def test_a_cancel_that_arrives_during_the_commit_is_too_late(bench: Bench):
 def test_an_abort_stops_the_rewrite_and_requeues_the_plan(bench: Bench):
     plan, abort = bench.request(), threading.Event()
     bench.format.hooks["rewrite"] = lambda: bench.format.cancelled.wait(10) and None
-    run = Background(lambda: bench.run(cancel=abort))
+    run = Background(lambda: bench.run(abort=abort))
     wait_for(lambda: bench.store.plan(plan.plan_id).step == "prepare", "the rewrite begun")
     abort.set()
     outcome = run.join()

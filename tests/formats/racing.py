@@ -24,7 +24,7 @@ def winners(locks: Sequence[AnyLock]) -> list[AnyLock]:
     def attempt(one: AnyLock) -> None:
         together.wait()
         try:
-            one.take("racing")
+            one.acquire("racing")
         except Transient:
             return
         got.append(one)

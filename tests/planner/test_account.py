@@ -126,7 +126,7 @@ def test_a_line_says_the_least_of_its_numbers_and_that_there_are_others() -> Non
             File(id="held", bytes=4, partition="r"),
             File(id="held too", bytes=4, partition="r"),
         ],
-        held={"r": "0198"},
+        locked_partitions={"r": "0198"},
     )
     account = DecisionSummary(planning)
     lines = {line.reason: (line.text, line.varies, line.partitions) for line in account.by_reason}

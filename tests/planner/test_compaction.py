@@ -164,7 +164,7 @@ def test_what_deleted_rows_spare_readers_counts_like_bytes_of_logs() -> None:
 
 def test_a_slice_in_a_held_partition_or_in_quarantine_is_not_compacted() -> None:
     file = sliced("a", 9, MIB)
-    assert reasons(plan([file], held={"p": "live"})) == {"a": "held"}
+    assert reasons(plan([file], locked_partitions={"p": "live"})) == {"a": "held"}
     assert reasons(plan([file], quarantined=["p/a.parquet"])) == {"a": "quarantined"}
 
 
@@ -210,7 +210,7 @@ def test_compaction_goes_first_and_gets_what_both_want() -> None:
     assert texts(planning)["q1"] == "next plan: compaction comes first"
     assert (planning.reducible_files, planning.estimate.bytes_to_move) == (5, 11 * MIB)
     # with its partition held, the next plan is the other partition's clustering
-    after = plan(BOTH, held={"p": "live"})
+    after = plan(BOTH, locked_partitions={"p": "live"})
     assert after.plan is not None
     assert (after.plan.kind, groups(after)) == (PlanKind.CLUSTERING, [["q1", "q2"]])
     assert reasons(after)["due"] == "held"

@@ -122,14 +122,14 @@ def test_what_nobody_reads_never_pays_back_and_is_planned_where_cost_does_not_ma
 
 def test_the_price_of_storage_may_make_a_rewrite_not_worth_it():
     terms = CostInputs(prices=Prices(cpu_hour=0.05, gib_month=1000.0))
-    assert set(reasons(plan(SIXTY, terms=terms)).values()) == {"no_payback"}
-    assert set(reasons(plan(SIXTY, terms=CostInputs(prices=EUROS))).values()) == {"chosen"}
+    assert set(reasons(plan(SIXTY, cost_inputs=terms)).values()) == {"no_payback"}
+    assert set(reasons(plan(SIXTY, cost_inputs=CostInputs(prices=EUROS))).values()) == {"chosen"}
 
 
 def test_a_slow_installation_leaves_alone_what_a_fast_one_rewrites():
     slow = CostInputs(rates=fit_rates("auto", [(60 * GIB, 1_000_000.0)] * 50))
     pair = [File(id="a", bytes=250 * MIB), File(id="b", bytes=250 * MIB)]
-    assert set(reasons(plan(pair, terms=slow)).values()) == {"no_payback"}
+    assert set(reasons(plan(pair, cost_inputs=slow)).values()) == {"no_payback"}
     assert set(reasons(plan(pair)).values()) == {"chosen"}
 
 

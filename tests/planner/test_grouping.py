@@ -151,7 +151,7 @@ def test_a_smaller_group_is_taken_where_a_better_one_does_not_fit() -> None:
 
 def test_held_partitions_are_left_out_of_the_plan_and_still_reducible() -> None:
     files = [*series(10, 10, partition="a", name="a"), *series(10, 10, partition="b", name="b")]
-    planning = plan(files, held={"a": "live"})
+    planning = plan(files, locked_partitions={"a": "live"})
     assert groups(planning) == [["b0", "b1"]]
     assert (planning.reducible_files, planning.reducible_bytes) == (4, 40)
 

@@ -37,7 +37,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             "busy",
             "pending compaction 20260301",
         ),
-        ([File(id="a", bytes=1), *PAIR], {"held": {"p": "0198-live"}}, "held", "live plan 0198-live"),
+        ([File(id="a", bytes=1), *PAIR], {"locked_partitions": {"p": "0198-live"}}, "held", "live plan 0198-live"),
         (
             [File(id="a", bytes=1), *PAIR],
             {"quarantined": ["p/a.parquet"]},
@@ -134,7 +134,7 @@ def test_an_intrinsic_reason_comes_before_a_passing_one() -> None:
         File(id="logs", bytes=1, log_bytes=2 * GIB),
         File(id="free", bytes=1),
     ]
-    planning = plan(files, {"compaction": False}, held={"p": "live"}, quarantined=["p/sick.parquet"])
+    planning = plan(files, {"compaction": False}, locked_partitions={"p": "live"}, quarantined=["p/sick.parquet"])
     assert reasons(planning) == {
         "large": "above_limit",
         "busy": "busy",

@@ -134,7 +134,7 @@ def test_what_is_begun_ours_no_rewrite_or_not_executable_is_not_adopted(
 ) -> None:
     found = configured(tmp_path, table)
     entries = [
-        waiting(table, "1", begun=True),
+        waiting(table, "1", is_begun=True),
         waiting(table, "2", plan_id="ours"),
         waiting(table, "3", kind=None),
         waiting(table, "4", refusal="it names no file slices"),
@@ -168,7 +168,7 @@ def test_dead_work_is_told_once_with_the_command_that_ends_it(
     tmp_path: Path, table: TableRef, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     hours_ago = datetime.now(UTC) - timedelta(hours=3)
-    dead = waiting(table, "9", begun=True, alive=False, last_sign=hours_ago)
+    dead = waiting(table, "9", is_begun=True, is_alive=False, last_activity=hours_ago)
     alive, lost = waiting(table, "8", is_begun=True), replace(dead, instant="6", plan_id="lost", is_begun=False)
     (being_executed,) = adopt_pending_actions(
         store, configured(tmp_path, table), [waiting(table, "5")], snapshot_instant="", actor="scheduler"
@@ -243,7 +243,7 @@ def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but
     found = configured(tmp_path, table)
     own = replace(plan_all(ToyFormat(), table, "own"), table=table)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
-    left = waiting(table, "7", plan_id="own", stays=True, alive=False)
+    left = waiting(table, "7", plan_id="own", must_execute=True, is_alive=False)
 
     def adopted(entry: PendingAction) -> list[str | None]:
         return [
