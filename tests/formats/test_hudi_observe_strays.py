@@ -100,7 +100,8 @@ def test_d9_a_commit_whose_file_is_empty_is_named_and_the_table_left_alone_until
         FORMAT.snapshot(ref(base))
     with pytest.raises(Transient, match=f"{newest} is empty"):
         FORMAT.verify(ref(base), (), rows=False)
-    assert f"empty, so the files they wrote are unknown: .hoodie/timeline/{newest.name}" in FORMAT.describe(ref(base))["timeline"]
+    described = FORMAT.describe(ref(base))["timeline"]
+    assert f"empty, so the files they wrote are unknown: .hoodie/timeline/{newest.name}" in described
     replace(newest, content)
     assert FORMAT.snapshot(ref(base)).slices.num_rows == 6
 
