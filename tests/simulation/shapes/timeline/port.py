@@ -303,12 +303,9 @@ class TimelineWriter(ModelWriter):
         client = Process(f"client of {self.owner().name}")
 
         def run() -> None:
-            try:
-                call()
-            finally:
-                for lock in locks:
-                    if lock.taken_by is task:
-                        lock.holder = lock.taken_by = None
+            call()
+            for lock in locks:
+                lock.release(task)
 
         task = self.world.scheduler.spawn(client, run, after=seconds)
         self.world.clients.append(client)

@@ -68,6 +68,11 @@ class TableLock:
             return True
         return holder.asleep_until > now >= holder.asleep_since + _LOCK_EXPIRES_SECONDS
 
+    def release(self, task: Task | None) -> None:
+        """Give the lock back if ``task`` still has it."""
+        if self.taken_by is task:
+            self.holder = self.taken_by = None
+
 
 @dataclass(slots=True, eq=False)
 class TimelineTable(Table):
@@ -323,8 +328,7 @@ class TimelineTable(Table):
             yield
         finally:
             for lock in taken:
-                if lock.taken_by is self.scheduler.current:
-                    lock.holder = lock.taken_by = None
+                lock.release(self.scheduler.current)
 
     @contextmanager
     def about_to_change(self) -> Iterator[None]:
