@@ -73,7 +73,7 @@ def read(session: Any, table: str, notes: Notes) -> None:
     try:
         rows = [tuple(row) for row in session.sql(f"SELECT dt, id, write FROM {table}").collect()]
     except Exception as error:
-        notes.add(began=began, ended=time.time(), error=str(error)[:2000])
+        notes.add(began=began, ended=time.time(), error=str(error))
         session.sql(f"REFRESH TABLE {table}")
         return
     found = [[*row, count] for row, count in sorted(Counter(rows).items())]
