@@ -85,7 +85,7 @@ def tables(draw: st.DrawFn) -> list[File]:
             key=key,
             delta_kind=deltas,
             rows=10,
-            deleted_rows=deleted if deltas is not None and deltas.conflicts else None,
+            deleted_rows=deleted if deltas is not None and deltas.is_conflicting else None,
         )
         for i, (partition, size, logs, age, kind, key, deltas, deleted) in enumerate(rows)
     ]
