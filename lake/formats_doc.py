@@ -7,7 +7,7 @@ The matrix is between ``<!-- generated: capabilities -->`` and ``<!-- end -->``;
 import re
 from pathlib import Path
 
-from lake.formats import FORMATS, load_format
+from lake.formats import load_formats
 from lake.ports import Capability
 
 PAGE = Path(__file__).parents[1] / "docs" / "formats.md"
@@ -17,7 +17,7 @@ _TABLE = re.compile(r"(?<=<!-- generated: capabilities -->\n).*?(?=<!-- end -->)
 
 def capability_table() -> str:
     """Return the table of capabilities, each with the formats that have it."""
-    formats = [load_format(name) for name in FORMATS]
+    formats = load_formats()
     head = ["capability", "what it is good for", *(format_.name for format_ in formats)]
     rows = [f"| {' | '.join(head)} |\n", f"|{'---|' * len(head)}\n"]
     for capability in Capability:

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from lake.capabilities import CatalogOnly
 from lake.errors import LakefoldError, one_line
-from lake.formats import load_format
 from lake.model import Snapshot
 from lake.ports import Capability
 from planner.policy.compatibility import unsupported_settings
@@ -104,12 +103,11 @@ def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None
 
 
 def _catalog_only_format(table: ConfiguredTable) -> CatalogOnly | None:
-    adapter = load_format(table.ref.format)
-    return adapter if isinstance(adapter, CatalogOnly) else None
+    return table.adapter if isinstance(table.adapter, CatalogOnly) else None
 
 
 def _has_optimistic_commits(table: ConfiguredTable) -> bool:
-    return Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities
+    return Capability.OPTIMISTIC_COMMITS in table.adapter.capabilities
 
 
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
@@ -120,11 +118,10 @@ def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[
 
     def refusal_of(table: ConfiguredTable) -> str | None:
         try:
-            adapter = load_format(table.ref.format)
-            adapter.check(table.ref)
+            table.adapter.check(table.ref)
         except (LakefoldError, OSError) as error:
             return one_line(error)
-        problem = next(unsupported_settings(table.policy, adapter), None) or missing_required_rules(config, table)
+        problem = next(unsupported_settings(table.policy, table.adapter), None) or missing_required_rules(config, table)
         return problem and f"{table.name}: {problem}"
 
     scanned = [table for table in tables if table.mode != "off"]

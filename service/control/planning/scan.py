@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake import capabilities
-from lake.capabilities import LikelyWriter, PendingAction
+from lake.capabilities import PendingAction
 from lake.errors import LakefoldError, Rejected, one_line
-from lake.formats import load_format
 from lake.model import Snapshot
 from lake.plan import Plan, PlanKind
 from lake.ports import Capability
@@ -92,7 +91,7 @@ def scan_and_plan(
     if request is not None and request.overrides:
         table = configure_table(config, table.ref, request.overrides)
     if request is not None and request.kind is PlanKind.COMPACTION:
-        capabilities.require_capability(load_format(table.ref.format), table.ref, Capability.COMPACTION)
+        capabilities.require_capability(table.adapter, table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _register_table(store, table)
     refused = planning_refusal(config, store, table, state)
@@ -107,7 +106,7 @@ def scan_and_plan(
     pending: Sequence[PendingAction] = ()
     adopted: list[Plan] = []
     if refused is None and not dry_run:
-        pending = unfinished() if unfinished else capabilities.pending_actions(load_format(table.ref.format), table.ref)
+        pending = unfinished() if unfinished else capabilities.pending_actions(table.adapter, table.ref)
         ours = [entry for entry in pending if table.policy.adopt_pending or entry.must_execute]
         if table.mode == "propose":
             ours = exclude_stale_actions(ours, snapshot)
@@ -168,7 +167,7 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
     state = next(iter(store.table_states([table.name])), None)
     snapshot = _read_snapshot(store, table, record_failure=False, partitions=None if partition is None else [partition])
     if partition is not None and snapshot.slices.num_rows == 0:
-        _requested_partitions(load_format(table.ref.format).snapshot(table.ref), None, [partition])
+        _requested_partitions(table.adapter.snapshot(table.ref), None, [partition])
     rounds = PlanningSession(
         store=store,
         table=table,
@@ -179,12 +178,6 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
         needs_approval=table.mode == "propose",
     )
     return rounds.plan()
-
-
-def likely_writers_of(planning: PlanningResult) -> Sequence[LikelyWriter]:
-    """Return the tools that likely write or read the planned table. Raises the errors of a scan."""
-    snapshot = planning.snapshot
-    return capabilities.likely_writers(load_format(snapshot.table.format), snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,12 +320,11 @@ def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None
 
     Raises Rejected if the table can't be served, and the errors of reading it.
     """
-    adapter = load_format(table.ref.format)
-    adapter.check(table.ref)
-    for problem in unsupported_settings(table.policy, adapter):
+    table.adapter.check(table.ref)
+    for problem in unsupported_settings(table.policy, table.adapter):
         raise Rejected(f"{table.name}: {problem}")
     # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
-    return adapter.snapshot(capabilities.with_identity(adapter, table.ref), partitions)
+    return table.adapter.snapshot(capabilities.with_identity(table.adapter, table.ref), partitions)
 
 
 def _requested_partitions(
