@@ -5,6 +5,7 @@ Each setting is identified by its policy field, whatever its spelling. So a rule
 pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and its origin shows this.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,6 +17,7 @@ from typing import Any
 from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
 from lake.ports import TableFormat
+from lake.version import __version__
 from planner.budgets import Budget
 from planner.cost import Prices
 from planner.policy.aliases import ALIASES, AUTOMERGE_ENABLED_KEY, is_disabled_by_automerge
@@ -56,7 +58,7 @@ class Origin:
     value: Any = None
 
 
-@dataclass(frozen=True, kw_only=True)  # without slots: ``adapter`` is cached in the instance
+@dataclass(frozen=True, kw_only=True)  # without slots: some properties are cached
 class ConfiguredTable:
     """A table with all of its configuration. ``origins`` has every policy field and ``mode``."""
 
@@ -76,6 +78,15 @@ class ConfiguredTable:
     def name(self) -> str:
         """The table's unique name."""
         return self.ref.name
+
+    @cached_property
+    def settings_digest(self) -> str:
+        """A digest of everything besides its files that determines a plan of the table."""
+        ref = self.ref
+        said = self.access, ref.sessions_refresh
+        writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
+        parts = (__version__, ref.location, ref.identity, writers, self.policy)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     @cached_property
     def adapter(self) -> TableFormat:

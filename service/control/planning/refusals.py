@@ -4,15 +4,10 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lake.capabilities import CatalogOnly
 from lake.errors import LakefoldError, one_line
-from lake.model import Snapshot
 from lake.ports import Capability
 from planner.policy.compatibility import unsupported_settings
 from service import problems
@@ -52,20 +47,6 @@ def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, st
         what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
         return ProblemError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
     return None
-
-
-def exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
-    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy; the reason of each halt is theirs."""
-    if not halted:
-        return snapshot
-    slices, name = snapshot.slices, snapshot.table.name
-    names = sorted(halted)
-    words = [f"halted: {halted[one]}; after looking into it: lakefold resume {name}" for one in names]
-    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
-    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
-    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
-    place, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
-    return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
 
 
 def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:

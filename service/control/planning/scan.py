@@ -36,12 +36,11 @@ from service.control.planning.outdated_proposals import (
 )
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.planning.refusals import (
-    exclude_halted_partitions,
     missing_required_rules,
     partitions_locked_error,
     planning_refusal,
 )
-from service.control.planning.session import PlanningSession, compute_settings_digest, snapshot_partitions
+from service.control.planning.session import PlanningSession, snapshot_partitions
 from service.control.store.views import Request, ScanRecord, TableState
 from service.modes import PLANNED_MODES
 from service.problems import ProblemError
@@ -94,12 +93,11 @@ def scan_and_plan(
         capabilities.require_capability(table.adapter, table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _register_table(store, table)
-    refused = planning_refusal(config, store, table, state)
+    # Before the snapshot as well as after it: files replaced by a plan that ends in between are live in the snapshot.
+    ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
+    refused, not_planned = planning_refusal(config, store, table, state), missing_required_rules(config, table)
     if request is not None and refused is not None and not dry_run:
         raise refused
-    # Before the snapshot as well as after it: files replaced by a plan that ends in between are live in the snapshot.
-    ending = store.locked_partitions(table.name)
-    proposals = store.proposals(table.name)
     snapshot = _read_snapshot(store, table, record_failure=request is None or not request.overrides)
     table = _with_current_identity(store, table, snapshot, state)
     asked = _requested_partitions(snapshot, request)
@@ -114,7 +112,7 @@ def scan_and_plan(
     if request is not None:
         old = mark_all_outdated(proposals, f"{request.actor} asked for plans")
     elif refused is None or table.mode != "propose":
-        old = find_outdated_proposals(proposals, table, snapshot, compute_settings_digest(table), pending)
+        old = find_outdated_proposals(proposals, table, snapshot, pending)
     else:
         old = {}
     held = _without_outdated(store.locked_partitions(table.name), old)
@@ -134,7 +132,7 @@ def scan_and_plan(
     if request is None or not (request.overrides or request.partitions or request.kind):
         account = rounds.summarize(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
-        scan = replace(make_scan_record(account, seconds), not_planned=missing_required_rules(config, table))
+        scan = replace(make_scan_record(account, seconds), not_planned=not_planned)
         store.record_scan(scan, account.partition_table, evaluate_objectives(planning, table.policy))
         store.record_declines_in_effect(planning.declines_in_effect)
     if refused is not None and not dry_run:
@@ -312,7 +310,21 @@ def _read_snapshot(
                 )
             )
         raise
-    return exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
+    return _exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
+
+
+def _exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
+    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy; the reason of each halt is theirs."""
+    if not halted:
+        return snapshot
+    slices, name = snapshot.slices, snapshot.table.name
+    names = sorted(halted)
+    words = [f"halted: {halted[one]}; after looking into it: lakefold resume {name}" for one in names]
+    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
+    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
+    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
+    place, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
+    return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
 
 
 def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
