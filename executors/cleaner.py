@@ -31,6 +31,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import PlanStore, SupersededRecord
 from lake.ports import Capability, DeletionResult, FormatLoader, SparkProvider, TableFormat
+from lake.relocation_store import relocation_store
 
 log = logging.getLogger(__name__)
 
@@ -152,9 +153,10 @@ class _TableCleaning:
         self._bytes_freed = 0
         self._kept: list[KeptVersion] = []
         self._no_longer_awaiting: list[KeptVersion] = []
+        self._relocations = relocation_store(store) if isinstance(format_, RelocatesPartitions) else None
         # Formats that relocate partitions: a plan reserves its partitions before its commit (``begin_commit``). For
         # other formats only the claim of a plan excludes deletions.
-        alone_at_commits = isinstance(format_, RelocatesPartitions)
+        alone_at_commits = self._relocations is not None
         self._locks = PartitionLock(LockOwnerKind.CLEANER, table, format_, store, alongside_plans=alone_at_commits)
         #: partitions that the sweep has to process first, each with the reason: this round skips them from then on
         self._unswept: dict[str, str] = {}
@@ -193,7 +195,7 @@ class _TableCleaning:
 
     def _halt_reasons(self, due: Sequence[SupersededRecord]) -> Mapping[str, str]:
         """Return why versions of halted partitions stay, by path: a person may yet choose them as the valid rows."""
-        halted = self._store.halted_partitions(self._table) if isinstance(self._format, RelocatesPartitions) else {}
+        halted = self._relocations.halted_partitions(self._table) if self._relocations else {}
         return {
             d.version.path: f"{partition_label(d.version.partition)} is halted: {halted[d.version.partition]}"
             for d in due
@@ -208,7 +210,7 @@ class _TableCleaning:
         self._table = with_identity(self._format, self._table)
         foreign = {index: recreated_reason(self._table, d.table_identity) for index, d in enumerate(waiting)}
         again = self._format.obsolete_deletions(self._table, [d.version for d in waiting])
-        may_move = bool(again) and isinstance(self._format, RelocatesPartitions)
+        may_move = bool(again) and self._relocations is not None
         try:
             if may_move:
                 again = self._confirmed_obsolete(waiting, again)

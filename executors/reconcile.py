@@ -12,6 +12,7 @@ from lake.model import TableRef
 from lake.plan import Commit, PlanState
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
+from lake.relocation_store import relocation_store
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +24,9 @@ def record_discovered_relocations(table: TableRef, *, format: TableFormat, store
     """
     if not isinstance(format, RecordsRelocations):
         return 0
-    table = with_identity(format, table)
-    found = format.find_relocations(table, store.known_relocation_tokens(table))
-    recorded = store.add_discovered_relocations(table, found) if found else 0
+    table, relocations = with_identity(format, table), relocation_store(store)
+    found = format.find_relocations(table, relocations.known_relocation_tokens(table))
+    recorded = relocations.add_discovered_relocations(table, found) if found else 0
     if recorded:
         log.warning("table %s: %d commits were found that were not known under this name", table.name, recorded)
     return recorded
@@ -79,7 +80,7 @@ def record_superseded_attempt_commits(table: TableRef, format_: RelocatesPartiti
     completed = [one.staged for one in left if store.plan_state(one.plan_id) is PlanState.COMPLETED]
     recorded = 0
     for commit in format_.applied_commits(table, completed) if completed else ():
-        if store.add_relocations(table, commit):
+        if relocation_store(store).add_relocations(table, commit):
             recorded += 1
             log.warning(
                 "%s: %s, of an earlier attempt at plan %s, was made as well: recorded",

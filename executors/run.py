@@ -42,8 +42,9 @@ from lake.errors import (
 )
 from lake.failpoints import failpoint
 from lake.plan import Claim, Commit, Plan, RewriteProgress, SkippedGroup, StagedWork, Step, sum_if_known
+from lake.plan_store import PlanStore
 from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
-from lake.relocation_store import RelocationStore
+from lake.relocation_store import relocation_store
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def run_plan(
     claim: Claim,
     *,
     format: TableFormat,
-    store: RelocationStore,
+    store: PlanStore,
     spark: SparkProvider,
     observer: Observer | None = None,
     abort: threading.Event | None = None,
@@ -83,7 +84,7 @@ def end_taken_over_plan(
     claim: Claim,
     *,
     format: TableFormat,
-    store: RelocationStore,
+    store: PlanStore,
     spark: SparkProvider,
     observer: Observer | None = None,
     heartbeat: timedelta = HEARTBEAT_INTERVAL,
@@ -105,7 +106,7 @@ class _PlanRun:
         self,
         claim: Claim,
         format_: TableFormat,
-        store: RelocationStore,
+        store: PlanStore,
         spark: SparkProvider,
         observer: Observer,
         lease: Lease,
@@ -342,7 +343,7 @@ class _PlanRun:
         if not isinstance(self._format, RelocatesPartitions):
             return
         self._sweep_partitions()
-        while taken := self._store.begin_commit(self._claim):
+        while taken := relocation_store(self._store).begin_commit(self._claim):
             log.info("plan %s waits for the sweep or the cleaner, which is in partition %s", self._plan_id, min(taken))
             self._lease.check()
             time.sleep(_LOCK_POLL_SECONDS)

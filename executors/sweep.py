@@ -21,7 +21,7 @@ from lake.model import TableRef
 from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, StagedWork
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
-from lake.relocation_store import RelocationStore
+from lake.relocation_store import relocation_store
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def sweep_table(
     table: TableRef,
     *,
     format: TableFormat,
-    store: RelocationStore,
+    store: PlanStore,
     spark: SparkProvider,
     halted: bool = False,
     watch: PartitionWatch | None = None,
@@ -62,16 +62,17 @@ def sweep_table(
             _remove_stragglers(table, format, spark)
     except Exception as error:
         failed = error
-    _sweep_relocated_partitions(table, format, store, spark, watch)
+    if isinstance(format, RelocatesPartitions):
+        _sweep_relocated_partitions(table, format, store, spark, watch)
     if failed is not None:
         raise failed
     return withdrawn
 
 
 def _sweep_relocated_partitions(
-    table: TableRef, format_: TableFormat, store: RelocationStore, spark: SparkProvider, watch: PartitionWatch | None
+    table: TableRef, format_: TableFormat, store: PlanStore, spark: SparkProvider, watch: PartitionWatch | None
 ) -> None:
-    chosen = None if watch is None else watch.choose_partitions(table, format_, store)
+    chosen = None if watch is None else watch.choose_partitions(table, format_, relocation_store(store))
     report = sweep_partitions(table, format=format_, store=store, spark=spark, partitions=chosen)
     if watch is not None:
         watch.mark_swept(table, report.deferred)

@@ -11,8 +11,8 @@ from executors.run import HEARTBEAT_INTERVAL, RETRY_DELAYS_SECONDS, end_taken_ov
 from lake.errors import Rejected, one_line
 from lake.logfields import claim_log_fields
 from lake.plan import Claim
+from lake.plan_store import PlanStore
 from lake.ports import FormatLoader, SparkProvider
-from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def take_over_one(
     executor: str,
     *,
     formats: FormatLoader,
-    store: RelocationStore,
+    store: PlanStore,
     spark: SparkProvider,
     observer: Observer | None = None,
     heartbeat: timedelta = HEARTBEAT_INTERVAL,

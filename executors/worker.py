@@ -20,8 +20,8 @@ from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import claim_log_fields
 from lake.plan import Claim
+from lake.plan_store import PlanStore
 from lake.ports import FormatLoader, SparkProvider
-from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Worker:
     def __init__(
         self,
         *,
-        store: RelocationStore,
+        store: PlanStore,
         spark: SparkProvider,
         executor: str | None = None,
         formats: FormatLoader = load_format,

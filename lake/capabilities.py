@@ -7,6 +7,7 @@ For a format without the protocol each function returns an empty result or raise
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from lake.errors import Rejected
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import ClusteringGroup, Commit, LocatedFile, PlanKind, Relocation, StagedWork, SupersededVersion
-from lake.ports import Capability, PreparedPlan, TableFormat
+from lake.ports import Capability, PreparedPlan, TableFormat, TableWriter
 from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPartition
 
 
@@ -465,6 +466,28 @@ class CopiesLateFiles(Protocol):
         A single call. Raises Conflict if the partition is not as ``latest`` left it, CommitUnknown if the outcome can't
         be determined. ``reverted_to`` are the location and token in the catalog if a writer has written them back.
         """
+
+
+WRITER_PROTOCOLS: Mapping[Capability, type] = MappingProxyType(
+    {
+        Capability.ADOPTION: AbortsAdopted,
+        Capability.TABLE_SERVICES: RunsTableServices,
+        Capability.ROLL_BACK: RollsBack,
+        Capability.MERGED_READS: ReadsMerged,
+        Capability.REPAIR: RepairsResurrected,
+    }
+)
+"""The capabilities with methods, each with the protocol of ``TableWriter`` that has them."""
+
+
+def capabilities_of(writer: type[TableWriter], *others: Capability) -> frozenset[Capability]:
+    """Return the capabilities of a format: those of its writer's protocols, and ``others``, which have no methods.
+
+    Raises ValueError if one of ``others`` follows from a protocol.
+    """
+    if stated := WRITER_PROTOCOLS.keys() & others:
+        raise ValueError(f"{', '.join(sorted(stated))}: the writer's protocol says so; don't state it")
+    return frozenset(others).union(one for one, protocol in WRITER_PROTOCOLS.items() if issubclass(writer, protocol))
 
 
 def pending_instants(format_: TableFormat, table: TableRef) -> Mapping[str, str]:

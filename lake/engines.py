@@ -8,15 +8,25 @@ changes. A format whose slices have such deltas rewrites these slices itself, or
 """
 
 import threading
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from lake.errors import Conflict, Rejected
+from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
-from lake.plan import AUTO, ClusteringGroup, RewriteOptions, RewriteProgress, SkippedGroup
-from lake.storage.locations import resolve_path
+from lake.plan import (
+    AUTO,
+    ClusteringGroup,
+    OutputFile,
+    Plan,
+    RewriteOptions,
+    RewriteProgress,
+    SkippedGroup,
+    sum_if_known,
+)
+from lake.storage.locations import relative_path, resolve_path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,3 +161,58 @@ def engine_notes(choices: Mapping[int, ChosenEngine]) -> tuple[str, ...]:
         f"engine {name} ({count} {'group' if count == 1 else 'groups'}): {reason}"
         for (name, reason), count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     )
+
+
+def rewrite_groups(
+    table: TableRef,
+    plan: Plan,
+    tasks: Sequence[RewriteTask],
+    choices: Mapping[int, ChosenEngine],
+    report: Callable[[RewriteProgress], None],
+    cancelled: threading.Event,
+) -> tuple[OutputFile, ...]:
+    """Have the chosen engines write the outputs of ``tasks``. Returns the outputs, with paths as the table has them.
+
+    Raises what ``TableWriter.rewrite`` raises.
+    """
+    by_engine: dict[str, list[RewriteTask]] = defaultdict(list)
+    for task in tasks:
+        by_engine[choices[task.group].engine.name].append(task)
+    outputs, done = [], 0
+    cpu: dict[str, float | None] = {}
+    for part in by_engine.values():
+        engine = choices[part[0].group].engine
+        cpu[engine.name] = None
+
+        def report_all(progress: RewriteProgress, before: int = done, name: str = engine.name) -> None:
+            cpu[name] = progress.cpu_seconds
+            used = sum_if_known(cpu.values())
+            report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes, cpu_seconds=used))
+
+        with slice_paths_in_conflicts(table, plan, part):
+            for file in engine.rewrite(part, plan.options, report_all, cancelled):
+                partition, path = plan.groups[file.group].partition, relative_path(table.location, file.path)
+                outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
+        done += sum(task.bytes for task in part)
+    if cancelled.is_set():
+        raise Transient("the rewrite was cancelled")
+    return tuple(outputs)
+
+
+@contextmanager
+def slice_paths_in_conflicts(table: TableRef, plan: Plan, tasks: Sequence[RewriteTask]) -> Iterator[None]:
+    """Give the files to quarantine, in a Conflict that the block raises, the names that the plan's slices have."""
+    try:
+        yield
+    except Conflict as error:
+        if len(error.args) < 2:
+            raise
+        names = {
+            resolve_path(table.location, str(item.path)): str(item.path)
+            for task in tasks
+            for item in plan.groups[task.group].slices
+        }
+        named = [
+            replace(one, quarantine=tuple(names.get(path, path) for path in one.quarantine)) for one in error.args[1]
+        ]
+        raise Conflict(error.args[0], tuple(named)) from error

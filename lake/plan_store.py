@@ -20,7 +20,6 @@ from lake.plan import (
     Step,
     SupersededVersion,
 )
-from lake.relocation.model import FoundRelocations, RelocatedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,10 @@ class OrphanedStaging:
 
 
 class PlanStore(Protocol):
-    """The executors' reads and writes. Times compare with the database's clock."""
+    """The executors' reads and writes. Times compare with the database's clock.
+
+    Relocations of partitions are in ``lake.relocation_store``: only a format whose commits relocate needs them.
+    """
 
     def claim(self, executor: str) -> Claim | None:
         """Claim the first due requested plan by compare-and-set. Returns None if there is none.
@@ -121,9 +123,6 @@ class PlanStore(Protocol):
         Halts the table as ``complete`` does.
         """
 
-    def add_relocations(self, table: TableRef, commit: Commit) -> bool:
-        """Record the relocations of a second commit of a completed plan. False for other plans and known commits."""
-
     def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
         """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
 
@@ -179,12 +178,6 @@ class PlanStore(Protocol):
     def release_partitions(self, owner: LockOwner) -> None:
         """Release all locks of ``owner``."""
 
-    def begin_commit(self, claim: Claim) -> Collection[str]:
-        """Reserve the plan's partitions for its commit. Returns those that are locked; then it reserves nothing.
-
-        Raises LeaseLost.
-        """
-
     def halt_table(self, table: TableRef, reason: str) -> bool:
         """Halt a table until a person resumes it. False if it is halted already; then the first reason stays.
 
@@ -197,23 +190,6 @@ class PlanStore(Protocol):
 
         The table is halted instead if it has no partitions, or if too many of them are halted.
         """
-
-    def halted_partitions(self, table: TableRef) -> Mapping[str, str]:
-        """Return the table's partitions that are halted by themselves, each with the reason. Cheap."""
-
-    def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
-        """Return the tokens of all relocations of the table that are known under its name."""
-
-    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
-        """Record relocations of the table that are not known under its name, oldest first. Returns their number.
-
-        Facts recorded under another name of the table are copied. Relocations of a live plan are left to the plan.
-        """
-
-    def relocated_partitions(
-        self, table: TableRef, partitions: Collection[str] | None = None
-    ) -> Sequence[RelocatedPartition]:
-        """Return the table's relocated partitions: those of these names, or all."""
 
     def due_for_deletion(
         self, table: TableRef, retention: timedelta, limit: int = 10_000

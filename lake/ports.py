@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from lake.engines import RewriteEngine
 from lake.model import SearchFailure, Snapshot, TableRef
@@ -45,24 +45,33 @@ class Capability(StrEnum):
     """What a table format can do beyond observing, rewriting and deleting. Callers check for it before they use it.
 
     A table of a format without the capability is served nevertheless. A plan kind, strategy, service or command that
-    needs the capability is refused for this table, with the missing capability as the reason.
+    needs the capability is refused for this table, with the missing capability as the reason. ``description`` says to
+    users what it is good for. A capability with methods follows from the writer's protocol for it
+    (``lake.capabilities.WRITER_PROTOCOLS``); a format states only the others.
     """
 
-    COMPACTION = "compaction"  #: slices may have deltas, and a plan of that kind folds them into base files
-    ADOPTION = "adoption"  #: rewrites that another process scheduled on the table can be executed as a plan
-    TABLE_SERVICES = "table_services"  #: clean, archival and rollback of the table itself can be run for it
-    ROLL_BACK = "roll_back"  #: uncommitted work of another process on the table can be rolled back
-    SAVEPOINTS = "savepoints"  #: owners can save versions of the table, which are never deleted
-    MERGED_READS = "merged_reads"  #: rows result from merging a slice's files, not from the data files alone
-    REPAIR = "repair"  #: replaced files can become live again; lakefold finds and removes them
-    OWN_EXPIRY = "own_expiry"  #: superseded files are deleted by the table's own expiry, not one by one
-    TABLE_LOCK = (
-        "table_lock"  #: a lock of the table excludes concurrent changes, those of lakefold's processes included
+    description: str
+
+    def __new__(cls, value: str, description: str) -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.description = value, description
+        return member
+
+    COMPACTION = "compaction", "updates and deletes stored beside the data files are folded into them"
+    ADOPTION = "adoption", "rewrites that writers schedule are executed (`adopt_pending`)"
+    TABLE_SERVICES = "table_services", "the table's own services are run (`table_services`)"
+    ROLL_BACK = "roll_back", "uncommitted work of a dead process is rolled back (`lakefold tables rollback`)"
+    SAVEPOINTS = "savepoints", "versions that the owner saves are never deleted"
+    MERGED_READS = "merged_reads", "the verification compares rows as a reader of the table merges them"
+    REPAIR = "repair", "replaced files that are read again are found and removed (`lakefold tables repair`)"
+    OWN_EXPIRY = "own_expiry", "replaced files are deleted by the table's own expiry, with the versions that list them"
+    TABLE_LOCK = "table_lock", "a lock of the table excludes concurrent changes"
+    OPTIMISTIC_COMMITS = (
+        "optimistic_commits",
+        "a commit gives way if another one was faster: `concurrency` need not be set",
     )
-    #: a commit of any program fails or checks again if another one was faster: ``concurrency`` need not be set
-    OPTIMISTIC_COMMITS = "optimistic_commits"
-    NATIVE_GROUPS = "native_groups"  #: a strategy named after the format groups slices as the format's own service does
-    SORTING = "sorting"  #: a rewrite can order the rows by columns, in the layouts of the policy
+    NATIVE_GROUPS = "native_groups", "files are grouped as the format's own service does (`strategy`)"
+    SORTING = "sorting", "rows are sorted by a rewrite (`sort_columns`, `layout`)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,9 +227,9 @@ class FormatFeatures(Protocol):
     """What a table format supports."""
 
     name: str
-    #: what its tables support beyond the common operations
+    #: what its tables support beyond the common operations (``lake.capabilities.capabilities_of``)
     capabilities: frozenset[Capability]
-    #: its own services that ``maintain`` can run, by their names in ``table_services``
+    #: its own services that ``maintain`` can run, by their names in ``table_services``; empty without this capability
     services: tuple[str, ...]
 
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the database that the sweep of previous locations uses, as a protocol beside ``lake.plan_store``."""
+"""The part of the database that a format with relocations needs, as a protocol beside ``lake.plan_store``."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
 from lake.model import TableRef
-from lake.plan import LocatedFile, LockOwner, Relocation
+from lake.plan import Claim, Commit, LocatedFile, LockOwner, Relocation
 from lake.plan_store import PlanStore
 from lake.relocation.model import (
+    FoundRelocations,
     LateCopy,
     ModifiedFile,
     PastRelocation,
@@ -21,6 +22,32 @@ from lake.relocation.model import (
 
 class RelocationStore(PlanStore, Protocol):
     """The records of relocated partitions. Times are those of the database."""
+
+    def begin_commit(self, claim: Claim) -> Collection[str]:
+        """Reserve the plan's partitions for its commit. Returns those that are locked; then it reserves nothing.
+
+        Raises LeaseLost.
+        """
+
+    def halted_partitions(self, table: TableRef) -> Mapping[str, str]:
+        """Return the table's partitions that are halted by themselves, each with the reason. Cheap."""
+
+    def add_relocations(self, table: TableRef, commit: Commit) -> bool:
+        """Record the relocations of a second commit of a completed plan. False for other plans and known commits."""
+
+    def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
+        """Return the tokens of all relocations of the table that are known under its name."""
+
+    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
+        """Record relocations of the table that are not known under its name, oldest first. Returns their number.
+
+        Facts recorded under another name of the table are copied. Relocations of a live plan are left to the plan.
+        """
+
+    def relocated_partitions(
+        self, table: TableRef, partitions: Collection[str] | None = None
+    ) -> Sequence[RelocatedPartition]:
+        """Return the table's relocated partitions: those of these names, or all."""
 
     def under_partition_lock(self, table: TableRef, partition: str, owner: LockOwner) -> Self:
         """Return this store for one sweep, whose writes below each renew the partition's lock in the same transaction.
@@ -125,3 +152,11 @@ class RelocationStore(PlanStore, Protocol):
 
     def update_waiting(self, table: TableRef, relocated: RelocatedPartition, is_waiting: bool) -> timedelta:
         """Record whether the decision for the partition is to wait. Returns for how long it has been."""
+
+
+def relocation_store(store: PlanStore) -> RelocationStore:
+    """Return ``store`` with its records of relocations. Only for formats whose commits relocate partitions.
+
+    An executor of other formats works on a store without these records.
+    """
+    return cast(RelocationStore, store)

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from toys.minimal import MinimalFormat
 
+from lake.capabilities import Fenced, FindsStaged
 from lake.formats import FORMATS
+from lake.model import TableRef
+from lake.ports import FormatFeatures, TableFormat, TableWriter
 from service.modes import Role
 
 ROOT = Path(__file__).parent.parent
@@ -131,6 +135,27 @@ def test_the_formats_of_the_matrix_are_those_of_the_code_and_of_the_page_on_form
 
 
 _FORMATS = ("Hudi", "Hive", "Iceberg", "Delta")
+
+
+def test_the_minimal_format_has_what_the_protocols_ask_and_the_page_lists():
+    section = (ROOT / "docs/formats.md").read_text().split("### What a minimal format needs\n")[1].split("\n### ")[0]
+    table = re.findall(r"^\| (`.*?) \| (format|writer)", section, re.MULTILINE)
+    listed = {
+        of: {name for row, whose in table if whose == of for name in re.findall(r"`(\w+)`", row)} for _, of in table
+    }
+    asked = {"format": members(TableFormat, FormatFeatures, FindsStaged), "writer": members(TableWriter, Fenced)}
+    assert listed == asked
+    writer = MinimalFormat().writer(TableRef(name="t", format="minimal", location="/nowhere"), lambda: None)
+    assert {"format": public(MinimalFormat()), "writer": public(writer)} == asked
+    assert len((ROOT / "tests/toys/minimal.py").read_text().splitlines()) <= 250
+
+
+def members(*protocols: type) -> set[str]:
+    return {name for one in protocols for name in (*vars(one), *one.__annotations__) if not name.startswith("_")}
+
+
+def public(one: object) -> set[str]:
+    return {name for name in dir(one) if not name.startswith("_")}
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "deploy/helm/lakefold/values.yaml"], ids=ids)

@@ -25,7 +25,7 @@ from lake.relocation.decide import (
     orphaned_inputs,
 )
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
-from lake.relocation_store import RelocationStore
+from lake.relocation_store import RelocationStore, relocation_store
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +43,12 @@ def partitions_awaiting_sweep(
     """
     if not isinstance(format, RelocatesPartitions):
         return {}
-    known = _relocated_partitions(table, format, store, partitions)
+    relocations = relocation_store(store)
+    known = _relocated_partitions(table, format, relocations, partitions)
     states = format.inspect_locations(table, known) if known else {}
     found = {one.partition: _sweep_reason(one, states[one.partition]) for one in known}
     # Read after the inspection: a round that halts a partition may also have ended the inspected state.
-    halted = store.halted_partitions(table)
+    halted = relocations.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
     return {partition: reason for partition, reason in found.items() if reason is not None} | reasons
 
@@ -56,7 +57,7 @@ def sweep_partitions(
     table: TableRef,
     *,
     format: TableFormat,
-    store: RelocationStore,
+    store: PlanStore,
     spark: SparkProvider,
     partitions: Collection[str] | None = None,
     grace: timedelta = WRITER_GRACE,
@@ -69,17 +70,18 @@ def sweep_partitions(
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
-    known = _relocated_partitions(table, format, store, partitions)
+    relocations = relocation_store(store)
+    known = _relocated_partitions(table, format, relocations, partitions)
     states, failed = inspect_each(table, format, known)
     known = [one for one in known if one.partition in states]
     if known:
-        _quarantine_stalled_files(table, store, known, states)
-    halted = store.halted_partitions(table) if known else {}
+        _quarantine_stalled_files(table, relocations, known, states)
+    halted = relocations.halted_partitions(table) if known else {}
     swept = [one for one in known if one.is_waiting or _sweep_reason(one, states[one.partition]) is not None]
     due = [
         one.partition for one in swept if one.partition not in halted or not _needs_operator(one, states[one.partition])
     ]
-    report = _sweep_each(table, format, store, spark, due, partial(decide, grace=grace))
+    report = _sweep_each(table, format, relocations, spark, due, partial(decide, grace=grace))
     # Deferred, since no change is detected when these files stop being recent: that changes no directory time.
     report.deferred += [one.partition for one in known if has_recent_files(one, states[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
@@ -153,7 +155,7 @@ def restore_original_locations(
 def _relocated_partitions(
     table: TableRef,
     format_: TableFormat,
-    store: PlanStore,
+    store: RelocationStore,
     partitions: Collection[str] | None = None,
 ) -> Sequence[RelocatedPartition]:
     return only_of_current_table(table, format_, store.relocated_partitions(table, partitions))

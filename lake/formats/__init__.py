@@ -45,3 +45,8 @@ def load_format(name: str) -> TableFormat:
                 adapter.configure(_settings)
                 _configured[name] = adapter
     return adapter
+
+
+def load_formats() -> list[TableFormat]:
+    """Return the adapters of all formats, by name."""
+    return [load_format(name) for name in FORMATS]

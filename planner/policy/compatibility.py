@@ -18,10 +18,9 @@ def unsupported_settings(policy: SizingPolicy, features: FormatFeatures) -> Iter
     if policy.sort_columns and Capability.SORTING not in can:
         given = ",".join(policy.sort_columns)
         yield f"sort_columns is {given!r} but rewrites of {tables} can't order rows; unset sort_columns and layout"
-    services = features.services if Capability.TABLE_SERVICES in can else ()
-    if not set(policy.table_services) <= set(services):
+    if not set(policy.table_services) <= set(features.services):
         given = ",".join(policy.table_services)
-        known = f"must list some of {', '.join(services)}" if services else "must be empty"
+        known = f"must list some of {', '.join(features.services)}" if features.services else "must be empty"
         yield f"table_services is {given!r} but {known} for {tables}; set table_services"
     if policy.adopt_pending and Capability.ADOPTION not in can:
         yield f"adopt_pending is true but {tables} have no plans of other processes; set adopt_pending = false"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three formats of the tests under executors, rescuer, sweep and cleaner, on SQLite and PostgreSQL."""
+"""The formats of the tests under executors, rescuer, sweep and cleaner, on SQLite and PostgreSQL."""
 
 from contract.run import RunContract
 

@@ -2,24 +2,26 @@
 """What a format declares is what its objects have, and what it does not have is refused by name."""
 
 import pytest
-from contract.capabilities import ASKED
+from contract.capabilities import check_capabilities
 
 from lake import capabilities as optional
 from lake.errors import Rejected
 from lake.formats import FORMATS, load_format
-from lake.formats_doc import CAPABILITY_DESCRIPTIONS, PAGE, render
+from lake.formats_doc import PAGE, render
 from lake.model import TableRef
 from lake.ports import Capability
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("capability", ASKED)
-def test_p3_a_format_has_what_it_declares(name, capability):
+def test_p3_a_format_has_what_it_declares(name):
     adapter = load_format(name)
-    writer = adapter.writer(TableRef(name="t", format=name, location="/nowhere"), lambda: None)
-    of_format, of_writer = ASKED[capability]
-    has = isinstance(adapter, of_format) and isinstance(writer, of_writer)
-    assert has == (capability in adapter.capabilities)
+    check_capabilities(adapter, adapter.writer(TableRef(name="t", format=name, location="/nowhere"), lambda: None))
+
+
+def test_a_capability_with_methods_is_stated_by_the_writers_protocol_alone():
+    writer = type(load_format("hudi").writer(TableRef(name="t", format="hudi", location="/nowhere"), lambda: None))
+    with pytest.raises(ValueError, match="roll_back: the writer's protocol says so"):
+        optional.capabilities_of(writer, Capability.ROLL_BACK)
 
 
 def test_p3_what_a_format_can_not_do_is_refused_by_name():
@@ -39,7 +41,3 @@ def test_the_page_shows_what_each_shipped_format_declares():
     assert page == render(page), "run: make formats-doc"
     with pytest.raises(ValueError, match="no place"):
         render(page.replace("<!-- generated: capabilities -->", ""))
-
-
-def test_every_capability_is_explained_to_its_users():
-    assert set(CAPABILITY_DESCRIPTIONS) == set(Capability)

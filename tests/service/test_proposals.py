@@ -16,7 +16,6 @@ from lake.plan import PlanState, ProposalDecision
 from service.control import serializers
 from service.control.config.loader import load_config
 from service.control.lake_cache import read_lake_state
-from service.control.planning import session
 from service.control.planning.plan_request import PlanRequest, PlanResponse
 from service.control.planning.requests import raise_if_refused, submit_and_wait
 from service.control.store import PlanView
@@ -159,7 +158,7 @@ def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explai
 def rounds_digest(home: Home) -> str:
     """What declined plans of the table are remembered under."""
     with home.daemon("scheduler") as daemon:
-        return session.compute_settings_digest(daemon.scheduler._catalog.find("t1"))
+        return daemon.scheduler._catalog.find("t1").settings_digest
 
 
 def test_a_request_is_a_yes_also_to_what_was_declined(home):

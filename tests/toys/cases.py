@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lake.engines import RewriteEngine
 from lake.model import TableRef
 from lake.ports import Capability
-from toys import expiring, locations, timeline, timeline_tables, versions
+from toys import expiring, locations, minimal, timeline, timeline_tables, versions
 from toys.engine import CopyRows
 from toys.files import FilesFormat, base, item_of, read, rows, stored, told
 
@@ -216,11 +216,18 @@ class ExpiringCase(VersionsCase):
     format: FilesFormat = field(default_factory=expiring.ExpiringFormat)
 
 
+@dataclass(kw_only=True)
+class MinimalCase(VersionsCase):
+    """The format that docs/formats.md explains. Its tables are as those of ``toys.versions``."""
+
+    format: minimal.MinimalFormat = field(default_factory=minimal.MinimalFormat)
+
+
 CASES = {"timeline": TimelineCase, "locations": LocationsCase, "versions": VersionsCase}
 """By name, for tests that start processes."""
 
-VARIANTS = {**CASES, "expiring": ExpiringCase}
-"""The same with those that differ in a capability only: what needs no executor is asked of these as well."""
+VARIANTS = {**CASES, "expiring": ExpiringCase, "minimal": MinimalCase}
+"""The same with one that differs in a capability only, and the smallest: what needs no executor is asked of both."""
 
 CROSSED = [f"{case}-{database}" for case in CASES for database in ("sqlite", "postgresql")]
 """Each case on each database, as the long run of the contract's suite has them."""

@@ -7,6 +7,7 @@ keeps whatever it is asked for.
 
 from collections.abc import Collection, Sequence
 
+from lake.capabilities import capabilities_of
 from lake.engines import RewriteEngine
 from lake.model import TableRef
 from lake.plan import SupersededVersion
@@ -16,20 +17,6 @@ from toys.versions import VersionsFormat, VersionsWriter, expire, newest
 
 KEPT = 2
 """How many versions such a table keeps at least."""
-
-
-class ExpiringFormat(VersionsFormat):
-    """Observes such tables."""
-
-    name = "expiring"
-    capabilities = frozenset({Capability.OWN_EXPIRY})
-
-    def known_files(self, table: TableRef) -> Collection[str]:
-        return self.needed(table)
-
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "ExpiringWriter":
-        self.hook("open")
-        return ExpiringWriter(self, table, engines)
 
 
 class ExpiringWriter(VersionsWriter):
@@ -47,3 +34,17 @@ class ExpiringWriter(VersionsWriter):
             bytes_freed=sum(before.get(version.path, 0) for version in versions if version.path not in there),
             retained={index: reason for index, version in enumerate(versions) if version.path in there},
         )
+
+
+class ExpiringFormat(VersionsFormat):
+    """Observes such tables."""
+
+    name = "expiring"
+    capabilities = capabilities_of(ExpiringWriter, Capability.OWN_EXPIRY)
+
+    def known_files(self, table: TableRef) -> Collection[str]:
+        return self.needed(table)
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "ExpiringWriter":
+        self.hook("open")
+        return ExpiringWriter(self, table, engines)

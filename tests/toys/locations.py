@@ -18,6 +18,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
+from lake.capabilities import capabilities_of
 from lake.engines import RewriteEngine, engine_notes
 from lake.errors import Conflict, Transient
 from lake.failpoints import failpoint
@@ -28,37 +29,6 @@ from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, exis
 
 Evidence = dict[str, tuple[str | None, dict[str, tuple[int, int]]]]
 """For each partition its location and the files in it, each with size and modification time."""
-
-
-class LocationsFormat(WithoutTimeline):
-    """Observes such tables; adds ``lake.capabilities.FindsStaged`` and ``HasIdentity``."""
-
-    name = "locations"
-    capabilities = frozenset()
-    max_commit_duration = timedelta(seconds=5)
-
-    def live(self, table: TableRef) -> list[Item]:
-        return [
-            item_of(table, partition, f"{location}/{name}")
-            for partition, location in catalog(table)["partitions"].items()
-            for name in sorted(listing(table, location))
-        ]
-
-    def newest(self, table: TableRef) -> str:
-        return str(len(catalog(table)["commits"]))
-
-    def identity(self, table: TableRef) -> str:
-        return str(catalog(table)["made"])
-
-    def commits(self, table: TableRef) -> list[Commit]:
-        return [commit_of(one) for one in catalog(table)["commits"]]
-
-    def done(self, table: TableRef) -> Collection[str]:
-        return {one["instant"] for one in catalog(table)["commits"]}
-
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "LocationsWriter":
-        self.hook("open")
-        return LocationsWriter(self, table, engines)
 
 
 class LocationsWriter(FilesWriter):
@@ -156,6 +126,37 @@ class LocationsWriter(FilesWriter):
             for path in one.paths if one.token in left else ():
                 shutil.rmtree(self._base / path, ignore_errors=True)
         return len(left)
+
+
+class LocationsFormat(WithoutTimeline):
+    """Observes such tables; adds ``lake.capabilities.FindsStaged`` and ``HasIdentity``."""
+
+    name = "locations"
+    capabilities = capabilities_of(LocationsWriter)
+    max_commit_duration = timedelta(seconds=5)
+
+    def live(self, table: TableRef) -> list[Item]:
+        return [
+            item_of(table, partition, f"{location}/{name}")
+            for partition, location in catalog(table)["partitions"].items()
+            for name in sorted(listing(table, location))
+        ]
+
+    def newest(self, table: TableRef) -> str:
+        return str(len(catalog(table)["commits"]))
+
+    def identity(self, table: TableRef) -> str:
+        return str(catalog(table)["made"])
+
+    def commits(self, table: TableRef) -> list[Commit]:
+        return [commit_of(one) for one in catalog(table)["commits"]]
+
+    def done(self, table: TableRef) -> Collection[str]:
+        return {one["instant"] for one in catalog(table)["commits"]}
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "LocationsWriter":
+        self.hook("open")
+        return LocationsWriter(self, table, engines)
 
 
 def catalog(table: TableRef) -> dict[str, Any]:

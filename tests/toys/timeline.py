@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from contract.plans import plan_all
 
-from lake.capabilities import PendingAction
+from lake.capabilities import PendingAction, capabilities_of
 from lake.engines import RewriteEngine
 from lake.errors import Conflict, Transient
 from lake.model import FileSlice, TableRef
@@ -34,64 +34,6 @@ from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEDULED = {"plan_id": None, "epoch": 0, "scheduled": True}
-
-
-class ToyFormat(FilesFormat):
-    """Observes such tables."""
-
-    name = "toy"
-    capabilities = frozenset(
-        {
-            Capability.COMPACTION,
-            Capability.ADOPTION,
-            Capability.TABLE_SERVICES,
-            Capability.ROLL_BACK,
-            Capability.SAVEPOINTS,
-            Capability.MERGED_READS,
-            Capability.TABLE_LOCK,
-        }
-    )
-    services = ("clean", "archive", "rollback")
-
-    def live(self, table: TableRef) -> list[Item]:
-        files: list[Item] = manifest(table)["files"]
-        return files
-
-    def newest(self, table: TableRef) -> str:
-        return str(manifest(table)["number"])
-
-    def commits(self, table: TableRef) -> list[Commit]:
-        return [commit_of(m) for m in manifests(table) if m.get("plan_id")]
-
-    def known_files(self, table: TableRef) -> Collection[str]:
-        pending = self.pending_instants(table)
-        there = (str(path.relative_to(base(table))) for path in base(table).rglob("*.parquet"))
-        return [path for path in there if Path(path).name.startswith(tuple(pending) or "\0")]
-
-    def pending_instants(self, table: TableRef) -> Mapping[str, str]:
-        self.hook("pending")
-        return {u.instant: u.plan_id for u in self.pending_actions(table) if u.plan_id is not None}
-
-    def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
-        return [
-            PendingAction(
-                instant=path.stem,
-                action="rewrite",
-                is_begun=bool(document.get("epoch")),
-                since=FIRST,
-                last_activity=FIRST,
-                is_alive=False,
-                plan_id=document["plan_id"],
-                kind=PlanKind.CLUSTERING if document.get("scheduled") or document["plan_id"] else None,
-                groups=plan_all(self, table, "").groups if document.get("scheduled") else (),
-            )
-            for path in sorted((base(table) / "pending").iterdir())
-            for document in [json.loads(path.read_text())]
-        ]
-
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "ToyWriter":
-        self.hook("open")
-        return ToyWriter(self, table, engines)
 
 
 class ToyWriter(FilesWriter):
@@ -242,6 +184,54 @@ class ToyWriter(FilesWriter):
             rows = rows.filter(pc.invert(pc.is_in(rows["id"], changes["id"].combine_chunks())))
             rows = pa.concat_tables([rows, changes.filter(pc.is_valid(changes["value"]))])
         return rows
+
+
+class ToyFormat(FilesFormat):
+    """Observes such tables."""
+
+    name = "toy"
+    capabilities = capabilities_of(ToyWriter, Capability.COMPACTION, Capability.SAVEPOINTS, Capability.TABLE_LOCK)
+    services = ("clean", "archive", "rollback")
+
+    def live(self, table: TableRef) -> list[Item]:
+        files: list[Item] = manifest(table)["files"]
+        return files
+
+    def newest(self, table: TableRef) -> str:
+        return str(manifest(table)["number"])
+
+    def commits(self, table: TableRef) -> list[Commit]:
+        return [commit_of(m) for m in manifests(table) if m.get("plan_id")]
+
+    def known_files(self, table: TableRef) -> Collection[str]:
+        pending = self.pending_instants(table)
+        there = (str(path.relative_to(base(table))) for path in base(table).rglob("*.parquet"))
+        return [path for path in there if Path(path).name.startswith(tuple(pending) or "\0")]
+
+    def pending_instants(self, table: TableRef) -> Mapping[str, str]:
+        self.hook("pending")
+        return {u.instant: u.plan_id for u in self.pending_actions(table) if u.plan_id is not None}
+
+    def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
+        return [
+            PendingAction(
+                instant=path.stem,
+                action="rewrite",
+                is_begun=bool(document.get("epoch")),
+                since=FIRST,
+                last_activity=FIRST,
+                is_alive=False,
+                plan_id=document["plan_id"],
+                kind=PlanKind.CLUSTERING if document.get("scheduled") or document["plan_id"] else None,
+                groups=plan_all(self, table, "").groups if document.get("scheduled") else (),
+            )
+            for path in sorted((base(table) / "pending").iterdir())
+            for document in [json.loads(path.read_text())]
+        ]
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "ToyWriter":
+        self.hook("open")
+        return ToyWriter(self, table, engines)
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from lake.capabilities import capabilities_of
 from lake.engines import RewriteEngine, engine_notes
 from lake.errors import Conflict, Transient
 from lake.failpoints import failpoint
@@ -28,36 +29,6 @@ from lake.ports import Capability, PreparedPlan, Rewrite, SparkProvider
 from toys.files import FilesWriter, Item, WithoutTimeline, base, commit_of, existing, item_of, superseded_by, words
 
 _TRIES = 50
-
-
-class VersionsFormat(WithoutTimeline):
-    """Observes such tables; adds ``lake.capabilities.FindsStaged`` and ``HasIdentity``."""
-
-    name = "versions"
-    capabilities = frozenset({Capability.SAVEPOINTS, Capability.OPTIMISTIC_COMMITS})
-
-    def live(self, table: TableRef) -> list[Item]:
-        files: list[Item] = newest(table)["files"]
-        return files
-
-    def newest(self, table: TableRef) -> str:
-        return str(newest(table)["version"])
-
-    def identity(self, table: TableRef) -> str:
-        return str(newest(table)["made"])
-
-    def commits(self, table: TableRef) -> list[Commit]:
-        return [commit_of(one) for one in versions(table) if "plan_id" in one]
-
-    def done(self, table: TableRef) -> Collection[str]:
-        return [one["token"] for one in versions(table) if "token" in one]
-
-    def needed(self, table: TableRef) -> set[str]:
-        return super().needed(table) | {item["path"] for one in versions(table) for item in one["files"]}
-
-    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "VersionsWriter":
-        self.hook("open")
-        return VersionsWriter(self, table, engines)
 
 
 class VersionsWriter(FilesWriter):
@@ -135,6 +106,36 @@ class VersionsWriter(FilesWriter):
             for path in one.paths if one.token in withdrawn else ():
                 (self._base / path).unlink(missing_ok=True)
         return len(withdrawn)
+
+
+class VersionsFormat(WithoutTimeline):
+    """Observes such tables; adds ``lake.capabilities.FindsStaged`` and ``HasIdentity``."""
+
+    name = "versions"
+    capabilities = capabilities_of(VersionsWriter, Capability.SAVEPOINTS, Capability.OPTIMISTIC_COMMITS)
+
+    def live(self, table: TableRef) -> list[Item]:
+        files: list[Item] = newest(table)["files"]
+        return files
+
+    def newest(self, table: TableRef) -> str:
+        return str(newest(table)["version"])
+
+    def identity(self, table: TableRef) -> str:
+        return str(newest(table)["made"])
+
+    def commits(self, table: TableRef) -> list[Commit]:
+        return [commit_of(one) for one in versions(table) if "plan_id" in one]
+
+    def done(self, table: TableRef) -> Collection[str]:
+        return [one["token"] for one in versions(table) if "token" in one]
+
+    def needed(self, table: TableRef) -> set[str]:
+        return super().needed(table) | {item["path"] for one in versions(table) for item in one["files"]}
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> "VersionsWriter":
+        self.hook("open")
+        return VersionsWriter(self, table, engines)
 
 
 def versions(table: TableRef) -> list[dict[str, Any]]:

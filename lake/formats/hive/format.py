@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from posixpath import dirname
 
-from lake.capabilities import LikelyWriter
+from lake.capabilities import LikelyWriter, capabilities_of
 from lake.engines import RewriteEngine
 from lake.errors import Rejected
 from lake.formats.hive.catalog import refusals
@@ -42,7 +42,7 @@ from lake.history import CancellationCheck, TableHistory, no_check
 from lake.metastore import MetastoreTable
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, StagedWork, SupersededVersion
-from lake.ports import Capability, SessionRequirements, SparkProvider, TableVerification, TableWriter
+from lake.ports import SessionRequirements, SparkProvider, TableVerification, TableWriter
 from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPartition
 from lake.storage.locations import resolve_path
 
@@ -56,7 +56,7 @@ class HiveFormat:
     """
 
     name = "hive"
-    capabilities: frozenset[Capability] = frozenset()
+    capabilities = capabilities_of(HiveWriter)
     services: tuple[str, ...] = ()
     session_requirements = SessionRequirements()
     is_metastore_only = True

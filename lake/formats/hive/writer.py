@@ -3,7 +3,6 @@
 
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +12,7 @@ from posixpath import basename
 from types import TracebackType
 from typing import cast
 
-from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
+from lake.engines import RewriteEngine, choose_engines, engine_notes, rewrite_groups, slice_paths_in_conflicts
 from lake.errors import Conflict, Integrity, Transient
 from lake.formats.hive import deletion
 from lake.formats.hive.catalog import refusals
@@ -41,11 +40,9 @@ from lake.plan import (
     OutputFile,
     Plan,
     Relocation,
-    RewriteProgress,
     SkippedGroup,
     StagedWork,
     SupersededVersion,
-    sum_if_known,
 )
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, StagingJournal
 from lake.stopwatch import Stopwatch
@@ -109,7 +106,7 @@ class HiveWriter:
             self._files.check_owner(f"{self._ref.name}, {partition_label(name)}", seen[name].partition.location)
         version = new_version_name(plan.plan_id, epoch, time.time_ns())
         tasks = staging.rewrite_tasks(self._ref, plan, groups, version, table)
-        with staging.slice_paths_in_conflicts(self._ref, plan, tasks):
+        with slice_paths_in_conflicts(self._ref, plan, tasks):
             choices = choose_engines(tasks, self._engines, plan.options, self._ref.name)
         evidence = PreparedInputs(partitions={name: seen[name] for name in partitions}, tasks=tasks, choices=choices)
         self.fence()
@@ -128,37 +125,9 @@ class HiveWriter:
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See ``TableWriter``."""
-        plan, evidence = prepared.plan, cast(PreparedInputs, prepared.preconditions)
-        choices = evidence.choices
-        by_engine: dict[str, list[RewriteTask]] = defaultdict(list)
-        for task in evidence.tasks:
-            by_engine[choices[task.group].engine.name].append(task)
-        outputs, done = [], 0
-        cpu: dict[str, float | None] = {}
-        for one in by_engine.values():
-            engine = choices[one[0].group].engine
-            cpu[engine.name] = None
-
-            def told(progress: RewriteProgress, before: int = done, name: str = engine.name) -> None:
-                cpu[name] = progress.cpu_seconds
-                report(
-                    replace(
-                        progress,
-                        bytes_done=before + progress.bytes_done,
-                        bytes_total=plan.bytes,
-                        cpu_seconds=sum_if_known(cpu.values()),
-                    )
-                )
-
-            with staging.slice_paths_in_conflicts(self._ref, plan, one):
-                for file in engine.rewrite(one, plan.options, told, self._cancelled):
-                    path = relative_path(self._ref.location, file.path)
-                    partition = plan.groups[file.group].partition
-                    outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
-            done += sum(task.bytes for task in one)
-        if self._cancelled.is_set():
-            raise Transient("the rewrite was cancelled")
-        return Rewrite(prepared=prepared, outputs=tuple(outputs))
+        evidence = cast(PreparedInputs, prepared.preconditions)
+        outputs = rewrite_groups(self._ref, prepared.plan, evidence.tasks, evidence.choices, report, self._cancelled)
+        return Rewrite(prepared=prepared, outputs=outputs)
 
     # The commit.
 

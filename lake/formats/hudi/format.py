@@ -8,10 +8,11 @@ from typing import TypeVar
 
 from pyarrow import fs as pafs
 
-from lake.capabilities import PendingAction, Resurrected
+from lake.capabilities import PendingAction, Resurrected, capabilities_of
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.audit.damage import first_damage_of_each_group, observe_table
+from lake.formats.hudi.audit.resurrected import find_resurrected
 from lake.formats.hudi.audit.verify import verify_table
 from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table_properties
 from lake.formats.hudi.pending.actions import list_pending_actions
@@ -31,6 +32,7 @@ from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups,
 from lake.formats.hudi.read.unsafe_commits import refuse_lost_writes
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.writer import HudiWriter
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, SupersededVersion
@@ -55,7 +57,14 @@ class HudiFormat:
 
     name = "hudi"
     # A clean plan of ours names each file, and only a lock separates writers.
-    capabilities = frozenset(Capability) - {Capability.OWN_EXPIRY, Capability.OPTIMISTIC_COMMITS}
+    capabilities = capabilities_of(
+        HudiWriter,
+        Capability.COMPACTION,
+        Capability.SAVEPOINTS,
+        Capability.TABLE_LOCK,
+        Capability.NATIVE_GROUPS,
+        Capability.SORTING,
+    )
     services = ("clean", "archive", "rollback")
     session_requirements = SESSION
 
@@ -146,7 +155,6 @@ class HudiFormat:
 
     def find_resurrected(self, table: TableRef) -> Sequence[Resurrected]:
         """See ``FindsResurrected``."""
-        from lake.formats.hudi.audit.resurrected import find_resurrected
 
         def read_resurrected() -> Sequence[Resurrected]:
             storage = TableStorage(table.location)
@@ -185,8 +193,6 @@ class HudiFormat:
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> TableWriter:
         """See ``TableFormat``. Hudi's own client rewrites, so that keys, meta columns and indexes stay Hudi's."""
-        from lake.formats.hudi.writer import HudiWriter
-
         return HudiWriter(table, spark)
 
 

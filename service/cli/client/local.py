@@ -85,12 +85,13 @@ class LocalClient:
         return _to_document(queries.load_table(self.store, self.catalog.find(table)))
 
     def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
+        from lake.capabilities import likely_writers
         from service.control.planning import scan
         from service.control.planning.decision_summary import explanation_document
 
         found = self.catalog.find(table)
         decided = scan.explain_table(self.store, found, None if partition is None else partition.strip("/"))
-        writers = scan.likely_writers_of(decided)
+        writers = likely_writers(found.adapter, decided.snapshot)
         document = explanation_document(found, decided, files=files, is_partial=partition is not None, writers=writers)
         # A table may have millions of files: each item is serialized when it is printed.
         return _to_document(document | {"items": ()}) | {"items": map(_to_document, document["items"])}

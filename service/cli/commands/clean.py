@@ -166,12 +166,10 @@ def verify(
     an owner. With --rows also checks that the row count equals that of the commits, and that each commit follows from
     its predecessors.
     """
-    from lake.formats import load_format
-
     with command_run(json, config) as run:
         found = run.table(table)
         superseded = [due.version for due in run.store.awaiting_deletion(found.ref)]
-        result = load_format(found.ref.format).verify(found.ref, superseded, rows=rows)
+        result = found.adapter.verify(found.ref, superseded, rows=rows)
         rows_differ = result.rows_expected is not None and result.rows != result.rows_expected
         files_differ = result.missing or result.wrong_size or result.resurrected or result.unowned
         differs = bool(files_differ or result.contradictions or rows_differ)

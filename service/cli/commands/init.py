@@ -67,7 +67,7 @@ def init(
         tables = catalog.tables()
         if not tables:
             why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
-            formats = ", ".join(settings.formats)
+            formats = ", ".join(adapter.name for adapter in settings.formats)
             raise ProblemError(NOT_FOUND, f"no table of a format that is served ({formats}) in {path}{why}", path=path)
         assessments = assess_tables(tables[:MAX_TABLES_READ])
         unseen = len(tables) - len(assessments)

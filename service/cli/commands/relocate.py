@@ -51,7 +51,6 @@ def resolve(
     passed. With --partition the halts of these partitions end, and those of the table and of its other partitions stay.
     """
     from executors.relocation.sweep import resolve_partitions
-    from lake.formats import load_format
     from lake.relocation.decide import LocationChoice
     from service.control.wiring import start_spark
 
@@ -66,7 +65,7 @@ def resolve(
             report = resolve_partitions(
                 found.ref,
                 LocationChoice(take),
-                format=load_format(found.ref.format),
+                format=found.adapter,
                 store=run.store,
                 spark=lambda: start_spark(run.config, found.ref),
                 partitions=wanted,
@@ -100,14 +99,13 @@ def restore_locations(table: Table, json: Json = False, config: ConfigFile = Non
     by itself when the retention has passed.
     """
     from executors.relocation.sweep import restore_original_locations
-    from lake.formats import load_format
     from service.control.wiring import start_spark
 
     with command_run(json, config) as run:
         found = run.table(table)
         report = restore_original_locations(
             found.ref,
-            format=load_format(found.ref.format),
+            format=found.adapter,
             store=run.store,
             older_than=timedelta(),
             spark=lambda: start_spark(run.config, found.ref),

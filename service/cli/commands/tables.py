@@ -178,18 +178,16 @@ def rollback(
     """
     from lake import capabilities
     from lake.capabilities import RollsBack
-    from lake.formats import load_format
     from lake.ports import Capability
     from service.control.wiring import start_spark
 
     with command_run(json, config) as run:
         found = run.table(table)
-        adapter = load_format(found.ref.format)
-        capabilities.require_capability(adapter, found.ref, Capability.ROLL_BACK)
-        _check_rollback(run, found.name, capabilities.pending_actions(adapter, found.ref), instant)
+        capabilities.require_capability(found.adapter, found.ref, Capability.ROLL_BACK)
+        _check_rollback(run, found.name, capabilities.pending_actions(found.adapter, found.ref), instant)
         if run.out.can_prompt and not yes:
             typer.confirm(f"Delete what was written of {instant} on {found.name}?", abort=True, err=True)
-        with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
+        with found.adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
             assert isinstance(writer, RollsBack)
             done = writer.roll_back(instant)
         run.out.result({"table": found.name, "instant": instant, "done": done}, lambda: run.out.line(done))
@@ -233,20 +231,18 @@ def repair(
     Without a terminal nothing is deleted unless --yes is given.
     """
     from lake.capabilities import FindsResurrected, RepairsResurrected
-    from lake.formats import load_format
     from service.control.wiring import start_spark
 
     with command_run(json, config) as run:
         found = run.table(table)
-        adapter = load_format(found.ref.format)
-        groups = list(adapter.find_resurrected(found.ref)) if isinstance(adapter, FindsResurrected) else []
+        groups = list(found.adapter.find_resurrected(found.ref)) if isinstance(found.adapter, FindsResurrected) else []
         able = [group for group in groups if group.refusal is None]
         run.out.note(_describe_resurrected(found.name, groups))
         going = bool(able) and not dry_run and (yes or run.out.can_prompt)
         if going and not yes:
             typer.confirm(f"Delete {plural(len(able), 'file group')} of {found.name}?", abort=True, err=True)
         if going:
-            with adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
+            with found.adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
                 assert isinstance(writer, RepairsResurrected)
                 able = list(writer.remove_resurrected())
         gone = {(group.partition, group.file_id) for group in able} if going else set()

@@ -17,11 +17,11 @@ from typing import Protocol
 
 from lake.capabilities import ListedInMetastore
 from lake.errors import LakefoldError, Rejected, first_line
-from lake.formats import FORMATS, load_format
+from lake.formats import FORMATS, load_formats
 from lake.model import CatalogRef, SearchFailure, TableRef
 from lake.ports import SparkProvider
 from lake.storage.locations import canonical_location, is_local, location_identity
-from service.control.config.loader import Config, source_formats
+from service.control.config.loader import Config, source_adapters
 from service.control.config.sections import SourceSettings
 from service.control.config.tables import ConfiguredTable, configure_table
 from service.problems import NOT_FOUND, USAGE, ProblemError
@@ -144,9 +144,9 @@ class Catalog:
             if match is not None:
                 return match
         refusal: LakefoldError | None = None
-        for name in FORMATS:
+        for adapter in load_formats():
             try:
-                found = load_format(name).discover(location)
+                found = adapter.discover(location)
                 ref = next((one for one in found if isinstance(one, TableRef) and one.location == location), None)
             except Rejected as error:
                 refusal = error
@@ -200,13 +200,12 @@ class Catalog:
             yield from self._catalog_tables(source)
             return
         path = self._absolute_path(source.path)
-        adapters = [load_format(name) for name in source_formats(source)]
         pattern = is_local(path) and glob.has_magic(path)
         roots = sorted(filter(os.path.isdir, glob.glob(path))) if pattern else [path]
         if not roots:
             raise Rejected(f"no directory matches {path}")
         base = _glob_root(path) if pattern else path
-        for root, adapter in product(roots, adapters):
+        for root, adapter in product(roots, source_adapters(source)):
             for ref in _search_or_report(root, partial(adapter.discover, root)):
                 if isinstance(ref, SearchFailure):
                     yield ref
@@ -218,7 +217,7 @@ class Catalog:
                 yield replace(ref, name=source.name or source.prefix + (ref.name if own else below))
 
     def _metastore_tables(self, source: SourceSettings, uri: str) -> Iterator[TableRef | SearchFailure]:
-        for adapter in map(load_format, source_formats(source)):
+        for adapter in source_adapters(source):
             if not isinstance(adapter, ListedInMetastore):
                 raise Rejected(f"format = {adapter.name!r}: such tables are not found in a metastore; unset format")
             for ref in adapter.discover_in_metastore(uri, source.database_pattern, source.table_pattern):

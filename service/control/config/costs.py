@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from lake.formats import FORMATS, load_format
+from lake.formats import load_formats
 from lake.ports import Capability
 from lake.units import parse_bytes
 from service.control.config.field_types import Duration, SettingsSection
@@ -65,7 +65,7 @@ class WorkSettings(SettingsSection):
     def _check_objective(cls, word: str) -> str:
         known = [
             OBJECTIVE_WORTH,
-            *(name for name in FORMATS if Capability.NATIVE_GROUPS in load_format(name).capabilities),
+            *(one.name for one in load_formats() if Capability.NATIVE_GROUPS in one.capabilities),
         ]
         if word not in known:
             raise ValueError(f"must be {' or '.join(known)}")

@@ -106,15 +106,14 @@ class Layer:
     is_global: bool = True
 
 
-def source_formats(source: SourceSettings) -> tuple[str, ...]:
+def source_adapters(source: SourceSettings) -> list[TableFormat]:
     """Return the formats that tables of a source may have, by the way in which tables of each format are found."""
     if source.format is not None:
-        return (source.format,)
+        return [lake.formats.load_format(source.format)]
+    adapters = lake.formats.load_formats()
     if source.path is None and source.metastore is None:
-        return lake.formats.FORMATS
-    in_metastore = source.metastore is not None
-    adapters = map(lake.formats.load_format, lake.formats.FORMATS)
-    return tuple(adapter.name for adapter in adapters if _is_searchable(adapter, in_metastore=in_metastore))
+        return adapters
+    return [one for one in adapters if _is_searchable(one, in_metastore=source.metastore is not None)]
 
 
 def _is_searchable(adapter: TableFormat, *, in_metastore: bool) -> bool:
@@ -145,10 +144,10 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def formats(self) -> tuple[str, ...]:
-        """The formats that tables of the sources may have."""
-        found = {name for source in self.sources for name in source_formats(source)}
-        return tuple(sorted(found)) if found else lake.formats.FORMATS
+    def formats(self) -> list[TableFormat]:
+        """The formats that tables of the sources may have, by name."""
+        found = {adapter.name: adapter for source in self.sources for adapter in source_adapters(source)}
+        return [found[name] for name in sorted(found)] or lake.formats.load_formats()
 
     @property
     def file_name(self) -> str:

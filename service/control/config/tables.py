@@ -5,15 +5,19 @@ Each setting is identified by its policy field, whatever its spelling. So a rule
 pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and its origin shows this.
 """
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any
 
 from lake.formats import FORMATS, load_format
 from lake.model import Concurrency, OnConflict, TableRef
+from lake.ports import TableFormat
+from lake.version import __version__
 from planner.budgets import Budget
 from planner.cost import Prices
 from planner.policy.aliases import ALIASES, AUTOMERGE_ENABLED_KEY, is_disabled_by_automerge
@@ -54,7 +58,7 @@ class Origin:
     value: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: some properties are cached
 class ConfiguredTable:
     """A table with all of its configuration. ``origins`` has every policy field and ``mode``."""
 
@@ -74,6 +78,23 @@ class ConfiguredTable:
     def name(self) -> str:
         """The table's unique name."""
         return self.ref.name
+
+    @cached_property
+    def settings_digest(self) -> str:
+        """A digest of everything besides its files that determines a plan of the table."""
+        ref = self.ref
+        said = self.access, ref.sessions_refresh
+        writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
+        parts = (__version__, ref.location, ref.identity, writers, self.policy)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
+
+    @cached_property
+    def adapter(self) -> TableFormat:
+        """The adapter of the table's format, resolved at its first use. Raises Rejected for an unknown format.
+
+        So tables of a format that this process does not have can still be listed.
+        """
+        return load_format(self.ref.format)
 
 
 def matching_rules(config: Config, name: str) -> Iterator[int]:
@@ -198,7 +219,7 @@ def _check_supported(config: Config, origin: str, policy: SizingPolicy) -> None:
     A table of a format without the setting gets its error later, from ``unsupported_settings``.
     """
     # The refusal of the format with most capabilities is the most helpful one.
-    found = sorted(map(load_format, config.formats), key=lambda adapter: -len(adapter.capabilities))
+    found = sorted(config.formats, key=lambda adapter: -len(adapter.capabilities))
     refused = [next(unsupported_settings(policy, adapter), None) for adapter in found]
     if all(refused):
         raise ConfigError(f"{origin}: {refused[0]}")

@@ -46,8 +46,10 @@ def adopt_pending_actions(
         and not entry.is_begun
         and (entry.plan_id is None or _is_orphaned(store, entry, adopt_unknown=unknown))
     ]
+    if not waiting:
+        return []
     known = store.adopted_plans(table.name, [entry.instant for entry in waiting])
-    plans = []
+    cost_inputs, plans = table_cost_inputs(store, table), []
     for entry in waiting:
         adopter = known.get(entry.instant)
         if adopter is not None and (entry.plan_id is None or _is_recently_adopted(store, adopter)):
@@ -68,7 +70,7 @@ def adopt_pending_actions(
             adopted_instant=entry.instant,
         )
         try:
-            worth = estimate_benefit(plan, table.policy, table_cost_inputs(store, table))
+            worth = estimate_benefit(plan, table.policy, cost_inputs)
             estimate = {"worth": to_jsonable(asdict(worth))}
             store.add_plan(
                 plan,

@@ -30,7 +30,6 @@ def find_outdated_proposals(
     proposals: Collection[Proposal],
     table: ConfiguredTable,
     snapshot: Snapshot,
-    settings: str,
     pending: Collection[PendingAction],
 ) -> dict[str, OutdatedProposal]:
     """Return the outdated ones of ``proposals`` by plan id; a scan of ``table`` withdraws or replaces them.
@@ -46,7 +45,7 @@ def find_outdated_proposals(
     found = {}
     for proposal in proposals:
         if proposal.adopted is None:
-            why = _change_of_own_proposal(proposal, now, settings)
+            why = _change_of_own_proposal(proposal, now, table.settings_digest)
         else:
             why = _change_of_adopted_proposal(proposal, instants.get(proposal.adopted), now)
         if why is not None:

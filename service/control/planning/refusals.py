@@ -4,16 +4,10 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from lake.capabilities import CatalogOnly
 from lake.errors import LakefoldError, one_line
-from lake.formats import load_format
-from lake.model import Snapshot
 from lake.ports import Capability
 from planner.policy.compatibility import unsupported_settings
 from service import problems
@@ -55,20 +49,6 @@ def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, st
     return None
 
 
-def exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
-    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy; the reason of each halt is theirs."""
-    if not halted:
-        return snapshot
-    slices, name = snapshot.slices, snapshot.table.name
-    names = sorted(halted)
-    words = [f"halted: {halted[one]}; after looking into it: lakefold resume {name}" for one in names]
-    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
-    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
-    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
-    place, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
-    return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
-
-
 def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:
     """Return the setting that a rule has to set before such a table is planned, and its allowed values.
 
@@ -104,12 +84,11 @@ def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None
 
 
 def _catalog_only_format(table: ConfiguredTable) -> CatalogOnly | None:
-    adapter = load_format(table.ref.format)
-    return adapter if isinstance(adapter, CatalogOnly) else None
+    return table.adapter if isinstance(table.adapter, CatalogOnly) else None
 
 
 def _has_optimistic_commits(table: ConfiguredTable) -> bool:
-    return Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities
+    return Capability.OPTIMISTIC_COMMITS in table.adapter.capabilities
 
 
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
@@ -120,11 +99,10 @@ def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[
 
     def refusal_of(table: ConfiguredTable) -> str | None:
         try:
-            adapter = load_format(table.ref.format)
-            adapter.check(table.ref)
+            table.adapter.check(table.ref)
         except (LakefoldError, OSError) as error:
             return one_line(error)
-        problem = next(unsupported_settings(table.policy, adapter), None) or missing_required_rules(config, table)
+        problem = next(unsupported_settings(table.policy, table.adapter), None) or missing_required_rules(config, table)
         return problem and f"{table.name}: {problem}"
 
     scanned = [table for table in tables if table.mode != "off"]

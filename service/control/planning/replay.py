@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from lake.capabilities import KeepsHistory
 from lake.errors import Rejected
-from lake.formats import load_format
 from lake.history import CancellationCheck, ChangeKind, TableHistory, no_check
 from planner.cost import Rates
 from planner.replay.advice import Advice, advise
@@ -96,7 +95,7 @@ def load_history(
     """Return the last ``days`` of ``table``. Raises as ``replay_table`` does."""
     if not 0 < days <= MAX_PERIOD.days:  # this order of the comparison refuses NaN as well
         raise ProblemError(USAGE, f"--days {days:g} is not between 0 and {MAX_PERIOD.days}")
-    adapter = load_format(table.ref.format)
+    adapter = table.adapter
     if not isinstance(adapter, KeepsHistory):
         raise Rejected(
             f"{table.name}: {adapter.name} tables keep no history of their commits, so nothing can be replayed"

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake import capabilities
-from lake.capabilities import LikelyWriter, PendingAction
+from lake.capabilities import PendingAction
 from lake.errors import LakefoldError, Rejected, one_line
-from lake.formats import load_format
 from lake.model import Snapshot
 from lake.plan import Plan, PlanKind
 from lake.ports import Capability
@@ -37,12 +36,11 @@ from service.control.planning.outdated_proposals import (
 )
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.planning.refusals import (
-    exclude_halted_partitions,
     missing_required_rules,
     partitions_locked_error,
     planning_refusal,
 )
-from service.control.planning.session import PlanningSession, compute_settings_digest, snapshot_partitions
+from service.control.planning.session import PlanningSession, snapshot_partitions
 from service.control.store.views import Request, ScanRecord, TableState
 from service.modes import PLANNED_MODES
 from service.problems import ProblemError
@@ -92,22 +90,21 @@ def scan_and_plan(
     if request is not None and request.overrides:
         table = configure_table(config, table.ref, request.overrides)
     if request is not None and request.kind is PlanKind.COMPACTION:
-        capabilities.require_capability(load_format(table.ref.format), table.ref, Capability.COMPACTION)
+        capabilities.require_capability(table.adapter, table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _register_table(store, table)
-    refused = planning_refusal(config, store, table, state)
+    # Before the snapshot as well as after it: files replaced by a plan that ends in between are live in the snapshot.
+    ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
+    refused, not_planned = planning_refusal(config, store, table, state), missing_required_rules(config, table)
     if request is not None and refused is not None and not dry_run:
         raise refused
-    # Before the snapshot as well as after it: files replaced by a plan that ends in between are live in the snapshot.
-    ending = store.locked_partitions(table.name)
-    proposals = store.proposals(table.name)
     snapshot = _read_snapshot(store, table, record_failure=request is None or not request.overrides)
     table = _with_current_identity(store, table, snapshot, state)
     asked = _requested_partitions(snapshot, request)
     pending: Sequence[PendingAction] = ()
     adopted: list[Plan] = []
     if refused is None and not dry_run:
-        pending = unfinished() if unfinished else capabilities.pending_actions(load_format(table.ref.format), table.ref)
+        pending = unfinished() if unfinished else capabilities.pending_actions(table.adapter, table.ref)
         ours = [entry for entry in pending if table.policy.adopt_pending or entry.must_execute]
         if table.mode == "propose":
             ours = exclude_stale_actions(ours, snapshot)
@@ -115,7 +112,7 @@ def scan_and_plan(
     if request is not None:
         old = mark_all_outdated(proposals, f"{request.actor} asked for plans")
     elif refused is None or table.mode != "propose":
-        old = find_outdated_proposals(proposals, table, snapshot, compute_settings_digest(table), pending)
+        old = find_outdated_proposals(proposals, table, snapshot, pending)
     else:
         old = {}
     held = _without_outdated(store.locked_partitions(table.name), old)
@@ -135,7 +132,7 @@ def scan_and_plan(
     if request is None or not (request.overrides or request.partitions or request.kind):
         account = rounds.summarize(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
-        scan = replace(make_scan_record(account, seconds), not_planned=missing_required_rules(config, table))
+        scan = replace(make_scan_record(account, seconds), not_planned=not_planned)
         store.record_scan(scan, account.partition_table, evaluate_objectives(planning, table.policy))
         store.record_declines_in_effect(planning.declines_in_effect)
     if refused is not None and not dry_run:
@@ -168,7 +165,7 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
     state = next(iter(store.table_states([table.name])), None)
     snapshot = _read_snapshot(store, table, record_failure=False, partitions=None if partition is None else [partition])
     if partition is not None and snapshot.slices.num_rows == 0:
-        _requested_partitions(load_format(table.ref.format).snapshot(table.ref), None, [partition])
+        _requested_partitions(table.adapter.snapshot(table.ref), None, [partition])
     rounds = PlanningSession(
         store=store,
         table=table,
@@ -179,12 +176,6 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
         needs_approval=table.mode == "propose",
     )
     return rounds.plan()
-
-
-def likely_writers_of(planning: PlanningResult) -> Sequence[LikelyWriter]:
-    """Return the tools that likely write or read the planned table. Raises the errors of a scan."""
-    snapshot = planning.snapshot
-    return capabilities.likely_writers(load_format(snapshot.table.format), snapshot)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,7 +310,21 @@ def _read_snapshot(
                 )
             )
         raise
-    return exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
+    return _exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
+
+
+def _exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
+    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy; the reason of each halt is theirs."""
+    if not halted:
+        return snapshot
+    slices, name = snapshot.slices, snapshot.table.name
+    names = sorted(halted)
+    words = [f"halted: {halted[one]}; after looking into it: lakefold resume {name}" for one in names]
+    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
+    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
+    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
+    place, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
+    return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
 
 
 def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
@@ -327,12 +332,11 @@ def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None
 
     Raises Rejected if the table can't be served, and the errors of reading it.
     """
-    adapter = load_format(table.ref.format)
-    adapter.check(table.ref)
-    for problem in unsupported_settings(table.policy, adapter):
+    table.adapter.check(table.ref)
+    for problem in unsupported_settings(table.policy, table.adapter):
         raise Rejected(f"{table.name}: {problem}")
     # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
-    return adapter.snapshot(capabilities.with_identity(adapter, table.ref), partitions)
+    return table.adapter.snapshot(capabilities.with_identity(table.adapter, table.ref), partitions)
 
 
 def _requested_partitions(

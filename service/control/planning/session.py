@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planning of one table at one snapshot: plan after plan, as long as there is room and a free partition."""
 
-import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,6 @@ from uuid_utils import uuid7
 
 from lake.model import Snapshot
 from lake.plan import PlanKind
-from lake.version import __version__
 from planner.budgets import UNLIMITED, TableLimits, WorkAmount, cap_by_budgets
 from planner.cost import estimate_benefit
 from planner.partitions import select_partitions
@@ -63,10 +61,9 @@ class PlanningSession:
         self.replaced_files = _replaced_quarantined_files(state, snapshot) if state else {}
         self.quarantined = tuple(path for path in state.quarantined if path not in self.replaced_files) if state else ()
         self.locked_partitions = dict(locked_partitions)
-        self.settings_digest = compute_settings_digest(table)
-        self.failed = store.failed_plans(table.name, self.settings_digest)
+        self.failed = store.failed_plans(table.name, table.settings_digest)
         self.needs_approval, self.outdated_proposals = needs_approval, dict(outdated_proposals or {})
-        self.declined = store.declined_plans(table.name, self.settings_digest) if needs_approval else []
+        self.declined = store.declined_plans(table.name, table.settings_digest) if needs_approval else []
         self.cost_inputs = table_cost_inputs(store, table)
         own = TableLimits.from_settings(table.policy).budget
         #: settings capped so that every group and plan fits into the budgets
@@ -129,7 +126,7 @@ class PlanningSession:
                         request_id=request_id,
                         actor=actor,
                         estimate=to_jsonable(estimate),
-                        settings_digest=self.settings_digest,
+                        settings_digest=self.table.settings_digest,
                         cpu_seconds=worth.cpu_seconds,
                         priority_offset=priority_offset(
                             worth.benefit_cost_ratio, self.table.policy.weight, self.table.ageing
@@ -220,15 +217,6 @@ class PlanningSession:
         elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
             words = {"text": f"not asked for, only {self.kind}", "knob": ""}
         return line.document() | words
-
-
-def compute_settings_digest(table: ConfiguredTable) -> str:
-    """Return a digest of everything besides its files that determines a plan of ``table``."""
-    ref = table.ref
-    said = table.access, ref.sessions_refresh
-    writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
-    parts = (__version__, ref.location, ref.identity, writers, table.policy)
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
 
 def snapshot_partitions(snapshot: Snapshot) -> set[str]:

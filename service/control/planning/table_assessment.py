@@ -9,7 +9,6 @@ from uuid_utils import uuid7
 
 from lake.capabilities import DetectsWriters, LikelyWriter
 from lake.errors import LakefoldError, one_line
-from lake.formats import load_format
 from planner.planner import plan_table
 from planner.reasons import PLANNABLE, Reason
 from service.control.config.tables import ConfiguredTable
@@ -56,7 +55,7 @@ def assess_tables(tables: Collection[ConfiguredTable]) -> list[TableAssessment]:
 def _assess_table(table: ConfiguredTable) -> TableAssessment:
     try:
         snapshot = list_table(table)
-        adapter = load_format(table.ref.format)
+        adapter = table.adapter
         likely = tuple(adapter.likely_writers(snapshot)) if isinstance(adapter, DetectsWriters) else None
         writers = (
             adapter.describe(table.ref).get("writers", "") if likely is None else "; ".join(map(writer_label, likely))

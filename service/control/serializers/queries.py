@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lake import capabilities
 from lake.errors import LakefoldError, one_line
-from lake.formats import load_format
 from service.control import serializers
 from service.problems import DATABASE, classify
 
@@ -53,9 +52,8 @@ def load_deletion_days(store: "Store", configured: "Callable[[TableState], Confi
 
 
 def _table_facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
-    adapter = load_format(found.ref.format)
-    facts = dict(adapter.describe(found.ref))
-    pending = capabilities.pending_actions(adapter, found.ref)
+    facts = dict(found.adapter.describe(found.ref))
+    pending = capabilities.pending_actions(found.adapter, found.ref)
     adopted = store.adopted_plans(found.name, [entry.instant for entry in pending])
     unknown = [entry for entry in pending if entry.plan_id and not store.plan_state(entry.plan_id)]
     if unknown:

@@ -121,11 +121,10 @@ def _format_origin(origin: "Origin") -> str:
 
 
 def _format_concurrency(table: "ConfiguredTable") -> str:
-    from lake.formats import load_format
     from lake.ports import Capability
     from service.control.config.tables import DEFAULT_ORIGIN
 
-    if Capability.OPTIMISTIC_COMMITS in load_format(table.ref.format).capabilities:
+    if Capability.OPTIMISTIC_COMMITS in table.adapter.capabilities:
         return f"not needed: {table.ref.format} tables keep writers apart"
     said = table.origins["concurrency"].source != DEFAULT_ORIGIN
     return table.ref.concurrency.value if said else "not stated (docs/writers.md)"

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
+from lake.capabilities import likely_writers
 from lake.errors import one_line
 from service import problems
 from service.control.planning import scan
@@ -44,7 +45,7 @@ def explain(
         )
     try:
         decided = scan.explain_table(context.store, found, None if partition is None else partition.strip("/"))
-        writers = scan.likely_writers_of(decided)
+        writers = likely_writers(found.adapter, decided.snapshot)
     except OSError as error:
         why = f"{one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
         raise ProblemError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error

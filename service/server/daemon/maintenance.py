@@ -191,9 +191,8 @@ class Maintenance:
             self._services_ran_at[state.name] = now
             retained = [due.version for due in self._store.awaiting_deletion(state.ref)]
             try:
-                adapter = load_format(state.ref.format)
-                capabilities.require_capability(adapter, state.ref, Capability.TABLE_SERVICES)
-                with adapter.writer(state.ref, self._spark) as writer:
+                capabilities.require_capability(table.adapter, state.ref, Capability.TABLE_SERVICES)
+                with table.adapter.writer(state.ref, self._spark) as writer:
                     assert isinstance(writer, RunsTableServices)
                     if isinstance(writer, UsesRetention):
                         writer.retention = table.policy.retention
@@ -215,8 +214,10 @@ class Maintenance:
         figures = self._store.figures()
         planned = {row.table for row in figures.plans}
 
-        def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool) -> int:
-            searches = self._should_search_relocations(ref)
+        def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool, was_planned: bool) -> int:
+            searches = self._is_search_due(ref) and isinstance(adapter, RecordsRelocations)
+            if not (was_planned or searches):
+                return 0
             done = sweep_table(
                 ref,
                 format=adapter,
@@ -231,17 +232,18 @@ class Maintenance:
             return done
 
         return sum(
-            self._run_for_table(state, partial(withdraw, halted=state.halted or state.mode == "off"))
+            self._run_for_table(
+                state,
+                partial(withdraw, halted=state.halted or state.mode == "off", was_planned=state.name in planned),
+            )
             for state in figures.tables
-            if state.name in planned or self._should_search_relocations(state.ref)
+            if state.name in planned or self._is_search_due(state.ref)
         )
 
-    def _should_search_relocations(self, table: TableRef) -> bool:
+    def _is_search_due(self, table: TableRef) -> bool:
         """Return True if a search for relocations that the database does not know under the table's name is due."""
         asked_at = self._searched_at.get((table.name, table.location), -math.inf)
-        return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds() and isinstance(
-            load_format(table.format), RecordsRelocations
-        )
+        return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds()
 
     def sweep_recent(self) -> int:
         """Sweep the previous locations of recently relocated partitions, where earlier writers may still commit.

@@ -12,7 +12,6 @@ from functools import cache, partial
 
 from lake import capabilities
 from lake.errors import LakefoldError, TableGone, Transient, one_line
-from lake.formats import load_format
 from lake.logfields import log_fields
 from planner.reasons import Reason
 from service.control.config.catalog import Catalog
@@ -186,7 +185,7 @@ class Scheduler:
                 return
             began = time.monotonic()
             try:
-                unfinished = cache(partial(capabilities.pending_actions, load_format(table.ref.format), table.ref))
+                unfinished = cache(partial(capabilities.pending_actions, table.adapter, table.ref))
                 answer = scan_and_plan(self._config, self._store, table, actor=self._actor, unfinished=unfinished)
                 self._abandoned_work.log_new(table.name, abandoned_actions(self._store, table.name, unfinished()))
             except Exception as error:

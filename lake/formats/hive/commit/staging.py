@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directories of a new version, and the tasks by which engines fill it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from lake.engines import RewriteTask, build_task
-from lake.errors import Conflict
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.table_schema import spark_schema_json
 from lake.formats.hive.commit import commit_record
@@ -22,7 +20,6 @@ from lake.metastore import MetastoreTable
 from lake.model import TableRef
 from lake.plan import Plan
 from lake.storage.filesystems import file_io_of
-from lake.storage.locations import resolve_path
 
 
 def rewrite_tasks(
@@ -66,22 +63,3 @@ def remove_version(ref: TableRef, version: str) -> None:
             if entry.name != ATTEMPTS_DIR:
                 files.remove_own_tree(entry.path) if entry.is_directory else files.remove_own_file(entry.path)
     files.remove_own_tree(directory)
-
-
-@contextmanager
-def slice_paths_in_conflicts(ref: TableRef, plan: Plan, tasks: Sequence[RewriteTask]) -> Iterator[None]:
-    """Give the files to quarantine, in a Conflict that the block raises, the names that the plan's slices have."""
-    try:
-        yield
-    except Conflict as error:
-        if len(error.args) < 2:
-            raise
-        names = {
-            resolve_path(ref.location, str(item.path)): str(item.path)
-            for task in tasks
-            for item in plan.groups[task.group].slices
-        }
-        named = [
-            replace(one, quarantine=tuple(names.get(path, path) for path in one.quarantine)) for one in error.args[1]
-        ]
-        raise Conflict(error.args[0], tuple(named)) from error
