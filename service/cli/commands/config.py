@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lake.redaction import redact_database_url
-from service.cli.commands.common import ConfigFile, Json, command_run, join_names, plural
+from service.cli.commands.common import ConfigFile, Json, command_run, join_names
 from service.cli.commands.output import TableColumn
 from service.problems import ExitCode, exit_codes_help
+from service.text import plural
 
 if TYPE_CHECKING:
     from service.control.config.sections import SourceSettings

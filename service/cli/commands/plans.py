@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.commands.bulk import run_bulk_action
-from service.cli.commands.common import (
-    CommandRun,
-    ConfigFile,
-    Json,
-    PlanId,
-    Table,
-    Yes,
-    command_run,
-    parse_key_values,
-    plural,
-)
+from service.cli.commands.common import CommandRun, ConfigFile, Json, PlanId, Table, Yes, command_run, parse_key_values
 from service.cli.commands.plan_filter import (
     ErrorOption,
     NameOption,
@@ -35,7 +25,7 @@ from service.cli.commands.plan_result_text import print_answer
 from service.cli.commands.plan_text import print_plan, print_plans
 from service.control.serializers import TERMINAL_STATES
 from service.problems import INTERRUPTED, USAGE, ExitCode, ProblemError, exit_codes_help
-from service.text import format_size, parse_timestamp
+from service.text import format_size, parse_timestamp, plural
 
 if TYPE_CHECKING:
     from lake.plan import ProposalDecision

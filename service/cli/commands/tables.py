@@ -7,23 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from service.cli.commands import relocate, replay
-from service.cli.commands.common import (
-    LIVE_PLAN,
-    NOT_FOUND,
-    CommandRun,
-    ConfigFile,
-    Json,
-    ProblemError,
-    Table,
-    Yes,
-    command_run,
-    plural,
-)
+from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, Yes, command_run
 from service.cli.commands.output import TableColumn
 from service.cli.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
 from service.modes import MODES, PLANNED_MODES
-from service.problems import USAGE, ExitCode, exit_codes_help
-from service.text import did_you_mean, format_size
+from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
+from service.text import did_you_mean, format_size, plural
 
 if TYPE_CHECKING:
     from lake.capabilities import PendingAction, Resurrected
