@@ -98,16 +98,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     )
     return Plan(
         plan_id=row.id,
-        table=TableRef(
-            name=row.table_name,
-            format=row.format,
-            location=row.location,
-            catalog=_catalog(today.catalog),
-            identity=row.identity,
-            concurrency=Concurrency(today.concurrency),
-            on_conflict=_on_conflict(today.on_conflict),
-            write_options=today.write_options,
-        ),
+        table=_table_ref(row.table_name, row, today),
         kind=PlanKind(row.kind),
         groups=tuple(
             ClusteringGroup(
@@ -137,12 +128,17 @@ def _registration(connection: Connection, row: Row[Any]) -> Row[Any]:
     return connection.execute(select(TableRow.__table__).where(TableRow.name == row.table_name)).one()
 
 
-def _on_conflict(stored: str | None) -> OnConflict | None:
-    return None if stored is None else OnConflict(stored)
-
-
-def _catalog(stored: dict[str, str] | None) -> CatalogRef | None:
-    return None if stored is None else CatalogRef(**stored)
+def _table_ref(name: str, planned: Any, today: Any) -> TableRef:
+    return TableRef(
+        name=name,
+        format=planned.format,
+        location=planned.location,
+        catalog=None if today.catalog is None else CatalogRef(**today.catalog),
+        identity=planned.identity,
+        concurrency=Concurrency(today.concurrency),
+        on_conflict=None if today.on_conflict is None else OnConflict(today.on_conflict),
+        write_options=today.write_options,
+    )
 
 
 def pause_of(row: Any) -> Pause | None:
@@ -155,16 +151,7 @@ def pause_of(row: Any) -> Pause | None:
 def table_state(row: Any) -> TableState:
     """Return a row of ``table_state`` as a ``TableState``."""
     return TableState(
-        ref=TableRef(
-            name=row.name,
-            format=row.format,
-            location=row.location,
-            catalog=_catalog(row.catalog),
-            identity=row.identity,
-            concurrency=Concurrency(row.concurrency),
-            on_conflict=_on_conflict(row.on_conflict),
-            write_options=row.write_options,
-        ),
+        ref=_table_ref(row.name, row, row),
         mode=row.mode,
         pause=pause_of(row),
         halted_reason=row.halted_reason,
