@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -36,6 +37,10 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+
+class PageContent(SimpleNamespace):
+    """What a template shows as ``page``; a field that the template names and the page lacks is an error."""
 
 
 @cache

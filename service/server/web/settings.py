@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.control.config.loader import Config
+from service.server.web.rendering import PageContent
 
 _GROUPS = {
     "database": "Database",
@@ -35,16 +36,7 @@ class SettingGroup:
     lines: tuple[SettingLine, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsPage:
-    """The settings of the service, or of one ``table``."""
-
-    table: str
-    file: str
-    groups: tuple[SettingGroup, ...]
-
-
-def settings_page(settings: Sequence[Mapping[str, Any]], table: str, config: Config) -> SettingsPage:
+def settings_page(settings: Sequence[Mapping[str, Any]], table: str, config: Config) -> PageContent:
     """Return the page of ``settings``, grouped by section in their own order."""
     groups: dict[str, list[SettingLine]] = {}
     for entry in settings:
@@ -57,7 +49,7 @@ def settings_page(settings: Sequence[Mapping[str, Any]], table: str, config: Con
             origin=entry["origin"],
         )
         groups.setdefault(name, []).append(line)
-    return SettingsPage(
+    return PageContent(
         table=table,
         file=config.file_name if config.file else "",
         groups=tuple(SettingGroup(name=name, lines=tuple(lines)) for name, lines in groups.items()),
