@@ -18,12 +18,6 @@ config_app = typer.Typer(help="The configuration: whether it is valid, and what 
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
 
 
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    root.add_typer(config_app, name="config")
-    root.add_typer(db_app, name="db")
-
-
 @config_app.command("check", epilog=exit_codes_help(ExitCode.PARTIAL))
 def check(json: Json = False, config: ConfigFile = None) -> int:
     """Read file and environment, find the tables, and check every rule and table as a scan does.

@@ -20,11 +20,6 @@ Numbers = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="
 All = Annotated[bool, typer.Option("--all", help="All that were given up.")]
 
 
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    root.add_typer(app, name="notifications")
-
-
 @app.command("list", epilog=exit_codes_help(ExitCode.DATABASE))
 def list_(
     state: Annotated[str | None, typer.Option("--state", help="Only waiting, delivered or dead ones.")] = None,

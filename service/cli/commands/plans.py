@@ -37,11 +37,6 @@ PROGRESS_SECONDS = 10
 _EXIT_CODE_BY_STATE = {"completed": ExitCode.OK, "failed": ExitCode.ERROR, "cancelled": ExitCode.PARTIAL}
 
 
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    root.add_typer(app, name="plans", rich_help_panel=None)
-
-
 @app.command("list", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.PENDING, ExitCode.DATABASE))
 def list_(
     table: TableOption = None,

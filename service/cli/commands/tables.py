@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from service.cli.commands import relocate, replay
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, Yes, command_run
 from service.cli.commands.output import TableColumn
 from service.cli.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
@@ -19,13 +18,6 @@ if TYPE_CHECKING:
     from service.control.store import TableFilter
 
 app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
-
-
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    relocate.add_to(app)
-    replay.add_to(app)
-    root.add_typer(app, name="tables")
 
 
 NameOption = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]
