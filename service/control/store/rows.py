@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from enum import Enum
 from functools import cache
@@ -61,15 +62,8 @@ def _columns_of(kind: type) -> list[tuple[str, str, Callable[[Any], Any] | None]
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
-    """Return ``options`` as JSON."""
-    return {
-        "target_file_max_bytes": options.target_file_max_bytes,
-        "engine": options.engine,
-        "compression": options.compression,
-        "sort_columns": list(options.sort_columns),
-        "layout": options.layout,
-        "receipt": options.verification.value,
-    }
+    """Return ``options`` as JSON, with the names of the database."""
+    return {"receipt" if name == "verification" else name: value for name, value in asdict(options).items()}
 
 
 def _options_from_document(document: dict[str, Any]) -> RewriteOptions:

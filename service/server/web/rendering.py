@@ -9,7 +9,6 @@ from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
 from types import SimpleNamespace
-from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import Request
@@ -134,7 +133,13 @@ def environment() -> Environment:
 
 
 def render(
-    request: Request, template: str, page: Any, *, section: str = "", status: int = 200, now: datetime | None = None
+    request: Request,
+    template: str,
+    page: PageContent | None,
+    *,
+    section: str = "",
+    status: int = 200,
+    now: datetime | None = None,
 ) -> Response:
     """Render ``template`` with ``page``; ``section`` is the current entry of the navigation.
 
