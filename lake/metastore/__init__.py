@@ -4,15 +4,3 @@
 from lake.metastore.client import BATCH_SIZE, TIMEOUT, MetastoreClient, normalized_uri
 from lake.metastore.objects import MetastorePartition, MetastoreTable, StorageDescriptor, partition_values
 from lake.metastore.pool import pooled_connection
-
-__all__ = [
-    "BATCH_SIZE",
-    "TIMEOUT",
-    "MetastoreClient",
-    "MetastorePartition",
-    "MetastoreTable",
-    "StorageDescriptor",
-    "normalized_uri",
-    "partition_values",
-    "pooled_connection",
-]

@@ -28,17 +28,14 @@ class HdfsFileIO:
         self._root = location.removesuffix(hdfs_path(location)).rstrip("/")
 
     def list(self, directory: str) -> Sequence[FileEntry]:
-        """See ``FileIO``."""
         with errors_with_errno():
             found = list(self._client.list_status(hdfs_path(directory)))
         return [_entry(f"{self._root}{one.path}", one) for one in found]
 
     def status(self, path: str) -> FileEntry:
-        """See ``FileIO``."""
         return _entry(path, self._status(path))
 
     def exists(self, path: str) -> bool:
-        """See ``FileIO``."""
         try:
             self._status(path)
         except FileNotFoundError:
@@ -46,19 +43,16 @@ class HdfsFileIO:
         return True
 
     def read_tail(self, path: str, count: int) -> bytes:
-        """See ``FileIO``."""
         with errors_with_errno():
             file = self._client.read(hdfs_path(path))
             size = len(file)
             return bytes(file.read_range(max(0, size - count), min(count, size)))
 
     def read(self, path: str) -> bytes:
-        """See ``FileIO``."""
         with errors_with_errno():
             return bytes(self._client.read(hdfs_path(path)).read())
 
     def write(self, path: str, content: bytes) -> None:
-        """See ``FileIO``."""
         from hdfs_native import WriteOptions
 
         scratch = _temporary_path(path)
@@ -69,19 +63,16 @@ class HdfsFileIO:
             self._client.rename(hdfs_path(scratch), hdfs_path(path), overwrite=True)
 
     def make_directory(self, path: str) -> None:
-        """See ``FileIO``."""
         if self.exists(path):
             raise FileExistsError(errno.EEXIST, "it is there already", path)
         with errors_with_errno():
             self._client.mkdirs(hdfs_path(path), create_parent=False)
 
     def make_directories(self, path: str) -> None:
-        """See ``FileIO``."""
         with errors_with_errno():
             self._client.mkdirs(hdfs_path(path), create_parent=True)
 
     def rename(self, source: str, target: str) -> None:
-        """See ``FileIO``."""
         with errors_with_errno():
             self._client.rename(hdfs_path(source), hdfs_path(target), overwrite=True)
 
@@ -117,17 +108,14 @@ class HdfsFileIO:
             ) from error
 
     def remove_own_file(self, path: str) -> None:
-        """See ``FileIO``."""
         with errors_with_errno():
             self._client.delete(hdfs_path(path), False)
 
     def remove_empty_directory(self, directory: str) -> None:
-        """See ``FileIO``."""
         with errors_with_errno():
             self._client.delete(hdfs_path(directory), False)
 
     def remove_own_tree(self, directory: str) -> None:
-        """See ``FileIO``."""
         with suppress(OSError), errors_with_errno():
             self._client.delete(hdfs_path(directory), True)
 
@@ -139,7 +127,6 @@ class HdfsFileIO:
             raise Rejected(f"{what}: lakefold may not read {path} ({error.strerror})") from error
 
     def copy_permissions(self, path: str, reference: str) -> None:
-        """See ``FileIO``."""
         wanted, now = self._status(reference), self._status(path)
         try:
             if (now.owner, now.group) != (wanted.owner, wanted.group):

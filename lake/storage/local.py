@@ -21,7 +21,6 @@ class LocalFileIO:
     has_arrival_times = True
 
     def list(self, directory: str) -> Sequence[FileEntry]:
-        """See ``FileIO``."""
         found = []
         with os.scandir(directory) as entries:
             for entry in entries:
@@ -31,25 +30,20 @@ class LocalFileIO:
         return found
 
     def status(self, path: str) -> FileEntry:
-        """See ``FileIO``."""
         return _entry(path, os.stat(path), is_directory=os.path.isdir(path))
 
     def exists(self, path: str) -> bool:
-        """See ``FileIO``."""
         return os.path.exists(path)
 
     def read_tail(self, path: str, count: int) -> bytes:
-        """See ``FileIO``."""
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - count))
             return file.read(count)
 
     def read(self, path: str) -> bytes:
-        """See ``FileIO``."""
         return Path(path).read_bytes()
 
     def write(self, path: str, content: bytes) -> None:
-        """See ``FileIO``."""
         scratch = _temporary_path(path)
         with scratch.open("wb") as file:
             file.write(content)
@@ -59,19 +53,15 @@ class LocalFileIO:
         self.sync(os.path.dirname(path))
 
     def make_directory(self, path: str) -> None:
-        """See ``FileIO``."""
         os.mkdir(path)
 
     def make_directories(self, path: str) -> None:
-        """See ``FileIO``."""
         os.makedirs(path, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
-        """See ``FileIO``."""
         os.rename(source, target)
 
     def link_or_copy(self, source: str, target: str) -> None:
-        """See ``FileIO``."""
         try:
             os.link(source, target)
         except (FileNotFoundError, FileExistsError):
@@ -85,31 +75,25 @@ class LocalFileIO:
             scratch.rename(target)
 
     def sync(self, path: str) -> None:
-        """See ``FileIO``."""
         sync_path(path)
 
     def delete_data_file(self, path: str) -> None:
-        """See ``FileIO``."""
         self.remove_own_file(path)
         # The checksum file that Hadoop writes beside every file of a local file system.
         directory, _, name = path.rpartition("/")
         self.remove_own_file(f"{directory}/.{name}.crc")
 
     def remove_own_file(self, path: str) -> None:
-        """See ``FileIO``."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_empty_directory(self, directory: str) -> None:
-        """See ``FileIO``."""
         os.rmdir(directory)
 
     def remove_own_tree(self, directory: str) -> None:
-        """See ``FileIO``."""
         shutil.rmtree(directory, ignore_errors=True)
 
     def check_owner(self, what: str, path: str) -> None:
-        """See ``FileIO``."""
         owner, me = os.stat(path).st_uid, os.geteuid()
         if me not in (0, owner):
             raise Rejected(
@@ -120,7 +104,6 @@ class LocalFileIO:
             raise Rejected(f"{what}: lakefold may not write to {path}; allow {_user_name(me)} to")
 
     def copy_permissions(self, path: str, reference: str) -> None:
-        """See ``FileIO``."""
         status, now = os.stat(reference), os.stat(path)
         if (now.st_uid, now.st_gid) != (status.st_uid, status.st_gid):
             try:

@@ -22,6 +22,8 @@ from service.cli.commands import (
     notifications,
     pause,
     plans,
+    relocate,
+    replay,
     serve,
     simulate,
     status,
@@ -79,14 +81,17 @@ serve.add_to(app)
 status.add_to(app)
 pause.add_to(app)
 demo.add_to(app)
-tables.add_to(app)
-plans.add_to(app)
+relocate.add_to(tables.app)
+replay.add_to(tables.app)
+app.add_typer(tables.app, name="tables")
+app.add_typer(plans.app, name="plans")
 simulate.add_to(app)
 clean.add_to(app)
-notifications.add_to(app)
+app.add_typer(notifications.app, name="notifications")
 audit.add_to(app)
-config.add_to(app)
-tokens.add_to(app)
+app.add_typer(config.config_app, name="config")
+app.add_typer(config.db_app, name="db")
+app.add_typer(tokens.app, name="tokens")
 
 
 @cache

@@ -27,7 +27,7 @@ from waiting import wait_for
 from executors.outcome import RunResult
 from lake.errors import Conflict, Integrity, Rejected
 from lake.formats.hive.commit import commit_record
-from lake.formats.hive.directories import shared_directories
+from lake.formats.hive.directories import directory_index
 from lake.metastore import MetastoreClient, MetastorePartition
 from lake.model import TableRef
 from lake.plan import Commit, Plan
@@ -146,7 +146,7 @@ def test_rule_7_a_table_in_whose_directory_another_one_lies_is_refused_and_nothi
     stored, other = dict(case.stored(table)), f"other{os.getpid()}"
     with Owner(case.uri) as owner:
         owner.make_table(other, (Path(table.location) / where).resolve())
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
     try:
         with pytest.raises(Rejected, match=f"that of table {DATABASE}.{other}"):
             case.format.check(table)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from service.cli.commands.common import CommandRun, plural
+from service.cli.commands.common import CommandRun
 from service.cli.commands.output import TableColumn
 from service.problems import USAGE, ExitCode, ProblemError
-from service.text import format_size, short_id
+from service.text import format_size, plural, short_id
 
 if TYPE_CHECKING:
     from service.control.planning.bulk_actions import BulkActionName

@@ -6,20 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lake.units import format_duration
-from service.cli.commands.common import (
-    CommandRun,
-    ConfigFile,
-    Json,
-    OptionalTable,
-    Table,
-    command_run,
-    current_actor,
-    plural,
-)
+from service.cli.commands.common import CommandRun, ConfigFile, Json, OptionalTable, Table, command_run, current_actor
 from service.cli.commands.output import TableColumn
 from service.control.leadership import CLEAN_ROLE, leader_lease
 from service.problems import TRANSIENT, ExitCode, ProblemError, exit_codes_help
-from service.text import format_size
+from service.text import format_size, plural
 
 if TYPE_CHECKING:
     from executors.cleaner import CleanJob, CleanReport

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.commands.output import CommandOutput
-from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, ProblemError
-from service.text import partition_name, plural
+from service.problems import USAGE, ProblemError
 
 if TYPE_CHECKING:
     from service.cli.client import Client
@@ -36,22 +35,6 @@ OptionalTable = Annotated[
 ]
 PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any unique part of it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-
-__all__ = [
-    "LIVE_PLAN",
-    "MAX_PARTITIONS_NAMED",
-    "NOT_FOUND",
-    "CommandRun",
-    "ConfigFile",
-    "Json",
-    "OptionalTable",
-    "PlanId",
-    "ProblemError",
-    "Table",
-    "Yes",
-    "partition_name",
-    "plural",
-]
 
 #: halted partitions of a table that a command names one by one
 MAX_PARTITIONS_NAMED = 5

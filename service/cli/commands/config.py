@@ -6,21 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lake.redaction import redact_database_url
-from service.cli.commands.common import ConfigFile, Json, command_run, join_names, plural
+from service.cli.commands.common import ConfigFile, Json, command_run, join_names
 from service.cli.commands.output import TableColumn
 from service.problems import ExitCode, exit_codes_help
+from service.text import plural
 
 if TYPE_CHECKING:
     from service.control.config.sections import SourceSettings
 
 config_app = typer.Typer(help="The configuration: whether it is valid, and what is in force.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
-
-
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    root.add_typer(config_app, name="config")
-    root.add_typer(db_app, name="db")
 
 
 @config_app.command("check", epilog=exit_codes_help(ExitCode.PARTIAL))

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from service.cli.commands.common import plural
-from service.text import format_size
+from service.text import format_size, plural
 
 if TYPE_CHECKING:
     from service.control.planning.table_assessment import TableAssessment

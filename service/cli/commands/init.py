@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.commands.common import CommandRun, Json, command_run, plural, require_local
+from service.cli.commands.common import CommandRun, Json, command_run, require_local
 from service.cli.commands.config_template import describe_planned_work, render_config, sort_by_reducible
 from service.cli.commands.output import TableColumn
 from service.problems import CONFLICT, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
-from service.text import format_size
+from service.text import format_size, plural
 
 if TYPE_CHECKING:
     from service.control.config.loader import Config

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.commands.common import CommandRun, ConfigFile, Json, command_run, plural
+from service.cli.commands.common import CommandRun, ConfigFile, Json, command_run
 from service.cli.commands.output import TableColumn
 from service.problems import TRANSIENT, USAGE, ExitCode, ProblemError, exit_codes_help
-from service.text import format_age, parse_timestamp
+from service.text import format_age, parse_timestamp, plural
 
 app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_args_is_help=True)
 _CODES = exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE)
@@ -18,11 +18,6 @@ _MAX_ERROR_LENGTH = 60
 
 Numbers = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Notifications that were given up.")]
 All = Annotated[bool, typer.Option("--all", help="All that were given up.")]
-
-
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    root.add_typer(app, name="notifications")
 
 
 @app.command("list", epilog=exit_codes_help(ExitCode.DATABASE))

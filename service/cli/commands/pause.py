@@ -5,17 +5,10 @@ from typing import Annotated
 
 import typer
 
-from service.cli.commands.common import (
-    MAX_PARTITIONS_NAMED,
-    ConfigFile,
-    Json,
-    OptionalTable,
-    Yes,
-    command_run,
-    plural,
-)
+from service.cli.commands.common import MAX_PARTITIONS_NAMED, ConfigFile, Json, OptionalTable, Yes, command_run
 from service.control import serializers
 from service.problems import ExitCode, exit_codes_help
+from service.text import plural
 
 
 def add_to(root: typer.Typer) -> None:

@@ -35,36 +35,25 @@ UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help
 EnumValue = TypeVar("EnumValue", bound=StrEnum)
 
 
-def build_plan_filter(
+def plan_filter_of_options(
     *,
-    table: str | None,
-    name: str | None,
-    state: str | None,
-    error: str | None,
-    proposed: bool = False,
+    state: str | None = None,
+    error: str | None = None,
     since: str | None,
     until: str | None,
+    **fields: str | bool | None,
 ) -> "PlanFilter":
     """Build the filter from the options. Raises ProblemError for an unknown word or a time that can't be parsed."""
     from lake.plan import PlanState
-    from service.control.store import ErrorClass
+    from service.control.store import ErrorClass, build_plan_filter
 
-    plan_filter: PlanFilter = {}
-    if table:
-        plan_filter["table"] = table
-    if name:
-        plan_filter["name"] = name
-    if state:
-        plan_filter["state"] = _parse_choice("--state", PlanState, state)
-    if proposed:
-        plan_filter["proposed"] = True
-    if error:
-        plan_filter["error_class"] = _parse_choice("--error", ErrorClass, error)
-    if since:
-        plan_filter["since"] = _parse_time("--since", since)
-    if until:
-        plan_filter["until"] = _parse_time("--until", until)
-    return plan_filter
+    return build_plan_filter(
+        state=_parse_choice("--state", PlanState, state) if state else None,
+        error=_parse_choice("--error", ErrorClass, error) if error else None,
+        since=_parse_time("--since", since) if since else None,
+        until=_parse_time("--until", until) if until else None,
+        **fields,
+    )
 
 
 def _parse_choice(option: str, kind: Callable[[str], EnumValue], word: str) -> EnumValue:

@@ -4,9 +4,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from service.cli.commands.common import CommandRun, partition_name, plural
+from service.cli.commands.common import CommandRun
 from service.cli.commands.output import TableColumn
-from service.text import format_size
+from service.text import format_size, partition_name, plural
 
 if TYPE_CHECKING:
     from service.control.planning.plan_request import PlanResponse

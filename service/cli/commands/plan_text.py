@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.cli.commands.common import CommandRun, partition_name, plural
+from service.cli.commands.common import CommandRun
 from service.cli.commands.output import TableColumn
 from service.control import serializers
-from service.text import format_age, format_size, parse_timestamp, short_id
+from service.text import format_age, format_size, parse_timestamp, partition_name, plural, short_id
 
 
 def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int) -> None:

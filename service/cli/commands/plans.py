@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.commands.bulk import run_bulk_action
-from service.cli.commands.common import (
-    CommandRun,
-    ConfigFile,
-    Json,
-    PlanId,
-    Table,
-    Yes,
-    command_run,
-    parse_key_values,
-    plural,
-)
+from service.cli.commands.common import CommandRun, ConfigFile, Json, PlanId, Table, Yes, command_run, parse_key_values
 from service.cli.commands.plan_filter import (
     ErrorOption,
     NameOption,
@@ -29,13 +19,13 @@ from service.cli.commands.plan_filter import (
     StateOption,
     TableOption,
     UntilOption,
-    build_plan_filter,
+    plan_filter_of_options,
 )
 from service.cli.commands.plan_result_text import print_answer
 from service.cli.commands.plan_text import print_plan, print_plans
 from service.control.serializers import TERMINAL_STATES
 from service.problems import INTERRUPTED, USAGE, ExitCode, ProblemError, exit_codes_help
-from service.text import format_size, parse_timestamp
+from service.text import format_size, parse_timestamp, plural
 
 if TYPE_CHECKING:
     from lake.plan import ProposalDecision
@@ -45,11 +35,6 @@ app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled
 WAITING_NOTE_SECONDS = 15
 PROGRESS_SECONDS = 10
 _EXIT_CODE_BY_STATE = {"completed": ExitCode.OK, "failed": ExitCode.ERROR, "cancelled": ExitCode.PARTIAL}
-
-
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    root.add_typer(app, name="plans", rich_help_panel=None)
 
 
 @app.command("list", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.PENDING, ExitCode.DATABASE))
@@ -69,8 +54,8 @@ def list_(
 ) -> int:
     """List plans, newest first."""
     with command_run(json, config) as run:
-        plan_filter = build_plan_filter(
-            table=table, name=name, state=state, proposed=proposed, error=error, since=since, until=until
+        plan_filter = plan_filter_of_options(
+            table=table, name=name, state=state, proposed=proposed or None, error=error, since=since, until=until
         )
         plans = run.client.plans(plan_filter, limit=limit, after=after)
         run.out.results(plans, lambda: print_plans(run, plans, limit))
@@ -187,7 +172,7 @@ def cancel(
     Asks before it changes several plans; without a terminal it needs --yes. Exits 3 when some had ended meanwhile.
     """
     with command_run(json, config) as run:
-        plan_filter = build_plan_filter(table=table, name=name, state=state, error=error, since=since, until=until)
+        plan_filter = plan_filter_of_options(table=table, name=name, state=state, error=error, since=since, until=until)
         if _plan_selected_by_options(plan, plan_filter, dry_run):
             return run_bulk_action(run, "cancel", plan_filter, reason, dry_run=dry_run, yes=yes)
         done = run.client.cancel(plan or "", reason)
@@ -228,9 +213,7 @@ def approve(
     from lake.plan import ProposalDecision
 
     with command_run(json, config) as run:
-        plan_filter = build_plan_filter(
-            table=table, name=name, state=None, proposed=all_, error=None, since=since, until=until
-        )
+        plan_filter = plan_filter_of_options(table=table, name=name, proposed=all_ or None, since=since, until=until)
         if _plans_selected_by_options(plans, plan_filter, dry_run):
             return run_bulk_action(run, "approve", plan_filter, reason, dry_run=dry_run, yes=yes)
         return _decide(run, plans or (), ProposalDecision.APPROVED, reason)
@@ -258,9 +241,7 @@ def decline(
     from lake.plan import ProposalDecision
 
     with command_run(json, config) as run:
-        plan_filter = build_plan_filter(
-            table=table, name=name, state=None, proposed=all_, error=None, since=since, until=until
-        )
+        plan_filter = plan_filter_of_options(table=table, name=name, proposed=all_ or None, since=since, until=until)
         if _plans_selected_by_options(plans, plan_filter, dry_run):
             return run_bulk_action(run, "decline", plan_filter, reason, dry_run=dry_run, yes=yes)
         return _decide(run, plans or (), ProposalDecision.DECLINED, reason)
@@ -297,7 +278,7 @@ def retry(
     not free.
     """
     with command_run(json, config) as run:
-        plan_filter = build_plan_filter(table=table, name=name, state=state, error=error, since=since, until=until)
+        plan_filter = plan_filter_of_options(table=table, name=name, state=state, error=error, since=since, until=until)
         if _plan_selected_by_options(plan, plan_filter, dry_run):
             return run_bulk_action(run, "retry", plan_filter, reason, dry_run=dry_run, yes=yes)
         done = run.client.retry(plan or "")

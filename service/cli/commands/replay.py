@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from lake.units import format_duration
-from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, plural
+from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run
 from service.cli.commands.output import TableColumn
 from service.problems import ExitCode, exit_codes_help
-from service.text import format_percent, format_size, parse_timestamp
+from service.text import format_percent, format_size, parse_timestamp, plural
 
 
 def add_to(app: typer.Typer) -> None:

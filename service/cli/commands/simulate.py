@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.commands.common import CommandRun, Json, command_run, parse_key_values, partition_name, plural
+from service.cli.commands.common import CommandRun, Json, command_run, parse_key_values
 from service.cli.commands.output import TableColumn
 from service.problems import BAD_SETTING, NOT_FOUND, ExitCode, ProblemError, exit_codes_help
-from service.text import format_percent, format_size
+from service.text import format_percent, format_size, partition_name, plural
 
 
 def add_to(root: typer.Typer) -> None:

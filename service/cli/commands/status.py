@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from service.cli.commands.common import MAX_PARTITIONS_NAMED, CommandRun, ConfigFile, Json, command_run, plural
+from service.cli.commands.common import MAX_PARTITIONS_NAMED, CommandRun, ConfigFile, Json, command_run
 from service.cli.commands.output import TableColumn
 from service.control import serializers
 from service.problems import ExitCode, exit_codes_help
-from service.text import format_age, format_size, parse_timestamp, process_label
+from service.text import format_age, format_size, parse_timestamp, plural, process_label
 
 
 def add_to(root: typer.Typer) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from service.cli.commands.common import CommandRun, partition_name, plural
+from service.cli.commands.common import CommandRun
 from service.cli.commands.output import TableColumn, bar_chart
 from service.control import serializers
-from service.text import format_age, format_percent, format_size, parse_timestamp, share_of
+from service.text import format_age, format_percent, format_size, parse_timestamp, partition_name, plural, share_of
 
 
 def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:

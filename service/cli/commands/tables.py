@@ -6,37 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from service.cli.commands import relocate, replay
-from service.cli.commands.common import (
-    LIVE_PLAN,
-    NOT_FOUND,
-    CommandRun,
-    ConfigFile,
-    Json,
-    ProblemError,
-    Table,
-    Yes,
-    command_run,
-    plural,
-)
+from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, Yes, command_run
 from service.cli.commands.output import TableColumn
 from service.cli.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
 from service.modes import MODES, PLANNED_MODES
-from service.problems import USAGE, ExitCode, exit_codes_help
-from service.text import did_you_mean, format_size
+from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
+from service.text import did_you_mean, format_size, plural
 
 if TYPE_CHECKING:
     from lake.capabilities import PendingAction, Resurrected
     from service.control.store import TableFilter
 
 app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
-
-
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    relocate.add_to(app)
-    replay.add_to(app)
-    root.add_typer(app, name="tables")
 
 
 NameOption = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]

@@ -16,11 +16,6 @@ _SCOPES = ("read", "write")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What the token is for, such as airflow.")]
 
 
-def add_to(root: typer.Typer) -> None:
-    """Register the commands."""
-    root.add_typer(app, name="tokens")
-
-
 @app.command("add", epilog=exit_codes_help(ExitCode.DATABASE))
 def add(
     name: Name,

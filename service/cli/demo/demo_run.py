@@ -24,7 +24,6 @@ from lake.formats import load_format
 from lake.plan import LIVE_STATES, PlanState
 from lake.storage.locations import resolve_path
 from lake.units import format_bytes, format_duration
-from service.cli.commands.common import plural
 from service.cli.commands.output import CommandOutput
 from service.cli.demo import measure, settings
 from service.cli.demo.ledger import LedgerComparison, WriterLedger, compare
@@ -33,6 +32,7 @@ from service.cli.demo.report import DemoReport, ObservedState
 from service.cli.demo.table_formats import DemoLake, create_lake
 from service.cli.demo.writer_events import WriterEvents
 from service.problems import USAGE, ExitCode, ProblemError
+from service.text import plural
 
 if TYPE_CHECKING:
     from lake.plan_store import SupersededRecord

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake.units import format_bytes, format_duration
-from service.cli.commands.common import plural
 from service.cli.commands.output import CommandOutput
 from service.cli.commands.table_text import histogram_lines
-from service.text import to_json
+from service.text import plural, to_json
 
 if TYPE_CHECKING:
     from rich.live import Live

@@ -225,18 +225,10 @@ def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Con
     spark = _spark_settings(settings.spark, name)
     return Config(
         file=path,
-        database=settings.database,
         spark=spark,
         sources=settings.sources,
         table_rules=settings.tables,
-        daemon=settings.daemon,
-        cost=settings.cost,
-        work=settings.work,
-        notify=settings.notify,
-        openlineage=settings.openlineage,
-        opentelemetry=settings.opentelemetry,
-        http=settings.http,
-        oidc=settings.oidc,
+        **{name: getattr(settings, name) for name in SECTIONS},
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
     )

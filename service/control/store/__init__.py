@@ -3,7 +3,7 @@
 
 import copy
 
-from service.control.store import schema
+from service.control.store import schema, views
 from service.control.store.audit import AuditTrail
 from service.control.store.base import RowCache
 from service.control.store.budget_ledger import BudgetLedger, CpuHistory
@@ -41,105 +41,27 @@ from service.control.store.table_scope import UNRESTRICTED, TableScope
 from service.control.store.tables import PARTITION_SCHEMA, Halts, PartitionLayouts, Tables
 from service.control.store.tokens import Tokens
 from service.control.store.trends import TrendPoint, Trends
-from service.control.store.views import (
-    AccessChannel,
-    AuditEntry,
-    Bearer,
-    BlockedPlan,
-    BulkAction,
-    ConflictCount,
-    DatabaseSum,
-    DeletionDay,
-    ErrorClass,
-    Figures,
-    GroupView,
-    Leader,
-    NewestPlan,
-    Notification,
-    NotificationState,
-    PartitionLayout,
-    Pause,
-    PlanEvent,
-    PlanFigures,
-    PlanFilter,
-    PlanView,
-    ProcessFacts,
-    ProcessView,
-    Proposal,
-    ProposalFigures,
-    ReferenceScans,
-    Request,
-    ScanRecord,
-    SourceProblem,
-    StoreSettings,
-    SupersededFigures,
-    TableFilter,
-    TableNamesPage,
-    TableObjective,
-    TableOrder,
-    TableState,
-    Token,
-    WorkBudget,
-    WriteReport,
-)
+from service.control.store.views import *  # noqa: F403 - all of them, by their __all__
 from service.control.store.write_reports import WriteReports
 
 __all__ = [
     "PARTITION_SCHEMA",
     "UNRESTRICTED",
-    "AccessChannel",
     "AmbiguousId",
-    "AuditEntry",
-    "Bearer",
-    "BlockedPlan",
-    "BulkAction",
-    "ConflictCount",
     "ConstraintViolated",
     "DatabaseObserver",
-    "DatabaseSum",
     "DatabaseUnreachable",
-    "DeletionDay",
-    "ErrorClass",
-    "Figures",
-    "GroupView",
     "IdempotencyMismatch",
-    "Leader",
-    "NewestPlan",
     "NotFound",
-    "Notification",
-    "NotificationState",
-    "PartitionLayout",
     "PartitionsLocked",
-    "Pause",
-    "PlanEvent",
-    "PlanFigures",
-    "PlanFilter",
-    "PlanView",
-    "ProcessFacts",
-    "ProcessView",
-    "Proposal",
-    "ProposalFigures",
-    "ReferenceScans",
-    "Request",
     "RowCache",
-    "ScanRecord",
     "SchemaMismatch",
-    "SourceProblem",
     "Store",
     "StoreError",
-    "StoreSettings",
-    "SupersededFigures",
-    "TableFilter",
-    "TableNamesPage",
-    "TableObjective",
-    "TableOrder",
     "TableScope",
-    "TableState",
-    "Token",
     "TrendPoint",
-    "WorkBudget",
-    "WriteReport",
     "WrongState",
+    *views.__all__,
 ]
 
 
@@ -180,9 +102,9 @@ class Store(
     Leases, backoff, retention and leaders go by the database's clock.
     """
 
-    def __init__(self, url: str, settings: StoreSettings | None = None) -> None:
+    def __init__(self, url: str, settings: views.StoreSettings | None = None) -> None:
         """``url`` is a SQLAlchemy URL, the setting ``database.url``. Raises StoreError for an unsupported URL."""
-        super().__init__(Database(url), settings or StoreSettings())
+        super().__init__(Database(url), settings or views.StoreSettings())
 
     @property
     def url(self) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select
 
 from service.control.store.base import StorePart, storable_text
-from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import AuditRow
+from service.control.store.rows import view_of
 from service.control.store.views import AccessChannel, AuditEntry
 
 #: the channel of the action being run; a command on this machine unless it is set
@@ -71,13 +72,4 @@ class AuditTrail(StorePart):
 
 
 def _entry(row: Any) -> AuditEntry:
-    return AuditEntry(
-        number=row.id,
-        at=datetime_from_ms(row.at_ms),
-        actor=row.actor,
-        door=AccessChannel(row.door),
-        action=row.action,
-        table=row.table_name,
-        subject=row.subject,
-        detail=row.detail,
-    )
+    return view_of(AuditEntry, row, number=row.id, table=row.table_name)

@@ -9,10 +9,11 @@ from sqlalchemy import Row, select, update
 from uuid_utils import uuid7
 
 from service.control.store.base import StorePart, actor_idempotency_key, insert_if_absent, storable_text
-from service.control.store.database import datetime_from_ms, datetime_to_ms, db_now
+from service.control.store.database import datetime_to_ms, db_now
 from service.control.store.errors import IdempotencyMismatch
 from service.control.store.models import AuditRow, BulkActionRow
 from service.control.store.plan_queries import resolve_id
+from service.control.store.rows import view_of
 from service.control.store.views import BulkAction
 
 #: the name of each action in the audit of one plan
@@ -98,13 +99,4 @@ class BulkActions(StorePart):
 
 
 def _bulk_action(row: Row[Any]) -> BulkAction:
-    return BulkAction(
-        action_id=row.id,
-        action=row.action,
-        terms=row.terms,
-        plan_ids=tuple(row.plan_ids),
-        actor=row.actor,
-        reason=row.reason,
-        created_at=datetime_from_ms(row.created_at_ms),
-        answer=row.answer,
-    )
+    return view_of(BulkAction, row, action_id=row.id)

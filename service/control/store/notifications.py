@@ -10,9 +10,10 @@ from uuid_utils import uuid7
 
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, storable_text
-from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
+from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
 from service.control.store.errors import NotFound, WrongState
 from service.control.store.models import NotificationRow
+from service.control.store.rows import view_of
 from service.control.store.views import Notification, NotificationState, StoreSettings
 
 _IS_WAITING = (NotificationRow.delivered_at_ms.is_(None), NotificationRow.dead_at_ms.is_(None))
@@ -173,14 +174,4 @@ class Notifications(StorePart):
 
 
 def _notification(row: Row[Any]) -> Notification:
-    return Notification(
-        number=row.id,
-        event=row.event,
-        body=row.body,
-        created_at=datetime_from_ms(row.created_at_ms),
-        attempts=row.attempts,
-        not_before=datetime_from_ms(row.not_before_ms),
-        delivered_at=optional_datetime_from_ms(row.delivered_at_ms),
-        dead_at=optional_datetime_from_ms(row.dead_at_ms),
-        error=row.error,
-    )
+    return view_of(Notification, row, number=row.id)

@@ -21,7 +21,7 @@ from service.control.store.plan_filter import (
     newest_plan_ids,
 )
 from service.control.store.pruning import SUMMED_COLUMNS
-from service.control.store.rows import TABLE_COLUMNS, group_view, plan_view, table_state_from_texts
+from service.control.store.rows import TABLE_COLUMNS, group_view, plan_view, table_state_from_texts, view_of
 from service.control.store.staged import staged_by, staged_tokens
 from service.control.store.tables import service_pause
 from service.control.store.views import (
@@ -196,18 +196,7 @@ class PlanQueries(StorePart):
             rows = connection.execute(
                 select(EventRow.__table__).where(EventRow.plan_id == plan_id).order_by(EventRow.id)
             )
-            return [
-                PlanEvent(
-                    plan_id=row.plan_id,
-                    at=datetime_from_ms(row.at_ms),
-                    from_state=None if row.from_state is None else PlanState(row.from_state),
-                    to_state=PlanState(row.to_state),
-                    epoch=row.epoch,
-                    actor=row.actor,
-                    reason=row.reason,
-                )
-                for row in rows
-            ]
+            return [view_of(PlanEvent, row) for row in rows]
 
     def figures(self, cache: RowCache | None = None) -> Figures:
         """Return the database in numbers, from indexes; cheap enough for every refresh of the metrics.

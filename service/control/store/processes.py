@@ -6,8 +6,9 @@ from datetime import timedelta
 from sqlalchemy import delete, select, update
 
 from service.control.store.base import StorePart, insert_if_absent, storable_text
-from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import LeaderRow, ProcessRow
+from service.control.store.rows import view_of
 from service.control.store.views import Leader, ProcessFacts, ProcessView
 
 #: how long a process is shown that fell silent without unregistering
@@ -47,22 +48,8 @@ class Processes(StorePart):
         query = select(ProcessRow.__table__, (ProcessRow.expires_at_ms > db_now()).label("live"))
         old = ProcessRow.expires_at_ms < db_now() - timedelta_to_ms(_SILENT_REMEMBERED)
         with self._database.read() as connection:
-            return [
-                ProcessView(
-                    name=row.name,
-                    role=row.role,
-                    host=row.host,
-                    version=row.version,
-                    slots=row.slots,
-                    spark=row.spark,
-                    spark_ui=row.spark_ui,
-                    problem=row.problem,
-                    started_at=datetime_from_ms(row.started_at_ms),
-                    seen_at=datetime_from_ms(row.seen_at_ms),
-                    live=bool(row.live),
-                )
-                for row in connection.execute(query.where(~old).order_by(ProcessRow.name))
-            ]
+            rows = connection.execute(query.where(~old).order_by(ProcessRow.name))
+            return [view_of(ProcessView, row) for row in rows]
 
 
 class Leaders(StorePart):
@@ -93,13 +80,4 @@ class Leaders(StorePart):
         """Return every role that was taken and not given up, including expired ones."""
         query = select(LeaderRow.__table__, (LeaderRow.expires_at_ms > db_now()).label("live"))
         with self._database.read() as connection:
-            return [
-                Leader(
-                    role=row.role,
-                    holder=row.holder,
-                    acquired_at=datetime_from_ms(row.acquired_at_ms),
-                    expires_at=datetime_from_ms(row.expires_at_ms),
-                    live=bool(row.live),
-                )
-                for row in connection.execute(query.order_by(LeaderRow.role))
-            ]
+            return [view_of(Leader, row) for row in connection.execute(query.order_by(LeaderRow.role))]

@@ -12,10 +12,11 @@ from lake.plan import PlanKind
 from lake.trace import current_traceparent
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, actor_idempotency_key, insert_if_absent
-from service.control.store.database import datetime_from_ms, db_now
+from service.control.store.database import db_now
 from service.control.store.errors import IdempotencyMismatch, NotFound
 from service.control.store.models import RequestRow
 from service.control.store.plan_queries import resolve_id
+from service.control.store.rows import view_of
 from service.control.store.views import Request
 
 
@@ -104,17 +105,5 @@ class Requests(StorePart):
 
 
 def _request(row: Row[Any]) -> Request:
-    return Request(
-        request_id=row.id,
-        table=row.table_name,
-        partitions=None if row.partitions is None else tuple(row.partitions),
-        overrides=row.overrides,
-        dry_run=row.dry_run,
-        kind=None if row.kind is None else PlanKind(row.kind),
-        traceparent=row.traceparent,
-        idempotency_key=row.idempotency_key and row.idempotency_key.removeprefix(f"{row.actor}\n"),
-        actor=row.actor,
-        created_at=datetime_from_ms(row.created_at_ms),
-        plan_ids=tuple(row.plan_ids),
-        answer=row.answer,
-    )
+    key = row.idempotency_key and row.idempotency_key.removeprefix(f"{row.actor}\n")
+    return view_of(Request, row, request_id=row.id, table=row.table_name, idempotency_key=key)

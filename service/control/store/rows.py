@@ -2,9 +2,14 @@
 """Conversion of rows into the types of ``lake`` and the views of the store."""
 
 import json
-from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from inspect import isclass
+from types import NoneType, SimpleNamespace, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import zstandard
 from sqlalchemy import Connection, Row, select
@@ -16,27 +21,49 @@ from lake.plan import (
     Plan,
     PlanKind,
     PlanState,
-    ProposalDecision,
     RewriteOptions,
     VerificationLevel,
 )
 from service.control.store.database import datetime_from_ms, optional_datetime_from_ms
 from service.control.store.models import GroupRow, TableRow
 from service.control.store.models.columns import Json
-from service.control.store.views import ErrorClass, GroupView, Halt, Pause, PlanView, TableState
+from service.control.store.views import GroupView, Halt, Pause, PlanView, TableState
 from service.modes import PLANNED_MODES
+
+View = TypeVar("View")
+
+
+def view_of(kind: Callable[..., View], row: Any, **given: Any) -> View:
+    """Return the view of a row: each field from the column of its name, except the ``given`` ones.
+
+    The column of a time has its name and ``_ms``. Enumerations, tuples and booleans get the type of their field.
+    """
+    for name, column, convert in _columns_of(kind):
+        if name not in given:
+            value = getattr(row, column)
+            given[name] = value if convert is None or value is None else convert(value)
+    return kind(**given)
+
+
+@cache
+def _columns_of(kind: type) -> list[tuple[str, str, Callable[[Any], Any] | None]]:
+    """Return name, column and conversion of each field of a view."""
+    found: list[tuple[str, str, Callable[[Any], Any] | None]] = []
+    for name, hint in get_type_hints(kind).items():
+        declared = next(one for one in get_args(hint) if one is not NoneType) if isinstance(hint, UnionType) else hint
+        if declared is datetime:
+            found.append((name, f"{name}_ms", datetime_from_ms))
+        elif get_origin(declared) is tuple:
+            found.append((name, name, tuple))
+        else:
+            is_converted = isclass(declared) and issubclass(declared, Enum | bool)
+            found.append((name, name, declared if is_converted else None))
+    return found
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
-    """Return ``options`` as JSON."""
-    return {
-        "target_file_max_bytes": options.target_file_max_bytes,
-        "engine": options.engine,
-        "compression": options.compression,
-        "sort_columns": list(options.sort_columns),
-        "layout": options.layout,
-        "receipt": options.verification.value,
-    }
+    """Return ``options`` as JSON, with the names of the database."""
+    return {"receipt" if name == "verification" else name: value for name, value in asdict(options).items()}
 
 
 def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
@@ -65,16 +92,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     )
     return Plan(
         plan_id=row.id,
-        table=TableRef(
-            name=row.table_name,
-            format=row.format,
-            location=row.location,
-            catalog=_catalog(today.catalog),
-            identity=row.identity,
-            concurrency=Concurrency(today.concurrency),
-            on_conflict=_on_conflict(today.on_conflict),
-            write_options=today.write_options,
-        ),
+        table=_table_ref(row.table_name, row, today),
         kind=PlanKind(row.kind),
         groups=tuple(
             ClusteringGroup(
@@ -104,12 +122,17 @@ def _registration(connection: Connection, row: Row[Any]) -> Row[Any]:
     return connection.execute(select(TableRow.__table__).where(TableRow.name == row.table_name)).one()
 
 
-def _on_conflict(stored: str | None) -> OnConflict | None:
-    return None if stored is None else OnConflict(stored)
-
-
-def _catalog(stored: dict[str, str] | None) -> CatalogRef | None:
-    return None if stored is None else CatalogRef(**stored)
+def _table_ref(name: str, planned: Any, today: Any) -> TableRef:
+    return TableRef(
+        name=name,
+        format=planned.format,
+        location=planned.location,
+        catalog=None if today.catalog is None else CatalogRef(**today.catalog),
+        identity=planned.identity,
+        concurrency=Concurrency(today.concurrency),
+        on_conflict=None if today.on_conflict is None else OnConflict(today.on_conflict),
+        write_options=today.write_options,
+    )
 
 
 def pause_of(row: Any) -> Pause | None:
@@ -122,16 +145,7 @@ def pause_of(row: Any) -> Pause | None:
 def table_state(row: Any) -> TableState:
     """Return a row of ``table_state`` as a ``TableState``."""
     return TableState(
-        ref=TableRef(
-            name=row.name,
-            format=row.format,
-            location=row.location,
-            catalog=_catalog(row.catalog),
-            identity=row.identity,
-            concurrency=Concurrency(row.concurrency),
-            on_conflict=_on_conflict(row.on_conflict),
-            write_options=row.write_options,
-        ),
+        ref=_table_ref(row.name, row, row),
         mode=row.mode,
         pause=pause_of(row),
         halted_reason=row.halted_reason,
@@ -165,71 +179,23 @@ def table_state_from_texts(values: Sequence[Any]) -> TableState:
 
 def group_view(row: Row[Any]) -> GroupView:
     """Return a row of ``plan_group`` without its files."""
-    return GroupView(
-        number=row.number,
-        partition=row.partition_path,
-        slices=row.slices,
-        input_files=row.input_files,
-        input_bytes=row.input_bytes,
-        output_files=row.output_files,
-        left_out=row.left_out,
-    )
+    return view_of(GroupView, row, partition=row.partition_path)
 
 
 def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView, ...] = ()) -> PlanView:
     """Return a row of ``plan`` with the tokens of its attempts; with ``groups`` as ``plan()`` shows it."""
-    return PlanView(
+    return view_of(
+        PlanView,
+        row,
         plan_id=row.id,
         table=row.table_name,
-        format=row.format,
-        location=row.location,
-        kind=PlanKind(row.kind),
-        state=PlanState(row.state),
-        snapshot_instant=row.snapshot_instant,
-        request_id=row.request_id,
-        actor=row.actor,
-        options=row.options,
-        estimate=row.estimate,
-        group_count=row.group_count,
-        partition_count=row.partition_count,
-        input_files=row.input_files,
-        input_bytes=row.input_bytes,
-        output_files=row.output_files,
         used_cpu_seconds=None if row.used_cpu_ms is None else row.used_cpu_ms / 1000,
         cpu_measured=row.rewrite_cpu_ms is not None,
-        adopted=row.adopted,
-        epoch=row.epoch,
-        attempts=row.attempts,
-        executor=row.executor,
-        lease_until=optional_datetime_from_ms(row.lease_until_ms),
-        heartbeat_at=optional_datetime_from_ms(row.heartbeat_at_ms),
-        not_before=datetime_from_ms(row.not_before_ms),
-        step=row.step,
-        progress_bytes_done=row.progress_bytes_done,
-        progress_bytes_total=row.progress_bytes_total,
-        progress_rows_done=row.progress_rows_done,
         spark_ui=row.spark_ui if row.state == PlanState.INFLIGHT else None,
-        cancel_requested_by=row.cancel_requested_by,
-        cancel_reason=row.cancel_reason,
-        error=row.error,
-        error_class=None if row.error_class is None else ErrorClass(row.error_class),
-        proposed_at=optional_datetime_from_ms(row.proposed_at_ms),
-        decision=None if row.decision is None else ProposalDecision(row.decision),
-        decided_by=row.decided_by,
-        decided_at=optional_datetime_from_ms(row.decided_at_ms),
-        created_at=datetime_from_ms(row.created_at_ms),
-        claimed_at=optional_datetime_from_ms(row.claimed_at_ms),
-        finalized_at=optional_datetime_from_ms(row.finalized_at_ms),
-        instant=row.instant,
         instants=(
             *(token for token in tokens if token != row.instant),
             *([row.instant] if row.instant is not None else []),
         ),
-        milliseconds=row.milliseconds,
-        files_before=row.files_before,
-        bytes_before=row.bytes_before,
-        files_after=row.files_after,
-        bytes_after=row.bytes_after,
         groups=groups,
         partitions=tuple(sorted({group.partition for group in groups})),
         figures=tuple(

@@ -14,6 +14,7 @@ from lake.plan_store import SupersededRecord
 from service.control.store.base import StorePart
 from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
 from service.control.store.models import PlanRow, SupersededRow, TableRow
+from service.control.store.rows import view_of
 from service.control.store.views import DeletionDay
 
 #: rows changed by one statement, well below what either database takes as parameters
@@ -129,13 +130,7 @@ class SupersededVersions(StorePart):
                 SupersededRecord(
                     row_id=row.id,
                     plan_id=row.plan_id,
-                    version=SupersededVersion(
-                        partition=row.partition_path,
-                        path=row.path,
-                        bytes=row.bytes,
-                        instant=row.instant,
-                        modified_at=optional_datetime_from_ms(row.modified_at_ms),
-                    ),
+                    version=view_of(SupersededVersion, row, partition=row.partition_path),
                     superseded_at=datetime_from_ms(row.superseded_at_ms),
                     table_identity=row.identity,
                     deletion_begun_at=optional_datetime_from_ms(row.deleting_at_ms),

@@ -9,9 +9,10 @@ from sqlalchemy import and_, delete, insert, not_, or_, select, update
 
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart
-from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
+from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.errors import NotFound, WrongState
 from service.control.store.models import TokenRow
+from service.control.store.rows import view_of
 from service.control.store.table_scope import UNRESTRICTED, TableScope
 from service.control.store.views import Bearer, Token
 
@@ -78,21 +79,7 @@ class Tokens(StorePart):
         with self._database.read() as connection:
             live = set(connection.execute(in_force).scalars())
             rows = connection.execute(select(TokenRow.__table__).order_by(TokenRow.name))
-            return [
-                Token(
-                    name=row.name,
-                    scope=row.scope,
-                    tables=None if row.tables is None else tuple(row.tables),
-                    person=row.person,
-                    in_force=row.name in live,
-                    created_at=datetime_from_ms(row.created_at_ms),
-                    created_by=row.created_by,
-                    expires_at=optional_datetime_from_ms(row.expires_at_ms),
-                    revoked_at=optional_datetime_from_ms(row.revoked_at_ms),
-                    last_used_at=optional_datetime_from_ms(row.last_used_at_ms),
-                )
-                for row in rows
-            ]
+            return [view_of(Token, row, in_force=row.name in live) for row in rows]
 
     def tokens_in_force(self) -> dict[str, Bearer]:
         """Return digest → bearer of every token that is neither revoked nor expired."""

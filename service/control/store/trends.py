@@ -9,9 +9,10 @@ from sqlalchemy import Connection, delete, func, insert, literal, select
 
 from lake.plan import PlanState
 from service.control.store.base import StorePart
-from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.errors import NotFound
 from service.control.store.models import ALL_TABLES, PlanRow, PlanTotalRow, TableRow, TrendRow
+from service.control.store.rows import view_of
 from service.modes import PLANNED_MODES
 
 #: one point in each ``_FINE_STEP``, counted from midnight UTC, for the last ``_FINE_PERIOD``; then one a day, for
@@ -70,10 +71,7 @@ class Trends(StorePart):
             .order_by(TrendRow.at_ms)
         )
         with self._database.read() as connection:
-            return [
-                TrendPoint(at=datetime_from_ms(row.at_ms), **{figure: getattr(row, figure) for figure in _FIGURES})
-                for row in connection.execute(query)
-            ]
+            return [view_of(TrendPoint, row) for row in connection.execute(query)]
 
     def byte_totals(self, name: str) -> tuple[int, int]:
         """Return the bytes that plans of table ``name`` wrote, and those that the cleaner freed. Raises NotFound."""

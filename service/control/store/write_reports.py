@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from lake.plan import PlanState
 from service.control.store.base import StorePart
-from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import (
     ALL_PARTITIONS,
     LivePartitionRow,
@@ -20,6 +20,7 @@ from service.control.store.models import (
     WrittenPartitionRow,
 )
 from service.control.store.plan_filter import is_approved_or_exempt
+from service.control.store.rows import view_of
 from service.control.store.tables import is_served
 from service.control.store.views import WriteReport
 
@@ -102,13 +103,8 @@ class WriteReports(StorePart):
 
 
 def _write_report(row: Any) -> WriteReport:
-    return WriteReport(
-        table=row.table_name,
-        partition=None if row.partition_path == ALL_PARTITIONS else row.partition_path,
-        reported_by=row.reported_by,
-        due_at=datetime_from_ms(row.due_at_ms),
-        report_ms=row.reported_at_ms,
-    )
+    partition = None if row.partition_path == ALL_PARTITIONS else row.partition_path
+    return view_of(WriteReport, row, table=row.table_name, partition=partition, report_ms=row.reported_at_ms)
 
 
 def schedule_rescan(connection: Connection, table: str) -> None:

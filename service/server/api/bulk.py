@@ -6,13 +6,11 @@ from typing import Annotated
 from fastapi import APIRouter, Header
 from starlette.responses import Response
 
-from lake.plan import PlanState
 from service.control.planning import bulk_actions
-from service.control.store import ErrorClass
 from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import Context, ContextDep
-from service.server.api.filters import build_plan_filter
-from service.server.api.request_types import Reason, RequestBody, TableName, TimeOrAge
+from service.server.api.filters import PlanSelection
+from service.server.api.request_types import Reason, RequestBody, TableName
 from service.server.api.responses import json_response
 from service.server.api.security import Caller, require
 
@@ -27,16 +25,11 @@ IdempotencyKey = Annotated[
 ]
 
 
-class BulkSelection(RequestBody):
+class BulkSelection(PlanSelection, RequestBody):
     """Plans selected as in the query of `GET /v1/plans`, and the reason; `dry_run` only lists them."""
 
     table: TableName | None = None
     name: TableName | None = None
-    state: PlanState | None = None
-    proposed: bool | None = None
-    error: ErrorClass | None = None
-    since: TimeOrAge = None
-    until: TimeOrAge = None
     after: TableName | None = None
     reason: Reason = ""
     dry_run: bool = False
@@ -92,15 +85,7 @@ def decline_plans(
 def _apply(
     context: Context, action: bulk_actions.BulkActionName, caller: Caller, chosen: BulkSelection, key: str | None
 ) -> Response:
-    plan_filter = build_plan_filter(
-        table=chosen.table,
-        name=chosen.name,
-        state=chosen.state,
-        proposed=chosen.proposed,
-        error=chosen.error,
-        since=chosen.since,
-        until=chosen.until,
-    )
+    plan_filter = chosen.plan_filter()
     if chosen.dry_run:
         return json_response(bulk_actions.preview_bulk_action(context.store, action, plan_filter, chosen.after))
     done = bulk_actions.run_bulk_action(

@@ -1,64 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """The filters of plans and tables in a request's query, for ``/v1`` and the page."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from fastapi import Depends, Query
+from pydantic import BaseModel, Field
 
 from lake.plan import PlanState
-from service.control.store import ErrorClass, PlanFilter, TableFilter, TableOrder
+from service.control.store import ErrorClass, PlanFilter, TableFilter, TableOrder, build_plan_filter
 from service.modes import Mode
 from service.server.api.request_types import TimeOrAge
 
 
-def _plan_filter_from_query(
-    table: Annotated[str | None, Query(description="Only this table's.")] = None,
-    name: Annotated[str | None, Query(max_length=1024, description="Only of tables whose name contains this.")] = None,
-    state: Annotated[PlanState | None, Query(description="Only plans in this state.")] = None,
-    proposed: Annotated[
-        bool | None, Query(description="Only plans that wait for approval (mode `propose`), or only others.")
-    ] = None,
-    error: Annotated[ErrorClass | None, Query(description="Only plans with this kind of error.")] = None,
-    since: Annotated[TimeOrAge, Query(description="Created then or later: a date, a time, or how long ago.")] = None,
-    until: Annotated[TimeOrAge, Query(description="Created before then.")] = None,
-) -> PlanFilter:
-    return build_plan_filter(
-        table=table, name=name, state=state, proposed=proposed, error=error, since=since, until=until
+class PlanSelection(BaseModel):
+    """The filter of plans in a request: the query of a list, the body of a bulk action, or a page's address."""
+
+    table: str | None = Field(None, description="Only this table's.")
+    name: str | None = Field(None, max_length=1024, description="Only of tables whose name contains this.")
+    state: PlanState | None = Field(None, description="Only plans in this state.")
+    proposed: bool | None = Field(
+        None, description="Only plans that wait for approval (mode `propose`), or only others."
     )
+    error: ErrorClass | None = Field(None, description="Only plans with this kind of error.")
+    since: TimeOrAge = Field(None, description="Created then or later: a date, a time, or how long ago.")
+    until: TimeOrAge = Field(None, description="Created before then.")
+
+    def plan_filter(self) -> PlanFilter:
+        """Return the filter of the fields that are set."""
+        return build_plan_filter(**{name: getattr(self, name) for name in PlanSelection.model_fields})
 
 
-def build_plan_filter(
-    *,
-    table: str | None,
-    name: str | None,
-    state: PlanState | None,
-    proposed: bool | None,
-    error: ErrorClass | None,
-    since: TimeOrAge,
-    until: TimeOrAge,
-) -> PlanFilter:
-    """Build a filter from the parameters that are set."""
-    plan_filter: PlanFilter = {}
-    if table:
-        plan_filter["table"] = table
-    if name:
-        plan_filter["name"] = name
-    if state is not None:
-        plan_filter["state"] = state
-    if proposed is not None:
-        plan_filter["proposed"] = proposed
-    if error is not None:
-        plan_filter["error_class"] = error
-    if since is not None:
-        plan_filter["since"] = since
-    if until is not None:
-        plan_filter["until"] = until
-    return plan_filter
+def _plan_filter_from_query(selection: Annotated[PlanSelection, Query()]) -> PlanFilter:
+    return selection.plan_filter()
 
 
 PlanFilterQuery = Annotated[PlanFilter, Depends(_plan_filter_from_query)]
-
-
 StateFilter = Literal["halted", "paused", "compact", "propose", "observe", "off", "unreadable", "missed"]
 _ORDERS = "|".join(TableOrder)
 Sort = Annotated[
@@ -80,20 +56,9 @@ def _table_filter_from_query(
     mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
     owner: Annotated[str, Query(max_length=200, description="Only tables with this owner in the configuration.")] = "",
 ) -> TableFilter:
-    table_filter: TableFilter = {}
-    if database is not None:
-        table_filter["database"] = database
-    if name:
-        table_filter["name"] = name
-    if state:
-        table_filter["state"] = state
-    if format:
-        table_filter["format"] = format
-    if mode:
-        table_filter["mode"] = mode
-    if owner:
-        table_filter["owner"] = owner
-    return table_filter
+    fields = {"name": name, "state": state, "format": format, "mode": mode, "owner": owner}
+    found = {"database": database} if database is not None else {}
+    return cast("TableFilter", found | {key: value for key, value in fields.items() if value})
 
 
 TableFilterQuery = Annotated[TableFilter, Depends(_table_filter_from_query)]

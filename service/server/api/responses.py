@@ -1,86 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
 """JSON responses, and lists with ``items`` and the cursor of the next page."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query, Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.text import to_json
 
-_COUNT: Mapping[str, Any] = {"type": "integer", "minimum": 0}
-_SHARE: Mapping[str, Any] = {"type": ["number", "null"], "description": "null without files"}
-_TIME: Mapping[str, Any] = {"type": "string", "format": "date-time"}
-
-
-def _array_schema(meaning: str, **properties: Mapping[str, Any]) -> dict[str, Any]:
-    item = {"type": "object", "required": list(properties), "properties": properties}
-    return {"type": "array", "description": meaning, "items": item}
-
-
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most this many items.")]
+_Count = Annotated[int, Field(ge=0)]
+_Share = Annotated[float | None, Field(description="null without files")]
 
-#: the description of a list, for ``responses`` of its route
-LIST_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "One page of a list",
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["items", "next"],
-                    "properties": {
-                        "items": {"type": "array", "items": {"type": "object"}},
-                        "next": {"type": ["string", "null"], "description": "`after` of the next page"},
-                    },
-                }
-            }
-        },
-    }
-}
 
-#: the description of a trend, for ``responses`` of its route
-TREND_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "A trend",
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["points", "trends"],
-                    "properties": {
-                        "points": _array_schema(
-                            "oldest first",
-                            at=_TIME,
-                            files=_COUNT,
-                            bytes=_COUNT,
-                            small_files=_COUNT,
-                            small_share=_SHARE,
-                            reducible_files=_COUNT,
-                            reducible_share=_SHARE,
-                            rewritten_bytes=_COUNT,
-                            freed_bytes=_COUNT,
-                        ),
-                        "trends": _array_schema(
-                            "of 7 days and of 30; empty before there are two points",
-                            days=_COUNT,
-                            since=_TIME,
-                            files_before=_COUNT,
-                            files=_COUNT,
-                            small_share_before=_SHARE,
-                            small_share=_SHARE,
-                            reducible_share_before=_SHARE,
-                            reducible_share=_SHARE,
-                            rewritten_bytes=_COUNT,
-                            freed_bytes=_COUNT,
-                        ),
-                    },
-                }
-            }
-        },
-    }
-}
+class ListPage(BaseModel):
+    """A page of a list."""
+
+    items: list[dict[str, Any]]
+    next: str | None = Field(description="`after` of the next page")
+
+
+class TrendFigures(BaseModel):
+    """The figures of a table, or of all planned tables, at one time."""
+
+    at: datetime
+    files: _Count
+    bytes: _Count
+    small_files: _Count
+    small_share: _Share
+    reducible_files: _Count
+    reducible_share: _Share
+    rewritten_bytes: _Count
+    freed_bytes: _Count
+
+
+class TrendChange(BaseModel):
+    """The changes in a period that begins at `since`."""
+
+    days: _Count
+    since: datetime
+    files_before: _Count
+    files: _Count
+    small_share_before: _Share
+    small_share: _Share
+    reducible_share_before: _Share
+    reducible_share: _Share
+    rewritten_bytes: _Count
+    freed_bytes: _Count
+
+
+class TrendDocument(BaseModel):
+    """A trend: its points, and their changes."""
+
+    points: list[TrendFigures] = Field(description="oldest first")
+    trends: list[TrendChange] = Field(description="of 7 days and of 30; empty before there are two points")
+
+
+#: for ``responses`` of routes
+LIST_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "One page of a list", "model": ListPage}}
+TREND_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "A trend", "model": TrendDocument}}
 
 
 def json_response(value: Any) -> Response:

@@ -1,35 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of the audit trail: who asked for what."""
 
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from service.control.store import AuditEntry
 from service.control.store.audit import AuditTrail
 from service.server.web.formatting import shell_command
+from service.server.web.rendering import PageContent
 
 ENTRIES_PER_PAGE = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditPage:
-    """A page of entries, newest first; limited to ``table`` and ``actor`` unless they are ''."""
-
-    entries: tuple[AuditEntry, ...]
-    table: str
-    actor: str
-    first_url: str
-    next_url: str
-    command: str
-
-
-def audit_page(store: AuditTrail, *, table: str, actor: str, after: int | None) -> AuditPage:
+def audit_page(store: AuditTrail, *, table: str, actor: str, after: int | None) -> PageContent:
     """Return the page of entries that follow the entry with the number ``after``."""
     found = store.audit_entries(table=table or None, actor=actor or None, limit=ENTRIES_PER_PAGE + 1, after=after)
     shown = found[:ENTRIES_PER_PAGE]
     chosen = {key: value for key, value in (("table", table), ("actor", actor)) if value}
     words = [word for key, value in chosen.items() for word in (f"--{key}", value)]
-    return AuditPage(
+    return PageContent(
         entries=tuple(shown),
         table=table,
         actor=actor,

@@ -8,7 +8,8 @@ from itertools import groupby
 
 from lake.units import format_bytes
 from service.control.store import DeletionDay
-from service.server.web.charts import ColumnChart, column_chart
+from service.server.web.charts import column_chart
+from service.server.web.rendering import PageContent
 from service.text import plural
 
 #: days drawn; the table below lists them all
@@ -28,20 +29,7 @@ class DeletionDayLine:
     is_soon: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CleaningPage:
-    """The superseded files by day of deletion; ``charted_days`` are the days of ``chart``, including empty ones."""
-
-    days: tuple[DeletionDayLine, ...]
-    charted_days: tuple[DeletionDayLine, ...]
-    chart: ColumnChart
-    tomorrow: DeletionDayLine
-    files: int
-    bytes: int
-    chart_text: str
-
-
-def cleaning_page(waiting: Sequence[DeletionDay], today: date) -> CleaningPage:
+def cleaning_page(waiting: Sequence[DeletionDay], today: date) -> PageContent:
     """Return the page for ``waiting``, which is sorted by day."""
     days = [
         _day_line(max(day, today), list(entries), today)
@@ -55,7 +43,7 @@ def cleaning_page(waiting: Sequence[DeletionDay], today: date) -> CleaningPage:
     ]
     tomorrow = today + timedelta(days=1)
     files, size = sum(day.files for day in days), sum(day.bytes for day in days)
-    return CleaningPage(
+    return PageContent(
         days=tuple(days),
         charted_days=tuple(charted),
         chart=column_chart([day.bytes for day in charted], width=960, height=220),

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sign-in with a token, which is stored in a session cookie that scripts can't read."""
 
-from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -11,7 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from service.server.api.context import ContextDep, request_context
 from service.server.api.security import TOKEN_COOKIE, check_same_origin
 from service.server.web.problems import PageRoute
-from service.server.web.rendering import render, safe_local_path
+from service.server.web.rendering import PageContent, render, safe_local_path
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -20,22 +19,9 @@ MAX_BODY_BYTES = {"/login": 16 << 10}
 _WHY_SIGN_IN = "Requesting, cancelling and retrying plans, pausing and resuming need the write scope."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoginPage:
-    """The form; ``next`` is the page after the sign-in."""
-
-    why: str
-    next: str
-    error: str
-    example_name: str
-    #: the name of the OIDC provider and the address of its sign-in; '' without one
-    provider_name: str
-    provider_url: str
-
-
 def _render_form(request: Request, path: str, wrong: str = "", status: int = 200) -> Response:
     oidc, following = request_context(request).oidc, safe_local_path(path)
-    page = LoginPage(
+    page = PageContent(
         why=_WHY_SIGN_IN,
         next=following,
         error=wrong,

@@ -1,36 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of notifications: messages to the webhook that wait, were delivered, or were given up."""
 
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from service.control.store import Notification, NotificationState
+from service.control.store import NotificationState
 from service.control.store.notifications import Notifications
+from service.server.web.rendering import PageContent
 
 MESSAGES_PER_PAGE = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationsPage:
-    """A page of messages, newest first; ``state`` is '' for all. ``has_dead`` if any message is dead."""
-
-    messages: tuple[Notification, ...]
-    states: tuple[str, ...]
-    state: str
-    has_dead: bool
-    has_webhook: bool
-    first_url: str
-    next_url: str
-
-
 def notifications_page(
     store: Notifications, *, state: NotificationState | None, after: int | None, configured: bool
-) -> NotificationsPage:
+) -> PageContent:
     """Return the page of messages in ``state`` that follow the number ``after``; ``configured`` if a webhook is set."""
     found = store.notifications(state, MESSAGES_PER_PAGE + 1, after)
     shown = found[:MESSAGES_PER_PAGE]
     chosen = {"state": state.value} if state else {}
-    return NotificationsPage(
+    return PageContent(
         messages=tuple(shown),
         states=tuple(known.value for known in NotificationState),
         state=state.value if state else "",

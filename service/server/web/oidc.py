@@ -3,7 +3,6 @@
 
 import hmac
 import secrets
-from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -18,7 +17,7 @@ from service.server.api.oidc import OidcProvider, PendingSignIn
 from service.server.api.security import TOKEN_COOKIE
 from service.server.api.tokens import new_token, token_digest
 from service.server.web.problems import PageRoute
-from service.server.web.rendering import render, safe_local_path
+from service.server.web.rendering import PageContent, render, safe_local_path
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -28,14 +27,6 @@ SIGN_IN_COOKIE = "lakefold_sign_in"
 _COOKIE_MINUTES = 10
 
 Word = Annotated[str, Query(max_length=4096)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SignedInPage:
-    """The person who signed in, and the next page."""
-
-    name: str
-    next: str
 
 
 @router.get(SIGN_IN_PATH)
@@ -90,7 +81,7 @@ def finish_sign_in(
         person=person.name,
     )
     # A page and not a redirect: a strict cookie is not sent in a redirect chain that began at another site.
-    response = render(request, "signed_in.html", SignedInPage(name=person.name, next=sign_in.next))
+    response = render(request, "signed_in.html", PageContent(name=person.name, next=sign_in.next))
     response.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", secure=_is_secure(provider), path="/")
     response.delete_cookie(SIGN_IN_COOKIE, path=SIGN_IN_PATH, httponly=True, samesite="lax")
     return response

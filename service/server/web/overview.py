@@ -24,8 +24,7 @@ from service.server.web.notices import (
     overlap_notice,
     process_notices,
 )
-from service.server.web.rendering import table_path
-from service.server.web.table_list import TableListPage
+from service.server.web.rendering import PageContent, table_path
 from service.server.web.trend import TrendPanel
 from service.text import plural
 
@@ -45,24 +44,11 @@ class SummaryPart:
     href: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OverviewPage:
-    """The content of the first page; ``tables`` is None if there are none."""
-
-    summary: tuple[SummaryPart, ...]
-    notices: tuple[Notice, ...]
-    tables: TableListPage | None
-    table_count: int
-    config_file: str
-    discover_seconds: float
-    over_time: TrendPanel | None
-
-
 def overview_page(
-    context: Context, lake: LakeState, tables: TableListPage, changes: TrendPanel | None, now: datetime
-) -> OverviewPage:
+    context: Context, lake: LakeState, tables: PageContent, changes: TrendPanel | None, now: datetime
+) -> PageContent:
     """Return the first page with one page of its list of tables."""
-    return OverviewPage(
+    return PageContent(
         summary=lake.cached("answer", lambda: tuple(summary_parts(lake))),
         notices=lake.cached("notices", lambda: tuple(notices(lake, now))),
         tables=tables if lake.figures.tables or tables.total else None,

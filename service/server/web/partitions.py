@@ -68,24 +68,10 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorstLine:
-    """The figures of a partition; ``share`` is the share of reducible files."""
-
-    name: str
-    label: str
-    href: str
-    files: int
-    reducible_files: int
-    reducible_bytes: int
-    share: float | None
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WorstPartitions:
     """The worst partitions, out of ``total`` whose path contains ``search``."""
 
-    lines: tuple[WorstLine, ...]
+    lines: tuple[Mapping[str, Any], ...]
     total: int
     search: str
     start: int
@@ -142,15 +128,6 @@ def worst_partition_list(layout: PartitionLayout | None, position: StripPosition
     )
 
 
-def _worst_line(entry: Mapping[str, Any], position: StripPosition) -> WorstLine:
-    name = entry["partition"]
-    return WorstLine(
-        name=name,
-        label=partition_name(name),
-        href=position.link("explain", partition=name),
-        files=entry["files"],
-        reducible_files=entry["reducible_files"],
-        reducible_bytes=entry["reducible_bytes"],
-        share=share_of(entry["reducible_files"], entry["files"]),
-        bytes=entry["bytes"],
-    )
+def _worst_line(entry: Mapping[str, Any], position: StripPosition) -> Mapping[str, Any]:
+    name, share = entry["partition"], share_of(entry["reducible_files"], entry["files"])
+    return {**entry, "label": partition_name(name), "href": position.link("explain", partition=name), "share": share}

@@ -8,10 +8,10 @@ from uuid import uuid4
 
 from lake.plan import PlanState
 from service.control.planning.bulk_actions import ALLOWED_STATES, APPROVAL_ACTIONS, MAX_PLANS, BulkActionName
-from service.control.store import BulkAction, ErrorClass, Figures, PlanFilter, PlanView
+from service.control.store import BulkAction, ErrorClass, Figures, PlanFilter
 from service.control.store.plan_queries import PlanQueries
 from service.server.web.formatting import shell_command
-from service.server.web.rendering import query_path
+from service.server.web.rendering import PageContent, query_path
 from service.text import plural
 
 PLANS_PER_PAGE = 50
@@ -36,38 +36,6 @@ class Tab:
     is_current: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanListPage:
-    """A page of plans. ``query`` has the filter fields of the address; ``bulk_actions`` apply to all listed plans."""
-
-    tabs: tuple[Tab, ...]
-    query: Mapping[str, str]
-    filtered: bool
-    unfiltered_url: str
-    plans: tuple[PlanView, ...]
-    total: int
-    first_url: str
-    next_url: str
-    command: str
-    error_words: Mapping[str, str]
-    bulk_actions: tuple[tuple[BulkActionName, str], ...]
-    outcome: str
-    skipped: tuple[Mapping[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BulkPage:
-    """The confirmation of a bulk action; the idempotency key ``key`` makes the button act only once."""
-
-    action: BulkActionName
-    plan_count: int
-    has_more: bool
-    plans: tuple[Mapping[str, Any], ...]
-    key: str
-    confirm_url: str
-    back_url: str
-
-
 def plan_list_page(
     store: PlanQueries,
     figures: Figures,
@@ -75,7 +43,7 @@ def plan_list_page(
     query: Mapping[str, str],
     after: str | None,
     done: BulkAction | None,
-) -> PlanListPage:
+) -> PageContent:
     """Return the page of plans that match ``plan_filter`` and follow plan ``after``, newest first.
 
     ``query`` has the filter fields of the address. ``done`` is a finished bulk action, whose result is shown.
@@ -95,7 +63,7 @@ def plan_list_page(
     found = store.plans(**plan_filter, after=after, limit=PLANS_PER_PAGE + 1)
     shown = found[:PLANS_PER_PAGE]
     answer = done.answer if done is not None else None
-    return PlanListPage(
+    return PageContent(
         tabs=(
             _tab("all", sum(counts.values()) if counted else None, query),
             *_proposal_tab(proposed, query),
@@ -139,15 +107,15 @@ def _possible_actions(plan_filter: PlanFilter) -> Iterator[BulkActionName]:
     )
 
 
-def bulk_page(action: BulkActionName, would: Mapping[str, Any], query: Mapping[str, str]) -> BulkPage:
+def bulk_page(action: BulkActionName, would: Mapping[str, Any], query: Mapping[str, str]) -> PageContent:
     """Return the confirmation of ``action`` on the plans of the preview ``would``."""
     plans = would["plans"]
-    return BulkPage(
+    return PageContent(
         action=action,
         plan_count=len(plans),
         has_more=len(plans) == MAX_PLANS and would["next"] is not None,
         plans=tuple(plans[:_MAX_LISTED]),
-        key=str(uuid4()),
+        key=str(uuid4()),  # idempotency key: the button acts only once
         confirm_url=query_path(f"/bulk/{action}/confirm", query),
         back_url=plan_list_path(query),
     )

@@ -10,6 +10,7 @@ from service.control.serializers import describe_cost, end_reason, plan_cost, pr
 from service.control.store import PlanEvent, PlanView
 from service.server.web.charts import Span, spans
 from service.server.web.formatting import browsable_url
+from service.server.web.rendering import PageContent
 from service.text import partition_name
 
 #: partitions of a plan listed at most; the command line lists them all
@@ -50,35 +51,9 @@ class PartitionLine:
     bytes_after: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlanPage:
-    """One plan in full."""
-
-    plan: PlanView
-    #: the newest first, each with the time since the previous event
-    events: tuple[tuple[PlanEvent, timedelta | None], ...]
-    bytes_per_second: float | None
-    seconds_left: float | None
-    steps: tuple[StepLine, ...]
-    partitions: tuple[PartitionLine, ...]
-    more_partitions: int
-    is_live: bool
-    can_retry: bool
-    #: why no executor can take the plan, or None
-    no_executor: str | None
-    #: what the plan waits for besides an executor
-    held_reason: str | None
-    end_reason: str | None
-    #: predicted and actual cost and savings
-    cost_lines: tuple[tuple[str, str], ...]
-    #: '' if there is none, or if a browser should not open it
-    spark_ui: str
-    commands: tuple[str, ...]
-
-
 def plan_page(
     plan: PlanView, events: Sequence[PlanEvent], no_executor: str | None, held_reason: str | None, now: datetime
-) -> PlanPage:
+) -> PageContent:
     """Return the page of a plan; ``no_executor`` says why no executor takes it, ``held_reason`` what else holds it."""
     live = plan.state in LIVE_STATES
     lines = partition_lines(plan)
@@ -90,8 +65,9 @@ def plan_page(
         commands.append(f"lakefold plans cancel{own}")
     if plan.state is PlanState.FAILED:
         commands.append(f"lakefold plans retry{own}")
-    return PlanPage(
+    return PageContent(
         plan=plan,
+        # the newest first, each with the time since the previous event
         events=tuple(reversed([*zip(events, _intervals(events), strict=True)])),
         **progress_rate(plan, no_executor),
         steps=tuple(step_lines(plan, now)),
@@ -103,6 +79,7 @@ def plan_page(
         end_reason=end_reason(plan),
         cost_lines=tuple(describe_cost(plan_cost(plan))),
         can_retry=plan.state is PlanState.FAILED,
+        # "" if there is none, or if a browser should not open it
         spark_ui=browsable_url(plan.spark_ui),
         commands=tuple(commands),
     )

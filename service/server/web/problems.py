@@ -3,7 +3,6 @@
 
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,21 +15,11 @@ from starlette.responses import RedirectResponse, Response
 from service import problems
 from service.problems import ProblemError, classify, describe_error
 from service.server.api.problems import on_http_error, problem_from_http_error
-from service.server.web.rendering import render
+from service.server.web.rendering import PageContent, render
 
 logger = logging.getLogger(__name__)
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProblemPage:
-    """The page of an error, with commands that may help."""
-
-    status: int
-    title: str
-    detail: str
-    commands: tuple[str, ...] = ()
 
 
 class PageRoute(APIRoute):
@@ -76,7 +65,7 @@ def problem_page(request: Request, error: Exception) -> Response:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "Unexpected error; lakefold's log has the details."
     commands = ("lakefold db check",) if problem is problems.DATABASE else ()
-    page = ProblemPage(status=problem.status, title=problem.title, detail=detail, commands=commands)
+    page = PageContent(status=problem.status, title=problem.title, detail=detail, commands=commands)
     response = render(request, "problem.html", page, status=problem.status)
     response.headers.update(getattr(error, "headers", {}))
     return response

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
-from typing import Any
+from types import SimpleNamespace
 from urllib.parse import quote, urlencode, urlsplit
 
 from fastapi import Request
@@ -36,6 +36,10 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+
+
+class PageContent(SimpleNamespace):
+    """What a template shows as ``page``; a field that the template names and the page lacks is an error."""
 
 
 @cache
@@ -129,7 +133,13 @@ def environment() -> Environment:
 
 
 def render(
-    request: Request, template: str, page: Any, *, section: str = "", status: int = 200, now: datetime | None = None
+    request: Request,
+    template: str,
+    page: PageContent | None,
+    *,
+    section: str = "",
+    status: int = 200,
+    now: datetime | None = None,
 ) -> Response:
     """Render ``template`` with ``page``; ``section`` is the current entry of the navigation.
 

@@ -15,7 +15,7 @@ from service.problems import describe_error
 from service.server.api.context import Context
 from service.server.api.replay import replay_slot
 from service.server.web.formatting import shell_command
-from service.server.web.rendering import table_path
+from service.server.web.rendering import PageContent, table_path
 from service.text import format_percent, plural
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960.0, 260.0, 56.0, 16.0, 24.0
@@ -68,28 +68,11 @@ class PolicyRow:
     write_amplification: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayPage:
-    """The input and the result of a replay; ``result`` and ``advice`` are None if there is an ``error``.
+def replay_page(context: Context, table: ConfiguredTable, days: float, settings: Sequence[str]) -> PageContent:
+    """Replay the last ``days`` of ``table`` under each combination of ``settings``.
 
-    Only ``advice`` is None if the time limit was reached before it.
+    Result and advice are None if there is an error; only the advice is None if the time limit was reached before it.
     """
-
-    table: str
-    path: str
-    days: float
-    settings: tuple[str, ...]
-    error: str
-    result: Mapping[str, Any] | None
-    advice: Mapping[str, Any] | None
-    rows: tuple[PolicyRow, ...]
-    chart: ReplayChart | None
-    chart_text: str
-    commands: tuple[str, ...]
-
-
-def replay_page(context: Context, table: ConfiguredTable, days: float, settings: Sequence[str]) -> ReplayPage:
-    """Replay the last ``days`` of ``table`` under each combination of ``settings``."""
     given = tuple(word.strip() for word in settings if word.strip())
     found: Mapping[str, Any] | None = None
     advice, message = None, ""
@@ -107,7 +90,7 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
     except (LakefoldError, OSError) as error:
         message, found = describe_error(error), None
     asked = [part for word in given for part in ("--set", word)]
-    return ReplayPage(
+    return PageContent(
         table=table.name,
         path=table_path(table.name),
         days=days,

@@ -1,40 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of one request for plans and its answer."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
 from service.control.planning.plan_request import PlanResponse
 from service.control.store import Request
 from service.server.web.formatting import shell_command
+from service.server.web.rendering import PageContent
 from service.server.web.request_form import overrides_as_text, request_form_path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestPage:
-    """A request, and its result once ``request.answer`` exists. ``has_scheduler`` if a scheduler runs.
+def request_page(request: Request, *, has_scheduler: bool) -> PageContent:
+    """Return the page of a request, and of its result once there is an answer.
 
-    ``refused`` says why the plans of a dry run can't be stored. ``form_url`` leads to the filled-in form, which has
-    room for one partition; '' for a request with several partitions.
+    ``refused`` is the reason why the plans of a dry run can't be stored. ``form_url`` is the address of the filled-in
+    form. The form takes one partition, so ``form_url`` is '' for a request with several.
     """
-
-    request: Request
-    has_scheduler: bool
-    is_refused: bool
-    text: str
-    refused: str
-    plan_ids: tuple[str, ...]
-    plans: tuple[Mapping[str, Any], ...]
-    reasons: tuple[Mapping[str, Any], ...]
-    holders: tuple[tuple[str, str], ...]
-    overrides: Mapping[str, str]
-    form_url: str
-    command: str
-
-
-def request_page(request: Request, *, has_scheduler: bool) -> RequestPage:
-    """Return the page of a request."""
     answer = PlanResponse.from_document(request.answer) if request.answer is not None else None
     words = ["lakefold", "plans", "request", request.table]
     for name in request.partitions or ():
@@ -43,7 +22,7 @@ def request_page(request: Request, *, has_scheduler: bool) -> RequestPage:
     overrides = overrides_as_text(request.overrides)
     for key, value in overrides.items():
         words += ["--set", f"{key}={value}"]
-    return RequestPage(
+    return PageContent(
         request=request,
         has_scheduler=has_scheduler,
         is_refused=answer is not None and answer.problem is not None,

@@ -12,6 +12,7 @@ from planner.writers.model import SimulationError
 from planner.writers.scenario import parse_toml
 from service.control.serializers import describe_sizes, simulation
 from service.problems import ProblemError
+from service.server.web.rendering import PageContent
 from service.text import plural
 
 #: beside this module in an installed lakefold, in docs/ in a clone
@@ -59,20 +60,6 @@ class SimulationChart:
     stacks: tuple[Stack, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationPage:
-    """A scenario as text and its result; ``result`` is None if there is an ``error`` or no text."""
-
-    examples: tuple[str, ...]
-    example: str
-    scenario: str
-    error: str
-    result: Mapping[str, Any] | None
-    chart: SimulationChart | None
-    sizes: tuple[str, ...]
-    chart_text: str
-
-
 @cache
 def shipped_scenarios() -> Mapping[str, str]:
     """Return the shipped scenarios by name."""
@@ -80,8 +67,11 @@ def shipped_scenarios() -> Mapping[str, str]:
     return {path.stem: path.read_text(encoding="utf-8") for path in sorted(place.glob("*.toml"))}
 
 
-def simulation_page(example: str, scenario: str) -> SimulationPage:
-    """Return the page of the scenario that a person wrote, or else of the shipped ``example``."""
+def simulation_page(example: str, scenario: str) -> PageContent:
+    """Return the page of the scenario that a person wrote, or else of the shipped ``example``.
+
+    The result is None if there is an error or no text.
+    """
     known = shipped_scenarios()
     text = scenario.replace("\r\n", "\n") or known.get(example, "")
     found, message = None, ""
@@ -90,7 +80,7 @@ def simulation_page(example: str, scenario: str) -> SimulationPage:
             found = simulation(parse_toml(text), most_files=_MAX_FILES)
         except (SimulationError, ProblemError) as error:
             message = str(error)
-    return SimulationPage(
+    return PageContent(
         examples=tuple(known),
         example=example,
         scenario=text,

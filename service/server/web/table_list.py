@@ -8,7 +8,6 @@ from lake.model import median_bytes
 from lake.units import format_bytes
 from service.control import serializers
 from service.control.store import (
-    DatabaseSum,
     NewestPlan,
     ReferenceScans,
     ScanRecord,
@@ -19,7 +18,7 @@ from service.control.store import (
 )
 from service.server.api.context import Context
 from service.server.web.charts import Sparkline, sparkline
-from service.server.web.rendering import query_path
+from service.server.web.rendering import PageContent, query_path
 from service.text import format_percent, plural, share_of
 
 TABLES_PER_PAGE = 50
@@ -74,33 +73,6 @@ class TableLine:
     last_plan: NewestPlan | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableListPage:
-    """A page of the list. ``query`` has the filter fields of the address; ``pages`` are the linked pages."""
-
-    query: Mapping[str, str]
-    filtered: bool
-    headings: tuple[Heading, ...]
-    lines: tuple[TableLine, ...]
-    total: int
-    page_number: int
-    last_page: int
-    pages: tuple[tuple[int, str], ...]
-    choices: Mapping[str, tuple[str, ...]]
-    by_database_url: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DatabasesPage:
-    """The totals of databases, each with the address of its tables."""
-
-    query: Mapping[str, str]
-    filtered: bool
-    lines: tuple[tuple[DatabaseSum, str], ...]
-    choices: Mapping[str, tuple[str, ...]]
-    tables_url: str
-
-
 def table_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
     """Return the filter fields of an address as they were written; '' for missing fields."""
     return {name: fields.get(name, "") for name in _QUERY_FIELDS}
@@ -113,7 +85,7 @@ def table_list_page(
     descending: bool,
     number: int,
     query: Mapping[str, str],
-) -> TableListPage:
+) -> PageContent:
     """Return page ``number`` (from 1) of the tables that match ``table_filter``."""
     store = context.store
     found = store.list_tables(order, descending=descending, limit=TABLES_PER_PAGE, page=number, **table_filter)
@@ -121,7 +93,7 @@ def table_list_page(
     scans, plans = store.reference_scans(names=found.names), store.newest_plans(found.names)
     objectives = store.objectives(found.names)
     last = max(1, -(-found.total // TABLES_PER_PAGE))
-    return TableListPage(
+    return PageContent(
         query=query,
         filtered=any(query[name] for name in _QUERY_FIELDS if name != "sort"),
         headings=tuple(_heading(title, by, falls, css, query, order, descending) for title, by, falls, css in _COLUMNS),
@@ -142,10 +114,10 @@ def table_list_page(
     )
 
 
-def databases_page(context: Context, table_filter: TableFilter, query: Mapping[str, str]) -> DatabasesPage:
+def databases_page(context: Context, table_filter: TableFilter, query: Mapping[str, str]) -> PageContent:
     """Return the totals of the databases, over the tables that match ``table_filter``."""
     kept = {**query, "sort": "", "database": ""}
-    return DatabasesPage(
+    return PageContent(
         query=kept,
         filtered=any(kept.values()),
         lines=tuple(

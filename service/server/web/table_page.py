@@ -16,7 +16,7 @@ from service.control.config.tables import ConfiguredTable
 from service.control.planning.refusals import required_rule_setting
 from service.control.store import PartitionLayout, PlanView, ScanRecord, TableObjective, TableState
 from service.modes import PLANNED_MODES
-from service.server.web.charts import HistogramChart, TrendChart, histogram_chart, trend_chart
+from service.server.web.charts import histogram_chart, trend_chart
 from service.server.web.formatting import format_ago, shell_command
 from service.server.web.notices import (
     Notice,
@@ -26,8 +26,8 @@ from service.server.web.notices import (
     halted_partition_notices,
     overlap_notice,
 )
-from service.server.web.partitions import Strip, StripPosition, WorstPartitions, partition_strip, worst_partition_list
-from service.server.web.rendering import table_path
+from service.server.web.partitions import StripPosition, partition_strip, worst_partition_list
+from service.server.web.rendering import PageContent, table_path
 from service.server.web.request_form import RequestForm
 from service.server.web.trend import TrendPanel
 from service.text import partition_name, plural
@@ -47,42 +47,6 @@ class ScanLine:
     scan: ScanRecord
     times: int
     since: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableDetailsPage:
-    """The content of the page of a table; ``first_scan`` is the oldest scan in the database."""
-
-    state_record: TableState
-    path: str
-    displayed_state: str
-    notices: tuple[Notice, ...]
-    last_good_scan: ScanRecord | None
-    first_scan: ScanRecord | None
-    has_before: bool
-    median: int | None
-    small_file_limit: int
-    chart: HistogramChart | None
-    narrow_chart: HistogramChart | None
-    sizes_text: str
-    strip: Strip | None
-    worst: WorstPartitions | None
-    partitions: int
-    partition: str | None
-    partition_name: str
-    plans: tuple[PlanView, ...]
-    scans: tuple[ScanLine, ...]
-    over_time: TrendPanel | None
-    objectives: tuple[TableObjective, ...]
-    trend: TrendChart | None
-    trend_points: int
-    trend_text: str
-    scan_interval_seconds: float
-    is_scanned: bool
-    form: RequestForm
-    can_pause: bool
-    can_resume: bool
-    commands: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +72,7 @@ def table_page(
     start: int,
     search: str,
     now: datetime,
-) -> TableDetailsPage:
+) -> PageContent:
     """Return the page of ``table``: the strip begins at partition number ``start``, and ``partition`` is explained.
 
     The worst partitions are those whose path contains ``search``.
@@ -123,7 +87,7 @@ def table_page(
     strip = partition_strip(known.layout, position, partition)
     moved = [(scan.taken_at, float(scan.files)) for scan in reversed(known.scans) if scan.outcome == "ok"]
     only = ("--partition", partition) if partition else ()
-    return TableDetailsPage(
+    return PageContent(
         state_record=state,
         path=path,
         displayed_state=word,

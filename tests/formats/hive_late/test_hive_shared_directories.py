@@ -15,7 +15,7 @@ from toys.bench import Bench, bench_at
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.errors import Transient
-from lake.formats.hive.directories import shared_directories
+from lake.formats.hive.directories import directory_index, shared_directories
 from lake.metastore import MetastoreClient, pooled_connection
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -83,7 +83,7 @@ def test_rule_7_a_partition_that_another_table_is_read_from_too_is_left_alone_an
     unmoved: Bench, other: Owner
 ):
     bench = unmoved
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
     published(other, home(bench))
     (reason,) = {reasons(bench)[PARTITION]}
     assert reasons(bench)["dt=1"] is None
@@ -97,12 +97,12 @@ def test_rule_7_a_partition_that_is_published_while_its_plan_runs_is_left_out_of
 ):
     bench, places = unmoved, unmoved.case.places(unmoved.table)  # type: ignore[attr-defined]
     bench.request()
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
 
     def point(name: str) -> None:
         if name == "after_rewrite":
             published(other, home(bench))
-            shared_directories.clear_directory_caches()
+            directory_index.clear_directory_caches()
 
     monkeypatch.setattr("executors.run.failpoint", point)
     assert bench.run().result is RunResult.COMPLETED
@@ -120,7 +120,7 @@ def test_rule_7_a_partition_in_the_directory_of_another_table_is_left_alone_and_
     rows = write(source, 500, 510, "part-a.parquet") + write(source, 510, 520, "part-b.parquet")
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.add(table_name(bench.table), "5", source)
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
     assert f"table {DATABASE}.{OTHER} has the directory" in str(reasons(bench)["dt=5"])
     published(other, source, "5")
     bench.request(partitions=[PARTITION])
@@ -133,7 +133,7 @@ def test_rule_7_a_version_that_another_table_is_read_from_is_not_deleted(bench: 
     version, rows = here(bench), in_partition(bench)
     bench.request(partitions=[PARTITION])
     claim = bench.claim()
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
     assert reasons(bench)[PARTITION] is None
     published(other, version)
     # The plan does not see it yet: neighbours are remembered for some minutes.
@@ -150,7 +150,7 @@ def test_rule_7_a_partition_that_is_pointed_to_a_directory_is_seen_though_its_na
     bench: Bench, other: Owner, tmp_path: Path
 ):
     published(other, tmp_path / "other" / "dt=0")
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
     with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
         shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))])
     pointed(other, home(bench))
@@ -165,7 +165,7 @@ def test_rule_7_replaced_files_of_a_dropped_partition_are_not_moved_aside_while_
 ):
     files = sorted(home(bench).iterdir())
     published(other, home(bench))
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
     dropped(bench)
     assert (swept(bench), halted(bench)) == (SweepReport(), None)
     assert sorted(home(bench).iterdir()) == files
@@ -194,7 +194,7 @@ def test_rule_7_what_tables_of_a_database_have_that_cannot_be_read_is_not_known_
         return names(self, database, table)
 
     monkeypatch.setattr(MetastoreClient, "partition_names", refused)
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
     files = sorted(home(bench).iterdir())
     report = bench.clean()
     assert (report.deleted, sorted(home(bench).iterdir())) == ((), files)
@@ -217,7 +217,7 @@ def test_the_partitions_of_other_tables_are_read_once_an_hour_and_only_their_nam
     monkeypatch.setattr(MetastoreClient, "partitions", counted)
     for value in ("1", "2"):
         published(other, tmp_path / "other" / f"dt={value}", value)
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
 
     def look(age: timedelta) -> None:
         with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ from waiting import wait_for
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.errors import Conflict, Integrity
-from lake.formats.hive.directories import shared_directories
+from lake.formats.hive.directories import directory_index
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import CatalogRef, TableRef
 from lake.relocation.decide import LocationChoice
@@ -193,12 +193,12 @@ def test_rule_7_a_table_that_is_read_from_a_version_shares_its_own_directory_wit
     for place in (own(bench), here(bench), own(bench) / "inner"):
         with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
             owner.make_table("other", place)
-        shared_directories.clear_directory_caches()
+        directory_index.clear_directory_caches()
         due = [one.version for one in bench.store.awaiting_deletion(bench.table)]
         assert all("contract.other" in str(why) for why in bench.format.deletion_blockers(bench.table, due).values())
         with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
             owner.drop_table("other")
-    shared_directories.clear_directory_caches()
+    directory_index.clear_directory_caches()
 
 
 def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(bench: Bench):

@@ -9,23 +9,12 @@ from lake.formats.hive.catalog.tables import CatalogPartition, table_root
 from lake.formats.hive.directories.directory_index import (
     DirectoryIndex,
     TableDirectory,
-    clear_directory_caches,
     directory_cache,
 )
 from lake.formats.hive.files.listing import is_hidden
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import partition_label
 from lake.storage.locations import canonical_location
-
-__all__ = [
-    "INDEX_MAX_AGE",
-    "check_no_foreign_readers",
-    "clear_directory_caches",
-    "foreign_readers",
-    "shared_partitions",
-    "table_root_conflict",
-    "unreadable_reason",
-]
 
 INDEX_MAX_AGE = timedelta(minutes=10)
 """How old the directories of all tables may be if nothing is deleted after the check."""

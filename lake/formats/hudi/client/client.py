@@ -360,14 +360,6 @@ class HudiClient:
         """Delete a directory of the table with everything below it, if it exists."""
         self.meta.getStorage().deleteDirectory(self.jvm.org.apache.hudi.storage.StoragePath(f"{self.base}/{relative}"))
 
-    def array(self, java_class: Any, items: list[Any]) -> Any:
-        """Return a Java array."""
-        return self.bundle.array(java_class, items)
-
-    def call_private(self, target: Any, method: str, *arguments: Any) -> Any:
-        """Call a private or protected method of ``target`` by its name and number of arguments."""
-        return self.bundle.call_private(target, method, *arguments)
-
     def _has_commit_conflict_check(self) -> bool:
         """True if Hudi resolves conflicts before a clustering commit (its default strategy leaves them to writers)."""
         return self.optimistic and bool(

@@ -70,7 +70,7 @@ def _read_view(client: HudiClient, partitions: Collection[str]) -> dict[FileGrou
         lists = [view.getLatestFileSlices(partition).collect(collectors.toList()) for partition in ordered]
         # A plan object renders all slices as JSON in one call; getters would cost milliseconds a slice, under the lock.
         rendered = hudi.common.util.ClusteringUtils.createClusteringPlan(
-            "", client.jvm.java.util.HashMap(), client.array(client.jvm.java.util.List, lists), None
+            "", client.jvm.java.util.HashMap(), client.bundle.array(client.jvm.java.util.List, lists), None
         ).toString()
         for group in json.loads(rendered)["inputGroups"]:
             for entry in planned_slices({"clusteringPlan": {"inputGroups": [group]}}):

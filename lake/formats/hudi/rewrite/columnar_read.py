@@ -162,21 +162,23 @@ class _BatchWriteJob:
             )
             located = table.getIndex().updateLocation(statuses, client.context, table, instant)
             written.append(hudi.data.HoodieJavaRDD.getJavaRDD(located))
-        rdds = client.array(jvm.org.apache.spark.api.java.JavaRDD, written)
+        rdds = client.bundle.array(jvm.org.apache.spark.api.java.JavaRDD, written)
         return client.spark.sparkContext._jsc.union(rdds)
 
     def _file_partitions(self, group: ClusteringGroup) -> list[Any]:
         """Return one partition per file: Hudi joins neighbours into as many tasks as output files."""
         jvm = self._jvm
         no_values = jvm.org.apache.spark.sql.catalyst.InternalRow.empty()
-        no_hosts = self._client.array(jvm.java.lang.String, [])
+        no_hosts = self._client.bundle.array(jvm.java.lang.String, [])
         found = []
         for number, slice_ in enumerate(group.slices):
             # Row groups beyond this length would be skipped, so it is the file's actual length, not the plan's.
             size = self._footers[slice_.path or ""].file_bytes
             path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
             file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._empty_map)
-            found.append(self._sources.FilePartition(number, self._client.array(self._sources.PartitionedFile, [file])))
+            found.append(
+                self._sources.FilePartition(number, self._client.bundle.array(self._sources.PartitionedFile, [file]))
+            )
         return found
 
     def _scala_list(self, items: list[Any]) -> Any:

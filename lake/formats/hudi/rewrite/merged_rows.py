@@ -85,4 +85,6 @@ def _dataset(client: HudiClient, instant: str, slices: Sequence[FileSlice]) -> A
         },
     )
     java_context = client.spark.sparkContext._jsc
-    return client.call_private(strategy, "readRecordsForGroupAsRow", java_context, group, instant, client.reader_schema)
+    return client.bundle.call_private(
+        strategy, "readRecordsForGroupAsRow", java_context, group, instant, client.reader_schema
+    )

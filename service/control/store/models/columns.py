@@ -4,7 +4,7 @@
 import json
 from typing import Any
 
-from sqlalchemy import BigInteger, Dialect, Integer, MetaData, Text
+from sqlalchemy import BigInteger, Dialect, Index, Integer, MetaData, Text, text
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
@@ -30,6 +30,11 @@ RowId = BigInteger().with_variant(Integer, "sqlite")
 
 def in_clause(column: str, values: Any) -> str:
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
+
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Return an index of the rows for which the condition holds."""
+    return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
 
 class Base(DeclarativeBase):

@@ -3,10 +3,10 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, Index, String, Text, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, Index, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.control.store.models.columns import Base, Json, RowId, in_clause
+from service.control.store.models.columns import Base, Json, RowId, in_clause, partial_index
 
 
 class RequestRow(Base):
@@ -16,12 +16,7 @@ class RequestRow(Base):
     __table_args__ = (
         CheckConstraint("(answered_at_ms IS NULL) = (answer IS NULL)", name="answered_with_answer"),
         UniqueConstraint("idempotency_key"),
-        Index(
-            "ix_plan_request_open",
-            "id",
-            sqlite_where=text("answered_at_ms IS NULL"),
-            postgresql_where=text("answered_at_ms IS NULL"),
-        ),
+        partial_index("ix_plan_request_open", "id", where="answered_at_ms IS NULL"),
     )
 
     id: Mapped[str] = mapped_column(String, primary_key=True)
@@ -157,12 +152,8 @@ class NotificationRow(Base):
     __tablename__ = "notification"
     __table_args__ = (
         CheckConstraint("delivered_at_ms IS NULL OR dead_at_ms IS NULL", name="one_end"),
-        Index(
-            "ix_notification_waiting",
-            "not_before_ms",
-            "id",
-            sqlite_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
-            postgresql_where=text("delivered_at_ms IS NULL AND dead_at_ms IS NULL"),
+        partial_index(
+            "ix_notification_waiting", "not_before_ms", "id", where="delivered_at_ms IS NULL AND dead_at_ms IS NULL"
         ),
     )
 

@@ -13,12 +13,11 @@ from sqlalchemy import (
     String,
     Text,
     UniqueConstraint,
-    text,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
 from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, ProposalDecision
-from service.control.store.models.columns import Base, Json, RowId, in_clause
+from service.control.store.models.columns import Base, Json, RowId, in_clause, partial_index
 
 _IS_LIVE = in_clause("state", sorted(LIVE_STATES))
 _IS_LOCKED_BY_PLAN = "holder_kind = 'plan'"
@@ -52,53 +51,17 @@ class PlanRow(Base):
         Index(None, "state", "id"),
         Index(None, "table_name", "id"),
         Index(None, "table_name", "state", "id"),
-        Index(
-            "ix_plan_error",
-            "error_class",
-            "id",
-            sqlite_where=text("error_class IS NOT NULL"),
-            postgresql_where=text("error_class IS NOT NULL"),
-        ),
-        Index(
-            "ix_plan_table_error",
-            "table_name",
-            "error_class",
-            "id",
-            sqlite_where=text("error_class IS NOT NULL"),
-            postgresql_where=text("error_class IS NOT NULL"),
-        ),
+        partial_index("ix_plan_error", "error_class", "id", where="error_class IS NOT NULL"),
+        partial_index("ix_plan_table_error", "table_name", "error_class", "id", where="error_class IS NOT NULL"),
         Index(None, "request_id"),
         # An adopted instant is executed by at most one plan at a time.
-        Index(
-            "ix_plan_live_adopted",
-            "table_name",
-            "adopted",
-            unique=True,
-            sqlite_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
-            postgresql_where=text(f"adopted IS NOT NULL AND {_IS_LIVE}"),
+        partial_index(
+            "ix_plan_live_adopted", "table_name", "adopted", where=f"adopted IS NOT NULL AND {_IS_LIVE}", unique=True
         ),
-        Index(
-            "ix_plan_rank",
-            "rank_ms",
-            "id",
-            sqlite_where=text("state = 'requested'"),
-            postgresql_where=text("state = 'requested'"),
-        ),
-        Index("ix_plan_proposed", "table_name", sqlite_where=text(_IS_PROPOSED), postgresql_where=text(_IS_PROPOSED)),
-        Index(
-            "ix_plan_declined",
-            "table_name",
-            sqlite_where=text("decision = 'declined'"),
-            postgresql_where=text("decision = 'declined'"),
-        ),
-        Index(
-            "ix_plan_used",
-            "format",
-            "engine",
-            "finalized_at_ms",
-            sqlite_where=text("used_cpu_ms IS NOT NULL"),
-            postgresql_where=text("used_cpu_ms IS NOT NULL"),
-        ),
+        partial_index("ix_plan_rank", "rank_ms", "id", where="state = 'requested'"),
+        partial_index("ix_plan_proposed", "table_name", where=_IS_PROPOSED),
+        partial_index("ix_plan_declined", "table_name", where="decision = 'declined'"),
+        partial_index("ix_plan_used", "format", "engine", "finalized_at_ms", where="used_cpu_ms IS NOT NULL"),
         # Everything figures() sums, so that it reads an index and not the wide rows.
         Index(
             "ix_plan_figures",
@@ -267,14 +230,7 @@ class StagedRow(Base):
     """
 
     __tablename__ = "staged"
-    __table_args__ = (
-        Index(
-            "ix_staged_left",
-            "table_name",
-            sqlite_where=text("cleared_at_ms IS NULL"),
-            postgresql_where=text("cleared_at_ms IS NULL"),
-        ),
-    )
+    __table_args__ = (partial_index("ix_staged_left", "table_name", where="cleared_at_ms IS NULL"),)
 
     plan_id: Mapped[str] = mapped_column(ForeignKey("plan.id"), primary_key=True)
     token: Mapped[str] = mapped_column(String, primary_key=True)
@@ -315,14 +271,13 @@ class SupersededRow(Base):
     __table_args__ = (
         CheckConstraint("bytes >= 0", name="bytes_not_negative"),
         UniqueConstraint("plan_id", "path"),
-        Index(
+        partial_index(
             "ix_superseded_version_waiting",
             "table_name",
             "superseded_at_ms",
             "id",
             "bytes",
-            sqlite_where=text("deleted_at_ms IS NULL"),
-            postgresql_where=text("deleted_at_ms IS NULL"),
+            where="deleted_at_ms IS NULL",
         ),
     )
 

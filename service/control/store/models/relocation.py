@@ -3,10 +3,10 @@
 
 from typing import Any
 
-from sqlalchemy import BigInteger, ForeignKey, Index, String, UniqueConstraint, text
+from sqlalchemy import BigInteger, ForeignKey, Index, String, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
-from service.control.store.models.columns import Base, Json, RowId
+from service.control.store.models.columns import Base, Json, RowId, partial_index
 
 _IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 
@@ -26,13 +26,7 @@ class RelocationRow(Base):
     __table_args__ = (
         UniqueConstraint("table_name", "partition_path", "token"),
         Index("ix_place_move_begun", "begun_at_ms", "table_name", "partition_path"),
-        Index(
-            "ix_place_move_open",
-            "table_name",
-            "partition_path",
-            sqlite_where=text(_IS_OPEN),
-            postgresql_where=text(_IS_OPEN),
-        ),
+        partial_index("ix_place_move_open", "table_name", "partition_path", where=_IS_OPEN),
     )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
@@ -59,13 +53,7 @@ class LateCopyRow(Base):
     __tablename__ = "carry"
     __table_args__ = (
         UniqueConstraint("table_name", "source", "bytes", "modified_at_ms"),
-        Index(
-            "ix_carry_open",
-            "table_name",
-            "partition_path",
-            sqlite_where=text("done_at_ms IS NULL"),
-            postgresql_where=text("done_at_ms IS NULL"),
-        ),
+        partial_index("ix_carry_open", "table_name", "partition_path", where="done_at_ms IS NULL"),
     )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)

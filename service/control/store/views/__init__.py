@@ -28,6 +28,7 @@ from service.control.store.views.plans import (
     PlanFilter,
     PlanView,
     Proposal,
+    build_plan_filter,
 )
 from service.control.store.views.settings import StoreSettings
 from service.control.store.views.tables import (
@@ -92,4 +93,5 @@ __all__ = [
     "WorkBudget",
     "WorkLimits",
     "WriteReport",
+    "build_plan_filter",
 ]

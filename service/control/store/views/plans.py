@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from lake.model import FileSlice
 from lake.plan import PartitionFigures, PlanKind, PlanState, ProposalDecision
@@ -43,6 +43,12 @@ class PlanFilter(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     request_id: str | None
+
+
+def build_plan_filter(**fields: Any) -> PlanFilter:
+    """Return the filter of those fields that are set; ``error`` is the name of ``error_class`` in requests."""
+    chosen = {name: value for name, value in fields.items() if value is not None and value != ""}
+    return cast(PlanFilter, {"error_class" if name == "error" else name: value for name, value in chosen.items()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
