@@ -84,6 +84,29 @@ class LikelyWriter:
     remedy: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitCallback:
+    """The HTTP request by which writers of a format report a commit: its header and the fields of its JSON body.
+
+    ``key_header`` is the header with the key, ``default_key`` the key of a writer without a configured one. The body
+    has the instant, the table's location, and a list of written files, each with its partition.
+    """
+
+    key_header: str
+    default_key: str
+    instant_field: str
+    location_field: str
+    files_field: str
+    partition_field: str
+
+
+@runtime_checkable
+class ReportsCommits(Protocol):
+    """The part of a ``TableFormat`` whose writers can report their commits over HTTP (``/v1/events/FORMAT``)."""
+
+    commit_callback: CommitCallback
+
+
 @runtime_checkable
 class RunsTableServices(Protocol):
     """The part of a ``TableWriter`` whose tables have services of their own (``Capability.TABLE_SERVICES``)."""

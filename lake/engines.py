@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from lake.errors import Conflict, Rejected, Transient
@@ -27,6 +28,15 @@ from lake.plan import (
     sum_if_known,
 )
 from lake.storage.locations import relative_path, resolve_path
+from lake.units import MIB
+
+BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
+    {AUTO: 25 * MIB, "stitch": 400 * MIB, "arrow": 100 * MIB, "spark": 25 * MIB}
+)
+"""The values of the setting ``engine``, with the bytes per second that one core rewrites.
+
+``auto`` counts as the slowest engine that it may choose.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,14 @@ particular hardware; completed plans correct them (``fit_rates``). MiB is 2^20 b
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from types import MappingProxyType
 
 import numpy as np
 
-from lake.plan import Plan
+from lake.engines import BYTES_PER_SECOND
+from lake.plan import AUTO, Plan
 from lake.units import GIB, MIB, MONTH
 from planner.candidates import Ints, Mask
 from planner.groups import Groups
@@ -21,10 +21,6 @@ from planner.policy.fields import PlanningSettings
 
 #: CPU seconds of a plan regardless of its size: preconditions, publishing, verification, the commit
 FIXED_SECONDS = 5.0
-#: bytes per second that one core rewrites, by engine; ``auto`` counts as the slowest that it may choose
-BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
-    {"stitch": 400 * MIB, "arrow": 100 * MIB, "spark": 25 * MIB, "auto": 25 * MIB}
-)
 #: CPU seconds that each further file costs each reader: listing, opening, reading the footer, starting a task
 OPEN_SECONDS = 0.02
 #: bytes of a footer and its indexes, which a reader reads from every file
@@ -49,7 +45,7 @@ class Rates:
     """
 
     fixed_seconds: float = FIXED_SECONDS
-    seconds_per_byte: float = 1 / BYTES_PER_SECOND["auto"]
+    seconds_per_byte: float = 1 / BYTES_PER_SECOND[AUTO]
     plans: int = 0
 
     def cpu_seconds(self, size_bytes: int) -> float:
@@ -68,7 +64,7 @@ def fit_rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
     relative errors, with the constants as one more plan for either factor. Small plans determine the fixed part, large
     plans the part per byte; a part without evidence keeps its constant.
     """
-    per_byte = 1 / BYTES_PER_SECOND.get(engine, BYTES_PER_SECOND["auto"])
+    per_byte = 1 / BYTES_PER_SECOND.get(engine, BYTES_PER_SECOND[AUTO])
     fixed_fixed = byte_byte = fixed_seen = byte_seen = _PRIOR_WEIGHT
     fixed_byte, plans = 0.0, 0
     for count, seconds in history:

@@ -14,9 +14,8 @@ EXCEPTIONS = {
     "planner/writers": "models of writers, by the names and settings of the writers themselves",
     "service/cli/commands/simulate.py": "the names of these models, which its user chooses from",
     "service/cli/demo": "the demo shows a Hudi or a Hive table and its writer",
-    "service/server/api/callbacks.py": "the address that Hudi's writers are configured to call, `/v1/events/hudi`",
     "service/cli/commands/config_template.py": "the sample rule names a setting of Hudi",
-    "service/control/config/http.py": "the key of that address, `hudi_callback_key`",
+    "service/control/config/http.py": "the key of Hudi's own commit callback, `hudi_callback_key`",
 }
 #: a prefix of settings of other tools, as in aliases
 _ALIAS = re.compile(r'"hoodie\."')

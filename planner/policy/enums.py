@@ -3,9 +3,6 @@
 
 from enum import StrEnum
 
-from lake.plan import AUTO
-
-ENGINES = (AUTO, "stitch", "arrow", "spark")
 LAYOUTS = ("linear", "zorder", "hilbert")
 COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli")
 SORT_FIELDS = ("size", "instant_time")

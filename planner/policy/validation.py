@@ -7,13 +7,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 
+from lake.engines import BYTES_PER_SECOND
 from lake.formats import FORMATS
 from lake.plan import VerificationLevel
 from lake.units import GIB, MIB, format_bytes, format_duration
 from planner.policy.enums import (
     BALANCED,
     COMPRESSIONS,
-    ENGINES,
     LAYOUTS,
     SORT_FIELDS,
     PartitionFilter,
@@ -168,7 +168,7 @@ def _choice_errors(policy: PolicySettings) -> Iterator[str]:
         "rewrite_first": tuple(RewriteFirst),
         "partition_filter": tuple(PartitionFilter),
         "receipt": tuple(VerificationLevel),
-        "engine": ENGINES,
+        "engine": tuple(BYTES_PER_SECOND),
         "layout": LAYOUTS,
         "compression": COMPRESSIONS,
     }

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, File, plan, reasons, texts
 
+from lake.engines import BYTES_PER_SECOND
 from lake.plan import Plan
 from planner.cost import (
-    BYTES_PER_SECOND,
     FIXED_SECONDS,
     Benefit,
     CostInputs,

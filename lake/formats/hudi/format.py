@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from pyarrow import fs as pafs
 
-from lake.capabilities import PendingAction, Resurrected, capabilities_of
+from lake.capabilities import CommitCallback, PendingAction, Resurrected, capabilities_of
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.audit.damage import first_damage_of_each_group, observe_table
@@ -52,7 +52,8 @@ SEARCH_DEPTH = 4
 class HudiFormat:
     """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3.
 
-    Implements ``lake.ports.TableFormat``, ``FindsResurrected``, ``FindsStragglers`` and ``KeepsHistory``.
+    Implements ``lake.ports.TableFormat``, ``FindsResurrected``, ``FindsStragglers``, ``KeepsHistory`` and
+    ``ReportsCommits``.
     """
 
     name = "hudi"
@@ -67,6 +68,15 @@ class HudiFormat:
     )
     services = ("clean", "archive", "rollback")
     session_requirements = SESSION
+    #: ``hoodie.write.commit.callback.*``; older versions of Hudi list no files
+    commit_callback = CommitCallback(
+        key_header="HUDI-CALLBACK-KEY",
+        default_key="hudi_write_commit_http_callback",
+        instant_field="commitTime",
+        location_field="basePath",
+        files_field="hoodieWriteStat",
+        partition_field="partitionPath",
+    )
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
         """See ``TableFormat``. Searches ``SEARCH_DEPTH`` directory levels, never inside a table.

@@ -7,17 +7,18 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
+from lake.capabilities import ReportsCommits
+from lake.formats import load_formats
 from lake.units import parse_bytes
 from service.control.config.field_types import Duration, SettingsSection
 
-#: the key that Hudi sends if none was set
-_HUDI_DEFAULT_KEY = "hudi_write_commit_http_callback"
 _MIN_KEY_LENGTH = 16
 
 
 def _check_callback_key(key: SecretStr) -> SecretStr:
     value = key.get_secret_value()
-    if len(value) < _MIN_KEY_LENGTH or value == _HUDI_DEFAULT_KEY:
+    defaults = [one.commit_callback.default_key for one in load_formats() if isinstance(one, ReportsCommits)]
+    if len(value) < _MIN_KEY_LENGTH or value in defaults:
         raise ValueError(
             f"the key of Hudi's callback has {_MIN_KEY_LENGTH} characters or more and is not Hudi's default"
         )

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route ``/v1/events/hudi``: Hudi's HTTP commit callback, which authenticates with its own key."""
+"""The routes ``/v1/events/FORMAT``: the HTTP commit callback of a format's writers, which has its own key."""
 
 import hmac
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Depends, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import APIKeyHeader
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, create_model
 from starlette.responses import Response
 
+from lake.capabilities import CommitCallback, ReportsCommits
+from lake.formats import load_formats
 from service import problems
 from service.server.api.context import Context, ContextDep
 from service.server.api.events import report_written
@@ -21,85 +23,81 @@ from service.server.api.table_lookup import find_table_at
 
 router = APIRouter(prefix="/events", tags=["events"])
 
-#: Hudi's header for the key (``hoodie.write.commit.callback.http.api.key``)
-KEY_HEADER = "HUDI-CALLBACK-KEY"
-_Key = Annotated[
-    str | None,
-    Depends(
-        APIKeyHeader(name=KEY_HEADER, scheme_name="hudi", auto_error=False, description="[http] hudi_callback_key")
-    ),
-]
-#: the fields of a callback that are read, for the OpenAPI document
-_CALLBACK_SCHEMA = {
-    "type": "object",
-    "required": ["commitTime", "basePath"],
-    "properties": {
-        "commitTime": {"type": "string"},
-        "basePath": {"type": "string"},
-        "hoodieWriteStat": {
-            "type": "array",
-            "items": {"type": "object", "properties": {"partitionPath": {"type": "string"}}},
-        },
-    },
+_CALLBACKS = {one.name: one.commit_callback for one in load_formats() if isinstance(one, ReportsCommits)}
+#: the keys in the OpenAPI document
+SECURITY_SCHEMES = {
+    name: {"type": "apiKey", "in": "header", "name": callback.key_header} for name, callback in _CALLBACKS.items()
 }
-_HUDI_CALLER = Caller("Hudi's commit callback", "write")
-#: the key in the OpenAPI document
-SECURITY_SCHEMES = {"hudi": {"type": "apiKey", "in": "header", "name": KEY_HEADER}}
 #: a callback lists every file of a commit; the handler checks the key before it reads the body
-MAX_BODY_BYTES = {"/v1/events/hudi": 64 << 20}
+MAX_BODY_BYTES = {f"/v1/events/{name}": 64 << 20 for name in _CALLBACKS}
 
 
-class WriteStat(BaseModel):
-    """One file that a Hudi commit wrote."""
+def _add_route(name: str, callback: CommitCallback) -> None:
+    title, setting, model = name.capitalize(), f"{name}_callback_key", _body_model(callback)
+    key_header = APIKeyHeader(
+        name=callback.key_header, scheme_name=name, auto_error=False, description=f"[http] {setting}"
+    )
 
-    partition_path: Annotated[PartitionPath, Field(alias="partitionPath")] = ""
+    def check_key(context: ContextDep, key: Annotated[str | None, Depends(key_header)]) -> Caller:
+        expected = getattr(context.config.http, setting)
+        if expected is None:
+            raise HttpProblemError(problems.UNAUTHENTICATED, f"{title}'s callback is off; set [http] {setting}")
+        if not hmac.compare_digest((key or "").encode(), expected.get_secret_value().encode()):
+            why = f"the key in the header {callback.key_header} is missing or wrong"
+            raise HttpProblemError(problems.UNAUTHENTICATED, why)
+        return Caller(f"{title}'s commit callback", "write")
 
+    schema = _body_schema(callback)
 
-class HudiCommit(BaseModel):
-    """A commit as Hudi's HTTP callback reports it. Older versions of Hudi list no files."""
-
-    instant: Annotated[str, Field(alias="commitTime", max_length=64)]
-    base_path: Annotated[TableName, Field(alias="basePath")]
-    stats: Annotated[list[WriteStat] | None, Field(alias="hoodieWriteStat")] = None
-
-    @property
-    def partitions(self) -> list[str] | None:
-        """The written partitions; None if the callback lists no files, or if there are too many partitions."""
-        if self.stats is None:
-            return None
-        found = sorted({stat.partition_path for stat in self.stats})
-        return found if len(found) <= MOST_PARTITIONS else None
-
-
-def callback_key(context: ContextDep, key: _Key) -> Caller:
-    """Check the key of ``[http] hudi_callback_key``, as a dependency. Raises ProblemError if it is wrong."""
-    expected = context.config.http.hudi_callback_key
-    if expected is None:
-        raise HttpProblemError(problems.UNAUTHENTICATED, "Hudi's callback is off; set [http] hudi_callback_key")
-    if not hmac.compare_digest((key or "").encode(), expected.get_secret_value().encode()):
-        raise HttpProblemError(problems.UNAUTHENTICATED, f"the key in the header {KEY_HEADER} is missing or wrong")
-    return _HUDI_CALLER
+    @router.post(
+        f"/{name}",
+        name=f"{name}_written",
+        description=f"{title}'s own HTTP commit callback: the partitions of this commit are scanned now.",
+        status_code=202,
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
+    )
+    async def report(context: ContextDep, request: Request, caller: Annotated[Caller, Depends(check_key)]) -> Response:
+        # Read here and not as a parameter, so that the key is checked before a body is read.
+        body = await request.body()
+        return await to_thread.run_sync(_report_commit, context, model, body, caller)
 
 
-@router.post(
-    "/hudi",
-    status_code=202,
-    openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": _CALLBACK_SCHEMA}}}},
-)
-async def hudi_written(
-    context: ContextDep, request: Request, caller: Annotated[Caller, Depends(callback_key)]
-) -> Response:
-    """Hudi's own HTTP commit callback: the partitions of this commit are scanned now."""
-    # Read here and not as a parameter, so that the key is checked before a body is read.
-    body = await request.body()
-    return await to_thread.run_sync(_report_commit, context, body, caller)
+def _body_model(callback: CommitCallback) -> type[BaseModel]:
+    """Return the model of a callback's body, with the fields instant, location and files."""
+    file = create_model("WrittenFile", partition=(Annotated[PartitionPath, Field(alias=callback.partition_field)], ""))
+    return create_model(
+        "ReportedCommit",
+        instant=(Annotated[str, Field(alias=callback.instant_field, max_length=64)], ...),
+        location=(Annotated[TableName, Field(alias=callback.location_field)], ...),
+        files=(Annotated[list[file] | None, Field(alias=callback.files_field)], None),  # type: ignore[arg-type, valid-type]
+    )
 
 
-def _report_commit(context: Context, body: bytes, caller: Caller) -> Response:
+def _body_schema(callback: CommitCallback) -> dict[str, Any]:
+    """Return the fields of a callback that are read, for the OpenAPI document."""
+    text = {"type": "string"}
+    file = {"type": "object", "properties": {callback.partition_field: text}}
+    return {
+        "type": "object",
+        "required": [callback.instant_field, callback.location_field],
+        "properties": {
+            callback.instant_field: text,
+            callback.location_field: text,
+            callback.files_field: {"type": "array", "items": file},
+        },
+    }
+
+
+def _report_commit(context: Context, model: type[BaseModel], body: bytes, caller: Caller) -> Response:
     try:
-        commit = HudiCommit.model_validate_json(body)
+        commit: Any = model.model_validate_json(body)
     except ValidationError as error:
         raise RequestValidationError([{**e, "loc": ("body", *e["loc"])} for e in error.errors()]) from error
-    return report_written(
-        context, find_table_at(context, commit.base_path), commit.partitions, caller, instant=commit.instant
-    )
+    partitions = None if commit.files is None else sorted({file.partition for file in commit.files})
+    if partitions is not None and len(partitions) > MOST_PARTITIONS:
+        partitions = None  # the whole table
+    return report_written(context, find_table_at(context, commit.location), partitions, caller, instant=commit.instant)
+
+
+for _name, _callback in _CALLBACKS.items():
+    _add_route(_name, _callback)
