@@ -90,7 +90,7 @@ class PartitionSweep:
         if isinstance(self._writer, Fenced):
             self._writer.fence = self.fence
         try:
-            with self._lock.renewing({self._partition}):
+            with self._lock.renewing(self._partition):
                 self.sweep()
         except CommitUnknown:
             # The catalog may still execute the call: the lock outlasts the call, and expires by itself.

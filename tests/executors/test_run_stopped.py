@@ -73,6 +73,16 @@ def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: B
     assert bench.store.plan(plan.plan_id).executor == "second"
 
 
+def test_an_executor_that_slept_between_its_claim_and_its_run_publishes_nothing(bench: Bench):
+    plan, claim = bench.request(), bench.claim()
+    published: list[dict[str, str]] = []
+    bench.format.hooks["rewrite"] = lambda: published.append(bench.pending())
+    bench.expire()
+    assert bench.store.take_over_expired("second") is not None
+    assert bench.run(claim, heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
+    assert (published, bench.pending(), bench.state(plan)) == ([], {}, "inflight")
+
+
 def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_too(bench: Bench):
     before, plan = bench.rows(), bench.request()
     claim = bench.claim()
