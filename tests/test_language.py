@@ -23,12 +23,6 @@ AVOIDED = (
 STORED = ("RECREATED = ",)
 #: functions that had more parameters than seven when the rule came; none may be added
 MORE_PARAMETERS = {
-    "executors/cleaner.py clean_table",
-    "executors/failure.py __init__",
-    "executors/relocation/partition_sweep.py __init__",
-    "executors/run.py __init__",
-    "executors/run.py run_plan",
-    "executors/worker.py __init__",
     "lake/formats/hive/commit/metastore_commit.py try_commit",
     "lake/formats/hudi/plans/preconditions.py check_preconditions",
     "planner/candidates.py find_candidates",

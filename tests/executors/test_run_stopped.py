@@ -10,6 +10,7 @@ from toys.bench import Background, Bench
 from toys.cases import no_spark
 from waiting import wait_for
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.run import run_plan
 
@@ -57,7 +58,9 @@ def sleep_and_lose(bench: Bench) -> None:
     taken = bench.store.take_over_expired("second")
     assert taken is not None
     other = timeline.ToyFormat()
-    done = run_plan(taken, format=other, store=bench.store, spark=no_spark, heartbeat=timedelta(seconds=0.05))
+    done = run_plan(
+        taken, RunContext(store=bench.store, spark=no_spark, heartbeat=timedelta(seconds=0.05)), format=other
+    )
     assert done.result is RunResult.COMPLETED
 
 
