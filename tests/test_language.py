@@ -25,8 +25,6 @@ STORED = ("RECREATED = ",)
 MORE_PARAMETERS = {
     "lake/formats/hive/commit/metastore_commit.py try_commit",
     "lake/formats/hudi/plans/preconditions.py check_preconditions",
-    "planner/candidates.py find_candidates",
-    "planner/planner.py plan_table",
     "service/control/planning/session.py __init__",
     "service/control/store/notifications.py enqueue_notification",
     "service/control/store/scheduling.py add_plan",

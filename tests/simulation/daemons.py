@@ -19,6 +19,7 @@ from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind
+from planner.candidates import PlanningConstraints
 from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
 from service.control.store.errors import PartitionsLocked, StoreError
@@ -140,8 +141,7 @@ class Daemon:
                 POLICY,
                 now=snapshot.taken_at,
                 plan_id=plan_id,
-                locked_partitions=held,
-                quarantined=quarantined,
+                constraints=PlanningConstraints(locked_partitions=held, quarantined=quarantined),
             ).plan
         )
 
