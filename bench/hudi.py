@@ -133,6 +133,7 @@ def _by_hudi(spark: "SparkSession", table: Path) -> dict[str, float]:
 
 
 def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], dict[str, float]]:
+    from executors.context import RunContext
     from executors.worker import Worker
     from service.control.config.catalog import Catalog
     from service.control.planning.scan import scan_and_plan
@@ -168,7 +169,7 @@ engine = "{engine}"
             if not answer.plan_ids:
                 raise SystemExit(f"nothing was planned: {answer.text}")
             planned = time.perf_counter() - begun
-            ended = Worker(store=store, spark=lambda: spark, executor="bench").run_once()
+            ended = Worker(RunContext(store=store, spark=lambda: spark), executor="bench").run_once()
             if dict(ended) != {"completed": len(answer.plan_ids)}:
                 raise SystemExit(f"the plan did not complete: {dict(ended)}")
             (plan,) = (store.plan(plan_id) for plan_id in answer.plan_ids)

@@ -27,6 +27,7 @@ if __name__ == "__main__":  # runs from a clone without being installed
 from sqlalchemy import func, insert, select, update
 
 from bench.processes import memory
+from executors.context import RunContext
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.watch import PartitionWatch
 from executors.sweep import sweep_table
@@ -270,10 +271,14 @@ def measure(home: Path, uri: str, what: str, sweeps: int) -> None:
     for _ in range(sweeps):
         begun, used = time.perf_counter(), time.process_time()
         if what == "sweep":
-            sweep_table(table, format=FORMAT, store=store, spark=cast(Any, None), watch=watch)
+            sweep_table(table, RunContext(store=store, spark=cast(Any, None)), format=FORMAT, watch=watch)
         else:
             sweep_recent_locations(
-                table, format=FORMAT, store=store, spark=cast(Any, None), within=RECENT_RELOCATION, recent=lately
+                table,
+                RunContext(store=store, spark=cast(Any, None)),
+                format=FORMAT,
+                within=RECENT_RELOCATION,
+                recent=lately,
             )
         seconds.append(time.perf_counter() - begun)
         processor.append(time.process_time() - used)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-from executors.observer import Observer
+from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.capabilities import (
@@ -26,12 +26,10 @@ from lake.capabilities import (
     with_identity,
 )
 from lake.errors import Conflict, LeaseLost, one_line
-from lake.formats import load_format
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
-from lake.plan_store import PlanStore, SupersededRecord
-from lake.ports import Capability, DeletionResult, FormatLoader, SparkProvider, TableFormat
-from lake.relocation_store import relocation_store
+from lake.plan_store import SupersededRecord
+from lake.ports import Capability, DeletionResult, TableFormat
 
 log = logging.getLogger(__name__)
 
@@ -83,92 +81,58 @@ class CleanJob:
     skip_reason: str | None = None
 
 
-def clean_tables(
-    jobs: Iterable[CleanJob],
-    *,
-    store: PlanStore,
-    spark: SparkProvider,
-    formats: FormatLoader = load_format,
-    observer: Observer | None = None,
-    dry_run: bool = False,
-) -> list[CleanReport]:
+def clean_tables(jobs: Iterable[CleanJob], context: RunContext, *, dry_run: bool = False) -> list[CleanReport]:
     """Clean each table; the error of one table is in its report and never stops the others."""
-    observer = observer or Observer()
     reports = []
     for job in jobs:
         try:
-            report = clean_table(
-                job.table,
-                format=formats(job.table.format),
-                store=store,
-                retention=job.retention,
-                spark=spark,
-                skip_reason=job.skip_reason,
-                observer=observer,
-                dry_run=dry_run,
-            )
+            report = clean_table(job, context, format=context.formats(job.table.format), dry_run=dry_run)
         except Exception as error:
             log.warning("table %s was not cleaned: %s", job.table.name, one_line(error))
-            observer.clean_failed(job.table.name, type(error).__name__)
+            context.observer.clean_failed(job.table.name, type(error).__name__)
             report = CleanReport(table=job.table.name, dry_run=dry_run, error=one_line(error))
         reports.append(report)
-    observer.clean_succeeded()
+    context.observer.clean_succeeded()
     return reports
 
 
-def clean_table(
-    table: TableRef,
-    *,
-    format: TableFormat,
-    store: PlanStore,
-    retention: timedelta,
-    spark: SparkProvider,
-    skip_reason: str | None = None,
-    observer: Observer | None = None,
-    dry_run: bool = False,
-) -> CleanReport:
-    """Delete the versions of ``table`` that were superseded more than ``retention`` ago and that nothing needs.
+def clean_table(job: CleanJob, context: RunContext, *, format: TableFormat, dry_run: bool = False) -> CleanReport:
+    """Delete the versions of a table that were superseded more than its retention ago and that nothing needs.
 
     A table with a ``skip_reason`` is not touched. The database's clock decides which versions are due. Raises what the
     store or the first call to the format raises; an error during a deletion is in the report, with earlier deletions.
     """
-    if skip_reason is not None:
-        return CleanReport(table=table.name, dry_run=dry_run, skip_reason=skip_reason)
-    return _TableCleaning(table, format, store, spark, observer or Observer(), dry_run).run(retention)
+    if job.skip_reason is not None:
+        return CleanReport(table=job.table.name, dry_run=dry_run, skip_reason=job.skip_reason)
+    return _TableCleaning(job, format, context, dry_run).run()
 
 
 class _TableCleaning:
-    def __init__(
-        self,
-        table: TableRef,
-        format_: TableFormat,
-        store: PlanStore,
-        spark: SparkProvider,
-        observer: Observer,
-        dry_run: bool,
-    ) -> None:
-        self._table, self._format, self._store, self._spark = table, format_, store, spark
-        self._observer, self._dry_run = observer, dry_run
+    def __init__(self, job: CleanJob, format_: TableFormat, context: RunContext, dry_run: bool) -> None:
+        self._table, self._retention, self._format, self._dry_run = job.table, job.retention, format_, dry_run
+        self._store, self._spark, self._observer = context.store, context.spark, context.observer
         self._deleted: list[SupersededVersion] = []
         self._bytes_freed = 0
         self._kept: list[KeptVersion] = []
         self._no_longer_awaiting: list[KeptVersion] = []
-        self._relocations = relocation_store(store) if isinstance(format_, RelocatesPartitions) else None
+        self._relocations = context.relocations if isinstance(format_, RelocatesPartitions) else None
         # Formats that relocate partitions: a plan reserves its partitions before its commit (``begin_commit``). For
         # other formats only the claim of a plan excludes deletions.
         alone_at_commits = self._relocations is not None
-        self._locks = PartitionLock(LockOwnerKind.CLEANER, table, format_, store, alongside_plans=alone_at_commits)
+        self._locks = PartitionLock(
+            LockOwnerKind.CLEANER, job.table, format_, context.store, alongside_plans=alone_at_commits
+        )
         #: partitions that the sweep has to process first, each with the reason: this round skips them from then on
         self._unswept: dict[str, str] = {}
         #: processed rows that are still due: kept ones, and in a dry run all
         self._rows_still_due: set[int] = set()
 
-    def run(self, retention: timedelta) -> CleanReport:
+    def run(self) -> CleanReport:
         error: Exception | None = None
         self._close_obsolete()
         while error is None:
             # Kept versions stay due: a limit larger by their number keeps them from hiding the versions behind them.
-            due = self._store.due_for_deletion(self._table, retention, _PAGE + len(self._rows_still_due))
+            due = self._store.due_for_deletion(self._table, self._retention, _PAGE + len(self._rows_still_due))
             due = [d for d in due if d.row_id not in self._rows_still_due]
             if not due:
                 break
@@ -182,7 +146,7 @@ class _TableCleaning:
                 self._deleted += [d.version for d in deletable]
                 self._bytes_freed += sum(d.version.bytes for d in deletable)
             elif deletable:
-                error = self._delete(deletable, retention)
+                error = self._delete(deletable)
         return CleanReport(
             table=self._table.name,
             dry_run=self._dry_run,
@@ -252,14 +216,14 @@ class _TableCleaning:
             self._rows_still_due.add(due.row_id)
             self._kept.append(KeptVersion(version=due.version, reason=reason))
 
-    def _delete(self, deletable: Sequence[SupersededRecord], retention: timedelta) -> Exception | None:
+    def _delete(self, deletable: Sequence[SupersededRecord]) -> Exception | None:
         """Delete the versions superseded first, several plans' in one batch. Returns the error that ended it early."""
         try:
             with self._format.writer(self._table, self._spark) as writer:
                 if isinstance(writer, UsesDatabaseClock):
                     writer.clock = self._store.clock
                 if isinstance(writer, UsesRetention):
-                    writer.retention = retention
+                    writer.retention = self._retention
                 batches = deque(_batches(deletable))
                 while batches:
                     batch = batches.popleft()

@@ -6,12 +6,11 @@ inflight. Only if nothing is pending, the table's answer that there is no commit
 """
 
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
 
 from executors.commit_status import CommitStatus
+from executors.context import RunContext
 from executors.lease import CANCEL_REASON, Lease
-from executors.observer import Observer
 from executors.outcome import RunOutcome, RunResult
 from executors.retry import retry_store_call
 from executors.uncommitted import UncommittedWork
@@ -30,7 +29,6 @@ from lake.errors import (
 )
 from lake.failpoints import failpoint
 from lake.plan import Claim, PlanState
-from lake.plan_store import PlanStore
 
 log = logging.getLogger(__name__)
 #: plans of which this process did not count an attempt; only once, else a plan that spoils each session never ends
@@ -43,21 +41,15 @@ class RunFailure:
     def __init__(
         self,
         claim: Claim,
-        store: PlanStore,
-        observer: Observer,
+        context: RunContext,
         lease: Lease,
         uncommitted: UncommittedWork,
         commit_status: CommitStatus,
-        retry_delays: Sequence[float],
         milliseconds: dict[str, int],
     ) -> None:
-        self._claim, self._store, self._observer, self._lease = claim, store, observer, lease
-        self._uncommitted, self._commit_status, self._retry_delays, self._milliseconds = (
-            uncommitted,
-            commit_status,
-            retry_delays,
-            milliseconds,
-        )
+        self._claim, self._lease, self._uncommitted, self._commit_status = claim, lease, uncommitted, commit_status
+        self._store, self._observer, self._retry_delays = context.store, context.observer, context.retry_delays
+        self._milliseconds = milliseconds
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
 
     def end_run(self, error: Exception) -> RunOutcome | None:

@@ -3,17 +3,18 @@
 
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from datetime import timedelta
+from functools import partial
 from typing import Self
 
 from lake.errors import CancelRequested, LeaseLost, Transient
-from lake.logfields import claim_log_fields
 from lake.plan import Claim, RewriteProgress
 from lake.plan_store import PlanStore
 from lake.ports import TableWriter
+from lake.renewal import Renewer
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,8 @@ log = logging.getLogger(__name__)
 CANCEL_REASON = "cancelled before its commit, as requested"
 _POLL_SECONDS = 0.2
 _CANCEL_RETRY_SECONDS = 1.0
-_JOIN_SECONDS = 10.0
+#: a heartbeat that hangs in a dead connection must not hold up the executor
+_JOIN_TIMEOUT = timedelta(seconds=10)
 
 
 class Aborted(Transient):
@@ -29,33 +31,32 @@ class Aborted(Transient):
 
 
 class Lease:
-    """Renews ``claim`` every ``interval`` inside the ``with`` block.
+    """Renews ``claim`` every ``interval`` inside the ``with`` block, see ``lake.renewal``.
 
     ``check`` raises LeaseLost or CancelRequested after such an answer, or Aborted once ``abort`` is set. The store is
     called from a second thread and must allow that.
     """
 
     def __init__(self, claim: Claim, store: PlanStore, *, interval: timedelta, abort: threading.Event | None = None):
-        self._claim, self._store, self._interval_seconds = claim, store, interval.total_seconds()
+        self._claim, self._store = claim, store
         self._abort = abort or threading.Event()
-        self._ended = threading.Event()
-        self._heartbeat_lock = threading.Lock()
         self._progress: RewriteProgress | None = None
-        self._renewed_at = time.monotonic()
-        self._lost: LeaseLost | None = None
         self._cancel_requested = False
-        self._writer: TableWriter | None = None
-        self._thread = threading.Thread(
-            target=self._run_in_background, name=f"heartbeat {claim.plan.plan_id}", daemon=True
+        # The database grants more than an interval, how much is its own affair. A late heartbeat finds the plan ended.
+        self._renewer = Renewer(
+            f"the lease of plan {claim.plan.plan_id}",
+            self._send_heartbeat,
+            interval=interval,
+            validity=interval,
+            join_timeout=_JOIN_TIMEOUT,
         )
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._renewer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join(_JOIN_SECONDS)  # a heartbeat that hangs in a dead connection must not hold up the executor
+        self._renewer.close()
 
     def report_progress(self, progress: RewriteProgress) -> None:
         """Set the progress of the rewrite; the next heartbeat stores it."""
@@ -63,8 +64,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLost, CancelRequested or Aborted if the run has to stop."""
-        if self._lost is not None:
-            raise LeaseLost(*self._lost.args)
+        self._check_lost()
         if self._cancel_requested:
             raise CancelRequested(CANCEL_REASON)
         if self._abort.is_set():
@@ -75,14 +75,13 @@ class Lease:
 
         Errors of the store pass through: without an answer it is unknown who owns the plan.
         """
-        self._send_heartbeat(at_least)
+        self._renewer.renew_now(partial(self._send_heartbeat, at_least))
         self.check()
 
     def assert_owned(self) -> None:
         """Renew now and raise LeaseLost if another executor owns the plan; a cancel request does not raise here."""
-        self._send_heartbeat()
-        if self._lost is not None:
-            raise LeaseLost(*self._lost.args)
+        self._renewer.renew_now()
+        self._check_lost()
 
     @property
     def is_cancel_requested(self) -> bool:
@@ -94,7 +93,7 @@ class Lease:
 
         With ``at_least``, for work that no lock of the table protects for that time, always renew.
         """
-        if at_least or time.monotonic() - self._renewed_at >= self._interval_seconds:
+        if at_least or not self._renewer.is_certain:
             self.renew(at_least=at_least)
         self.check()
 
@@ -102,49 +101,45 @@ class Lease:
     def cancelling(self, writer: TableWriter) -> Iterator[None]:
         """Inside the block, call ``writer.cancel`` as soon as ``check`` would raise; ``check`` at the end, too."""
         self.check()
-        self._writer = writer
+        ended = threading.Event()
+        thread = threading.Thread(
+            target=copy_context().run,
+            args=(self._cancel_when_stopped, writer, ended),
+            name=f"cancel {self._claim.plan.plan_id}",
+            daemon=True,
+        )
+        thread.start()
         try:
             yield
         except Exception:
             self.check()
             raise
         finally:
-            self._writer = None
+            ended.set()
+            thread.join(_JOIN_TIMEOUT.total_seconds())
         self.check()
 
-    def _send_heartbeat(self, at_least: timedelta = timedelta()) -> None:
-        with self._heartbeat_lock:
-            begun = time.monotonic()
+    def _check_lost(self) -> None:
+        if (lost := self._renewer.loss_reason) is not None:
+            raise LeaseLost(lost)
+
+    def _send_heartbeat(self, at_least: timedelta = timedelta()) -> str | None:
+        try:
+            self._cancel_requested |= self._store.heartbeat(self._claim, self._progress, at_least=at_least)
+        except LeaseLost as lost:
+            return str(lost)
+        return None
+
+    def _cancel_when_stopped(self, writer: TableWriter, ended: threading.Event) -> None:
+        wait_seconds = _POLL_SECONDS
+        while not ended.wait(wait_seconds):
+            if not self._must_stop():
+                continue
+            wait_seconds = _CANCEL_RETRY_SECONDS  # again, since the job may have started only after the call
             try:
-                self._cancel_requested |= self._store.heartbeat(self._claim, self._progress, at_least=at_least)
-            except LeaseLost as error:
-                self._lost = error
-            else:
-                self._renewed_at = begun
-
-    def _run_in_background(self) -> None:
-        with claim_log_fields(self._claim):
-            self._heartbeat_loop()
-
-    def _heartbeat_loop(self) -> None:
-        next_beat = time.monotonic() + self._interval_seconds
-        next_cancel = 0.0
-        while not self._ended.wait(min(_POLL_SECONDS, self._interval_seconds)):
-            now = time.monotonic()
-            if now >= next_beat and self._lost is None:
-                next_beat = now + self._interval_seconds
-                try:
-                    self._send_heartbeat()
-                except Exception as error:
-                    # The plan goes on: it renews again before its commit, and does not commit without an answer.
-                    log.warning("plan %s: heartbeat failed: %s", self._claim.plan.plan_id, error)
-            writer = self._writer
-            if writer is not None and now >= next_cancel and self._must_stop():
-                next_cancel = now + _CANCEL_RETRY_SECONDS  # again, since the job may have started only after the call
-                try:
-                    writer.cancel()
-                except Exception as error:
-                    log.warning("plan %s: its job can't be cancelled: %s", self._claim.plan.plan_id, error)
+                writer.cancel()
+            except Exception as error:
+                log.warning("plan %s: its job can't be cancelled: %s", self._claim.plan.plan_id, error)
 
     def _must_stop(self) -> bool:
-        return self._lost is not None or self._cancel_requested or self._abort.is_set()
+        return self._renewer.loss_reason is not None or self._cancel_requested or self._abort.is_set()

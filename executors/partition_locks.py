@@ -2,10 +2,10 @@
 """Locks of a cleaner's or sweep's round on partitions, for formats without a table lock that excludes plans."""
 
 import logging
-import threading
 import uuid
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from datetime import timedelta
+from functools import partial
 
 from lake.errors import LeaseLost, one_line
 from lake.identity import executor_name
@@ -14,11 +14,13 @@ from lake.plan import LockOwner, LockOwnerKind
 from lake.plan_store import PlanStore
 from lake.ports import Capability, TableFormat
 from lake.relocation_store import RelocationStore
+from lake.renewal import Renewer
 
 log = logging.getLogger(__name__)
 
-_RENEW_INTERVAL_SECONDS = 30.0
-_JOIN_SECONDS = 10.0
+_RENEW_INTERVAL = timedelta(seconds=30)
+#: a renewal that hangs in a dead connection must not hold up the round
+_JOIN_TIMEOUT = timedelta(seconds=10)
 
 
 class PartitionLock:
@@ -61,25 +63,21 @@ class PartitionLock:
         """Return a view of ``store`` that writes about a partition's locations only while it is locked."""
         return store.under_partition_lock(self._table, partition, self._owner) if self._is_needed else store
 
-    @contextmanager
-    def renewing(self, partitions: Collection[str]) -> Iterator[None]:
-        """Renew ``partitions`` from a second thread inside the block, in which any step may take long."""
-        ended = threading.Event()
+    def renewing(self, partition: str) -> Renewer:
+        """Return the renewal of ``partition`` for a block in which any step may take long."""
+        return Renewer(
+            f"the lock of {self._owner} on {partition_label(partition)} of {self._table.name}",
+            partial(self._renew_one, partition),
+            interval=_RENEW_INTERVAL,
+            join_timeout=_JOIN_TIMEOUT,  # a late renewal does not lock a released partition again
+        )
 
-        def renew() -> None:
-            while not ended.wait(_RENEW_INTERVAL_SECONDS):
-                try:
-                    self.renew(partitions)
-                except Exception as error:
-                    log.warning("table %s: %s does not hold on: %s", self._table.name, self._owner, one_line(error))
-
-        thread = threading.Thread(target=renew, name=f"hold {self._owner.name}", daemon=True)
-        thread.start()
+    def _renew_one(self, partition: str) -> str | None:
         try:
-            yield
-        finally:
-            ended.set()
-            thread.join(_JOIN_SECONDS)  # a renewal that hangs in a dead connection must not hold up the round
+            self.renew({partition})
+        except LeaseLost as lost:
+            return one_line(lost)
+        return None
 
     def release(self) -> None:
         """Return partitions to the planner at once."""

@@ -21,16 +21,16 @@ from datetime import timedelta
 from functools import partial
 
 from executors.commit_status import CommitStatus
+from executors.context import RunContext
 from executors.failure import RunFailure
 from executors.lease import Lease
-from executors.observer import Observer, run_observed
+from executors.observer import run_observed
 from executors.outcome import RunOutcome, RunResult, completion_message, partition_figures, unreadable_groups
 from executors.relocation.sweep import partitions_awaiting_sweep, sweep_partitions
 from executors.retry import retry_store_call
 from executors.uncommitted import uncommitted_work_of
 from executors.verification import verify_rewrite
 from lake.capabilities import Fenced, RelocatesPartitions, recreated_reason, with_identity
-from lake.engines import RewriteEngine
 from lake.errors import (
     CancelRequested,
     Conflict,
@@ -42,86 +42,43 @@ from lake.errors import (
 )
 from lake.failpoints import failpoint
 from lake.plan import Claim, Commit, Plan, RewriteProgress, SkippedGroup, StagedWork, Step, sum_if_known
-from lake.plan_store import PlanStore
-from lake.ports import Rewrite, SparkProvider, TableFormat, TableWriter
-from lake.relocation_store import relocation_store
+from lake.ports import Rewrite, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
-
-HEARTBEAT_INTERVAL = timedelta(seconds=15)
-#: seconds between checks of a table, or tries to record, after a commit
-RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 #: a round of the sweep usually only links and moves some files
 _LOCK_POLL_SECONDS = 0.2
 
 
 def run_plan(
-    claim: Claim,
-    *,
-    format: TableFormat,
-    store: PlanStore,
-    spark: SparkProvider,
-    observer: Observer | None = None,
-    abort: threading.Event | None = None,
-    heartbeat: timedelta = HEARTBEAT_INTERVAL,
-    retry_delays: Sequence[float] = RETRY_DELAYS_SECONDS,
-    engines: Sequence[RewriteEngine] = (),
+    claim: Claim, context: RunContext, *, format: TableFormat, abort: threading.Event | None = None
 ) -> RunOutcome:
     """Run ``claim`` to one of the ends of ``RunResult``. Raises only what ends the process.
 
-    The lease is renewed every ``heartbeat`` from a second thread, so ``store`` must allow two. Setting ``abort``
-    stops the rewrite, withdraws it and requeues the plan, unless its commit has begun.
+    Setting ``abort`` stops the rewrite, withdraws it and requeues the plan, unless its commit has begun.
     """
-    observer = observer or Observer()
-    with Lease(claim, store, interval=heartbeat, abort=abort) as lease:
-        return run_observed(
-            observer, claim, _PlanRun(claim, format, store, spark, observer, lease, retry_delays, engines).run
-        )
+    with Lease(claim, context.store, interval=context.heartbeat, abort=abort) as lease:
+        return run_observed(context.observer, claim, _PlanRun(claim, format, context, lease).run)
 
 
-def end_taken_over_plan(
-    claim: Claim,
-    *,
-    format: TableFormat,
-    store: PlanStore,
-    spark: SparkProvider,
-    observer: Observer | None = None,
-    heartbeat: timedelta = HEARTBEAT_INTERVAL,
-    retry_delays: Sequence[float] = RETRY_DELAYS_SECONDS,
-) -> RunOutcome:
+def end_taken_over_plan(claim: Claim, context: RunContext, *, format: TableFormat) -> RunOutcome:
     """End a plan taken over from a silent executor without rewriting: record, requeue, or cancel it on request.
 
     It stays inflight if the table does not answer, or if pending work of it can't be withdrawn.
     """
-    observer = observer or Observer()
-    with Lease(claim, store, interval=heartbeat) as lease:
-        return run_observed(
-            observer, claim, _PlanRun(claim, format, store, spark, observer, lease, retry_delays).end_taken_over
-        )
+    with Lease(claim, context.store, interval=context.heartbeat) as lease:
+        return run_observed(context.observer, claim, _PlanRun(claim, format, context, lease).end_taken_over)
 
 
 class _PlanRun:
-    def __init__(
-        self,
-        claim: Claim,
-        format_: TableFormat,
-        store: PlanStore,
-        spark: SparkProvider,
-        observer: Observer,
-        lease: Lease,
-        retry_delays: Sequence[float],
-        engines: Sequence[RewriteEngine] = (),
-    ) -> None:
-        self._claim, self._format, self._store, self._spark = claim, format_, store, spark
-        self._observer, self._lease, self._retry_delays, self._engines = observer, lease, retry_delays, engines
+    def __init__(self, claim: Claim, format_: TableFormat, context: RunContext, lease: Lease) -> None:
+        self._claim, self._format, self._context, self._lease = claim, format_, context, lease
+        self._store, self._observer = context.store, context.observer
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
         self._milliseconds = dict(claim.milliseconds)
         self._uncommitted = uncommitted_work_of(claim, format_)
-        self._commit_status = CommitStatus(claim, format_, lease, retry_delays)
-        self._failure = RunFailure(
-            claim, store, observer, lease, self._uncommitted, self._commit_status, retry_delays, self._milliseconds
-        )
+        self._commit_status = CommitStatus(claim, format_, lease, context.retry_delays)
+        self._failure = RunFailure(claim, context, lease, self._uncommitted, self._commit_status, self._milliseconds)
         #: CPU seconds of each rewrite's tasks; skipped groups cause one more rewrite. None if they were not counted
         self._cpu_seconds: list[float | None] = []
         #: how long the plan can't be taken over once its commit is about to begin
@@ -162,7 +119,7 @@ class _PlanRun:
     @contextmanager
     def _open_writer(self) -> Iterator[TableWriter]:
         """Yield a writer; an error when it closes never hides how the plan ended."""
-        writer = self._format.writer(self._table, self._spark, self._engines)
+        writer = self._format.writer(self._table, self._context.spark, self._context.engines)
         entered = writer.__enter__()
         entered.journal = self._record_staged
         if isinstance(entered, Fenced):
@@ -343,7 +300,7 @@ class _PlanRun:
         if not isinstance(self._format, RelocatesPartitions):
             return
         self._sweep_partitions()
-        while taken := relocation_store(self._store).begin_commit(self._claim):
+        while taken := self._context.relocations.begin_commit(self._claim):
             log.info("plan %s waits for the sweep or the cleaner, which is in partition %s", self._plan_id, min(taken))
             self._lease.check()
             time.sleep(_LOCK_POLL_SECONDS)
@@ -351,13 +308,7 @@ class _PlanRun:
     def _sweep_partitions(self) -> None:
         """Sweep the plan's partitions for late files; if that fails, the sweep's own loop does it."""
         try:
-            sweep_partitions(
-                self._table,
-                format=self._format,
-                store=self._store,
-                spark=self._spark,
-                partitions=self._claim.plan.partitions,
-            )
+            sweep_partitions(self._table, self._context, format=self._format, partitions=self._claim.plan.partitions)
         except Exception as error:
             log.warning("plan %s: late files are left to the sweep: %s", self._plan_id, one_line(error))
 
@@ -368,7 +319,7 @@ class _PlanRun:
             self._store.halt_table(self._table, reason)
 
         log.error("plan %s: table %s is halted: %s", self._plan_id, self._table.name, reason)
-        retry_store_call(self._plan_id, "followed by a halt of its table", halt, delays=self._retry_delays)
+        retry_store_call(self._plan_id, "followed by a halt of its table", halt, delays=self._context.retry_delays)
 
     def _record_commit(self) -> RunOutcome:
         commit = self._commit_status.commit
@@ -381,7 +332,7 @@ class _PlanRun:
             self._store.complete(self._claim, commit, figures, self._milliseconds)
 
         try:
-            retry_store_call(self._plan_id, "recorded as completed", record, delays=self._retry_delays)
+            retry_store_call(self._plan_id, "recorded as completed", record, delays=self._context.retry_delays)
         except LeaseLost as lost:
             return self._failure.end_lost(lost)
         except Exception as silent:

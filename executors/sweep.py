@@ -5,6 +5,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.reconcile import record_discovered_relocations, record_unrecorded_commits
 from executors.relocation.sweep import sweep_partitions
@@ -21,17 +22,15 @@ from lake.model import TableRef
 from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, StagedWork
 from lake.plan_store import PlanStore
 from lake.ports import SparkProvider, TableFormat
-from lake.relocation_store import relocation_store
 
 log = logging.getLogger(__name__)
 
 
 def sweep_table(
     table: TableRef,
+    context: RunContext,
     *,
     format: TableFormat,
-    store: PlanStore,
-    spark: SparkProvider,
     halted: bool = False,
     watch: PartitionWatch | None = None,
     discovers_relocations: bool = True,
@@ -51,6 +50,7 @@ def sweep_table(
     """
     if halted and not isinstance(format, RelocatesPartitions):
         return 0
+    store, spark = context.store, context.spark
     withdrawn, failed = 0, None
     try:
         if discovers_relocations:
@@ -63,17 +63,17 @@ def sweep_table(
     except Exception as error:
         failed = error
     if isinstance(format, RelocatesPartitions):
-        _sweep_relocated_partitions(table, format, store, spark, watch)
+        _sweep_relocated_partitions(table, format, context, watch)
     if failed is not None:
         raise failed
     return withdrawn
 
 
 def _sweep_relocated_partitions(
-    table: TableRef, format_: TableFormat, store: PlanStore, spark: SparkProvider, watch: PartitionWatch | None
+    table: TableRef, format_: TableFormat, context: RunContext, watch: PartitionWatch | None
 ) -> None:
-    chosen = None if watch is None else watch.choose_partitions(table, format_, relocation_store(store))
-    report = sweep_partitions(table, format=format_, store=store, spark=spark, partitions=chosen)
+    chosen = None if watch is None else watch.choose_partitions(table, format_, context.relocations)
+    report = sweep_partitions(table, context, format=format_, partitions=chosen)
     if watch is not None:
         watch.mark_swept(table, report.deferred)
 

@@ -5,23 +5,19 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from executors.observer import Observer
+from executors.context import RunContext
 from executors.outcome import RunOutcome, RunResult
-from executors.run import HEARTBEAT_INTERVAL, run_plan
+from executors.run import run_plan
 from executors.spark import drop_dead_session
 from executors.take_over import take_over_one, unserved_outcome
-from lake.engines import RewriteEngine
 from lake.errors import Rejected, one_line
-from lake.formats import load_format
 from lake.identity import executor_name
 from lake.logfields import claim_log_fields
 from lake.plan import Claim
-from lake.plan_store import PlanStore
-from lake.ports import FormatLoader, SparkProvider
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +34,6 @@ class WorkerSettings:
     """
 
     slots: int = 1
-    heartbeat: timedelta = HEARTBEAT_INTERVAL
     poll_interval: timedelta = timedelta(seconds=5)
     drain_timeout: timedelta = timedelta(seconds=120)
 
@@ -48,26 +43,18 @@ class Worker:
 
     def __init__(
         self,
+        context: RunContext,
         *,
-        store: PlanStore,
-        spark: SparkProvider,
         executor: str | None = None,
-        formats: FormatLoader = load_format,
-        observer: Observer | None = None,
         settings: WorkerSettings | None = None,
         drop_session: Callable[[], object] = drop_dead_session,
         is_usable: Callable[[], bool] = lambda: True,
-        engines: Sequence[RewriteEngine] = (),
     ) -> None:
-        """``is_usable`` checks whether Spark is available, and may start it: no plan is claimed while it is not.
-
-        ``engines`` rewrite files for formats without their own; the first one that can rewrite a group is used.
-        """
+        """``is_usable`` checks whether Spark is available, and may start it: no plan is claimed while it is not."""
         self.executor = executor or executor_name()
-        self._store, self._spark, self._formats = store, spark, formats
-        self._observer = observer or Observer()
+        self._context, self._store = context, context.store
         self._settings = settings or WorkerSettings()
-        self._drop_session, self._is_usable, self._engines = drop_session, is_usable, engines
+        self._drop_session, self._is_usable = drop_session, is_usable
         self._draining = threading.Event()
         self._aborting = threading.Event()
         self._tally: Counter[RunResult] = Counter()
@@ -141,14 +128,7 @@ class Worker:
         with self._claim_lock:
             if not self._is_usable():
                 return None
-            rescued = take_over_one(
-                self.executor,
-                formats=self._formats,
-                store=self._store,
-                spark=self._spark,
-                observer=self._observer,
-                heartbeat=self._settings.heartbeat,
-            )
+            rescued = take_over_one(self.executor, self._context)
             if rescued is not None:
                 return self._counted(rescued)
             claim = None if self._draining.is_set() else self._store.claim(self.executor)
@@ -160,24 +140,15 @@ class Worker:
     def _run_claim(self, claim: Claim) -> RunOutcome:
         log.info("plan %s of %s claimed, attempt %d", claim.plan.plan_id, claim.plan.table.name, claim.attempt)
         try:
-            format_ = self._formats(claim.plan.table.format)
+            format_ = self._context.formats(claim.plan.table.format)
         except Rejected as error:
             if claim.epoch > 1:
                 return unserved_outcome(claim, error)
             self._store.fail(claim, one_line(error))
             outcome = RunOutcome(result=RunResult.FAILED, reason="Rejected", error=one_line(error))
-            self._observer.plan_finished(claim, outcome)
+            self._context.observer.plan_finished(claim, outcome)
             return outcome
-        return run_plan(
-            claim,
-            format=format_,
-            store=self._store,
-            spark=self._spark,
-            observer=self._observer,
-            abort=self._aborting,
-            heartbeat=self._settings.heartbeat,
-            engines=self._engines,
-        )
+        return run_plan(claim, self._context, format=format_, abort=self._aborting)
 
     def _counted(self, outcome: RunOutcome) -> RunOutcome:
         with self._tally_lock:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The candidates for planning among the slices of a snapshot, and the reason against each other slice."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import DeltaKind, Snapshot
-from lake.plan import DeclinedPlan, FailedPlan
+from lake.plan import DeclinedPlan, FailedPlan, PlanKind
 from planner.partitions import select_partitions
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
@@ -87,24 +87,37 @@ class Candidates:
         self.reason_numbers[rows] = reason_numbers
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningConstraints:
+    """What may be planned, besides the policy: plans that exist, unreadable files, and the wishes of a request.
+
+    ``locked_partitions`` are the partitions that live plans have locked, with the plans' ids. ``quarantined`` are paths
+    of base files. ``partitions`` are requested by name, with or without slashes at their ends: they replace the
+    policy's partition filter, and unknown ones are ignored. A plan is of one of ``kinds``. Unchanged slices of
+    ``failed`` and ``declined`` plans are not planned.
+    """
+
+    locked_partitions: Mapping[str, str] = field(default_factory=dict)
+    quarantined: Collection[str] = ()
+    partitions: Collection[str] | None = None
+    kinds: Collection[PlanKind] = tuple(PlanKind)
+    failed: Sequence[FailedPlan] = ()
+    declined: Sequence[DeclinedPlan] = ()
+
+
 def find_candidates(
     snapshot: Snapshot,
     policy: PlanningSettings,
+    constraints: PlanningConstraints,
     *,
     now: datetime,
-    quarantined: Collection[str] = (),
-    partitions: Collection[str] | None = None,
-    failed: Sequence[FailedPlan] = (),
-    declined: Sequence[DeclinedPlan] = (),
     apply_waiting: bool = True,
 ) -> Candidates:
     """Decide every slice that can be decided without its neighbours; the others stay ``UNDECIDED``.
 
-    ``now`` is timezone-aware. ``partitions`` are requested by name, with or without slashes at their ends: they replace
-    the policy's partition filter, and unknown ones are ignored. ``quarantined`` are paths of base files. Without
-    ``apply_waiting`` temporary reasons (``TEMPORARY``) are ignored, and so are ``failed`` and ``declined``. Bounds are
-    strict: a slice is recent while its age is below ``quiet_period``, and small while its base file is below
-    ``small_file_limit_bytes``.
+    ``now`` is timezone-aware. Locked partitions and kinds are not considered. Without ``apply_waiting`` temporary
+    reasons (``TEMPORARY``) are ignored, and so are failed and declined plans. Bounds are strict: a slice is recent
+    while its age is below ``quiet_period``, and small while its base file is below ``small_file_limit_bytes``.
     """
     slices = snapshot.slices
     names, partition = _encode_partitions(slices["partition"])
@@ -124,17 +137,17 @@ def find_candidates(
         details=_SnapshotDetails(snapshot),
     )
     index = {name: place for place, name in enumerate(names)}
-    if partitions is None:
+    if constraints.partitions is None:
         selected = select_partitions(names, policy, now=now)
     else:
-        selected = sorted(set(names).intersection(path.strip("/") for path in partitions))
+        selected = sorted(set(names).intersection(path.strip("/") for path in constraints.partitions))
     found.partition_order = np.asarray([index[name] for name in selected], dtype=np.int64)
 
     # in reverse order of Reason: each decision overrides the earlier calls
     if apply_waiting:
-        _decide_waiting(snapshot, found, policy, now=now, failed=failed, declined=declined)
-    if quarantined:
-        wanted = pa.array(sorted(quarantined), type=pa.string())
+        _decide_waiting(snapshot, found, policy, constraints, now=now)
+    if constraints.quarantined:
+        wanted = pa.array(sorted(constraints.quarantined), type=pa.string())
         found.decide(_to_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
     if len(selected) < len(names):
         left_out = np.ones(len(names), dtype=np.bool_)
@@ -177,18 +190,17 @@ def _decide_waiting(
     snapshot: Snapshot,
     candidates: Candidates,
     policy: PlanningSettings,
+    constraints: PlanningConstraints,
     *,
     now: datetime,
-    failed: Sequence[FailedPlan],
-    declined: Sequence[DeclinedPlan],
 ) -> None:
     """Decide the slices that wait for the quiet period, a pending action, or a person's decision on an earlier plan."""
     decide_recent(candidates, policy, int(now.timestamp() * 1_000_000))
     busy = snapshot.slices["busy_reason"]
     if busy.null_count < len(busy):
         candidates.decide(_to_mask(pc.is_valid(busy)), Reason.BUSY)
-    _decide_previously_rejected(snapshot, candidates, declined, Reason.DECLINED)
-    _decide_previously_rejected(snapshot, candidates, failed, Reason.FAILED)
+    _decide_previously_rejected(snapshot, candidates, constraints.declined, Reason.DECLINED)
+    _decide_previously_rejected(snapshot, candidates, constraints.failed, Reason.FAILED)
 
 
 def _decide_previously_rejected(

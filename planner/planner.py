@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planning: from a table's snapshot and its policy to the next plan, with a reason for every slice."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -11,14 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
-from lake.plan import ClusteringGroup, DeclinedPlan, FailedPlan, Plan, PlanKind
-from planner.candidates import Candidates, Ints, Mask, find_candidates
+from lake.plan import ClusteringGroup, Plan
+from planner.candidates import Candidates, Ints, Mask, PlanningConstraints, find_candidates
 from planner.cost import CostInputs
 from planner.groups import Groups
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASONS, TEMPORARY, Reason, reason_mask, reason_text
 from planner.selection import DEFAULT_COST_INPUTS, find_worthwhile, select_next_plan
 
+#: every file of the table may be planned
+UNCONSTRAINED = PlanningConstraints()
 _IS_TEMPORARY = reason_mask(TEMPORARY)
 
 
@@ -56,9 +58,7 @@ class PlanningResult:
 
     snapshot: Snapshot
     policy: PlanningSettings
-    locked_partitions: Mapping[str, str]
-    failed: Sequence[FailedPlan]
-    declined: Sequence[DeclinedPlan]
+    constraints: PlanningConstraints
     plan: Plan | None
     decisions: pa.Table
     estimate: Estimate
@@ -79,11 +79,11 @@ class PlanningResult:
     @property
     def declines_in_effect(self) -> frozenset[str]:
         """The ids of the declined plans because of which slices are not planned."""
-        if not self.declined:
+        if not self.constraints.declined:
             return frozenset()
         declined = pc.equal(self.decisions["reason"].cast(pa.string()), Reason.DECLINED.value)
         numbers = self.decisions["number"].filter(declined)
-        return frozenset(self.declined[number].plan_id for number in numbers.unique().to_pylist())
+        return frozenset(self.constraints.declined[number].plan_id for number in numbers.unique().to_pylist())
 
     def reason_text(self, row: int) -> str:
         """Return the text of the reason in row ``row`` of ``decisions``."""
@@ -96,8 +96,8 @@ class PlanningResult:
         reasons, given = taken["reason"].to_pylist(), taken["number"].to_pylist() if numbers is None else numbers
         busy = self.snapshot.slices["busy_reason"].take(index).to_pylist()
         held = (
-            [self.locked_partitions.get(name, "") for name in taken["partition"].to_pylist()]
-            if self.locked_partitions
+            [self.constraints.locked_partitions.get(name, "") for name in taken["partition"].to_pylist()]
+            if self.constraints.locked_partitions
             else [""] * len(index)
         )
         details = {Reason.BUSY.value: busy, Reason.HELD.value: held}
@@ -109,9 +109,9 @@ class PlanningResult:
             if reason == Reason.DAMAGED.value:
                 detail = self.snapshot.damaged[number].text
             elif reason == Reason.FAILED.value:
-                detail = self.failed[number].text
+                detail = self.constraints.failed[number].text
             elif reason == Reason.DECLINED.value:
-                detail = self.declined[number].text
+                detail = self.constraints.declined[number].text
             return reason_text(Reason(reason), number, self.policy, detail)
 
         return [
@@ -126,44 +126,31 @@ def plan_table(
     *,
     now: datetime,
     plan_id: str,
-    locked_partitions: Mapping[str, str] | None = None,
-    quarantined: Collection[str] = (),
-    partitions: Collection[str] | None = None,
-    kinds: Collection[PlanKind] = tuple(PlanKind),
-    failed: Sequence[FailedPlan] = (),
-    declined: Sequence[DeclinedPlan] = (),
+    constraints: PlanningConstraints = UNCONSTRAINED,
     cost_inputs: CostInputs = DEFAULT_COST_INPUTS,
 ) -> PlanningResult:
     """Plan ``snapshot`` under ``policy``. The result has the reason of every slice that is not part of the plan.
 
-    ``now`` is timezone-aware; ``plan_id`` is the id of the plan, if there is one. ``locked_partitions`` are the
-    partitions that live plans have locked, with the plans' ids; ``quarantined`` are paths of unreadable files.
-    ``partitions`` are requested by name and replace the policy's partition filter; unknown ones have no slices.
-    Unchanged slices of ``failed`` and ``declined`` plans are not planned. A plan is of one of ``kinds``; if both are
-    allowed, ``rewrite_first`` decides which kind goes first and which gets a slice that both want. ``cost_inputs``
+    ``now`` is timezone-aware; ``plan_id`` is the id of the plan, if there is one. If ``constraints`` allow both kinds
+    of plans, ``rewrite_first`` decides which kind goes first and which gets a slice that both want. ``cost_inputs``
     determine the cost of a group; a group that does not save its cost within the policy's ``payback`` is not planned.
     The result depends on the arguments only; the same slices in any order give the same plan.
     """
     if now.tzinfo is None:
         raise ValueError("now must be timezone-aware")
-    locked_partitions = dict(locked_partitions or {})
-    found = find_candidates(
-        snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, failed=failed, declined=declined
-    )
+    found = find_candidates(snapshot, policy, constraints, now=now)
     before = _count_small_base_files(snapshot, found, policy)
     free = np.ones(len(found.partitions), dtype=np.bool_)
-    free[[place for place, name in enumerate(found.partitions) if name in locked_partitions]] = False
+    free[[place for place, name in enumerate(found.partitions) if name in constraints.locked_partitions]] = False
 
     waits = bool(_IS_TEMPORARY[found.reason_codes].any())
-    taken = select_next_plan(found, policy, cost_inputs, now=now, free=free, kinds=kinds)
+    taken = select_next_plan(found, policy, cost_inputs, now=now, free=free, kinds=constraints.kinds)
     groups, picked = taken.groups, taken.picked
     reducible = np.zeros(len(found.reason_codes), dtype=np.bool_)
     reducible[taken.clustering_rows] = reducible[taken.compaction_rows] = True
     if waits:
-        later = find_candidates(
-            snapshot, policy, now=now, quarantined=quarantined, partitions=partitions, apply_waiting=False
-        )
-        for rows in find_worthwhile(later, policy, cost_inputs, now=now, kinds=kinds)[1:]:
+        later = find_candidates(snapshot, policy, constraints, now=now, apply_waiting=False)
+        for rows in find_worthwhile(later, policy, cost_inputs, now=now, kinds=constraints.kinds)[1:]:
             reducible[rows] = True
     plan = None
     if len(picked):
@@ -178,9 +165,7 @@ def plan_table(
     return PlanningResult(
         snapshot=snapshot,
         policy=policy,
-        locked_partitions=locked_partitions,
-        failed=failed,
-        declined=declined,
+        constraints=constraints,
         plan=plan,
         decisions=_decision_table(snapshot, found, reducible),
         estimate=_estimate(groups, picked, _count_base_files(snapshot, groups, picked), before),

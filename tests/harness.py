@@ -18,6 +18,7 @@ from hudi_tables import FS_LOCK, SMALL_BLOOM
 from sqlalchemy import create_engine, text
 from support import HEAP
 
+from executors.context import RunContext
 from executors.worker import Worker, WorkerSettings
 from service.control.config.tables import default_policy
 from service.control.wiring import open_config, open_store
@@ -153,12 +154,13 @@ class Installation:
     def work(self, spark: Any) -> None:
         """What ``lakefold worker --once`` does, in this process and its Spark session, which are there already."""
         config = open_config(self.config)
-        settings = WorkerSettings(
-            heartbeat=default_policy(config).heartbeat, poll_interval=config.daemon.claim_interval
-        )
+        settings = WorkerSettings(poll_interval=config.daemon.claim_interval)
         store = open_store(config)
         try:
-            Worker(store=store, spark=lambda: spark, settings=settings).run_once()
+            Worker(
+                RunContext(store=store, spark=lambda: spark, heartbeat=default_policy(config).heartbeat),
+                settings=settings,
+            ).run_once()
         finally:
             store.close()
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from lake.model import Snapshot
 from lake.plan import ClusteringGroup
-from planner.candidates import find_candidates
+from planner.candidates import PlanningConstraints, find_candidates
 from planner.groups import form_groups
 from planner.planner import _clustering_groups
 from planner.policy.policy import SizingPolicy
@@ -31,7 +31,7 @@ def hudi_groups(
     is its ``single.group.clustering.enabled``: may one file be rewritten into one? Hudi knows no ``quiet_period``.
     """
     policy = replace(policy, strategy="hudi")
-    found = find_candidates(snapshot, policy, now=now, partitions=partitions)
+    found = find_candidates(snapshot, policy, PlanningConstraints(partitions=partitions), now=now)
     groups = form_groups(found, policy)
     offered = _order_of_preference(groups, np.arange(len(groups.start)), found, policy)
     # Hudi stops cutting a partition at so many groups, then drops those not worth it, then limits the plan.

@@ -23,16 +23,8 @@ AVOIDED = (
 STORED = ("RECREATED = ",)
 #: functions that had more parameters than seven when the rule came; none may be added
 MORE_PARAMETERS = {
-    "executors/cleaner.py clean_table",
-    "executors/failure.py __init__",
-    "executors/relocation/partition_sweep.py __init__",
-    "executors/run.py __init__",
-    "executors/run.py run_plan",
-    "executors/worker.py __init__",
     "lake/formats/hive/commit/metastore_commit.py try_commit",
     "lake/formats/hudi/plans/preconditions.py check_preconditions",
-    "planner/candidates.py find_candidates",
-    "planner/planner.py plan_table",
     "service/control/planning/session.py __init__",
     "service/control/store/notifications.py enqueue_notification",
     "service/control/store/scheduling.py add_plan",

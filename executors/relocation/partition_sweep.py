@@ -49,6 +49,15 @@ class SweepReport:
     #: partitions to sweep again: locked by a plan's commit or the cleaner, or just changed by others
     deferred: list[str] = field(default_factory=list, compare=False)
 
+    def add(self, other: "SweepReport") -> None:
+        """Add the result for other partitions."""
+        self.copied += other.copied
+        self.superseded += other.superseded
+        self.relocated_back += other.relocated_back
+        self.waiting += other.waiting
+        self.halt_reasons |= other.halt_reasons
+        self.deferred += other.deferred
+
     @property
     def first_halt_reason(self) -> str | None:
         """The first reason to halt a partition; None if there is none."""
@@ -70,11 +79,11 @@ class PartitionSweep:
         writer: CopiesLateFiles,
         partition: str,
         decide: DecisionFunction,
-        report: SweepReport,
         lock: PartitionLock,
     ) -> None:
         self._table, self._format, self._store, self._writer = table, format_, store, writer
-        self._partition, self._decide, self._report, self._lock = partition, decide, report, lock
+        self._partition, self._decide, self._lock = partition, decide, lock
+        self._report = SweepReport()
         #: for writes about the partition's locations: it writes only while the partition is locked
         self._fenced_store = lock.fenced_store(store, partition)
         #: a part of the names of its copies: a suspended round must not touch the copies of later rounds
@@ -82,15 +91,15 @@ class PartitionSweep:
         #: location and token that a writer has written back, by the last inspection
         self._reverted_to: tuple[str, str | None] | None = None
 
-    def run(self) -> None:
+    def run(self) -> SweepReport:
         """Lock and sweep the partition; only defer it if it is locked or changed by others."""
         if not self._lock.lock({self._partition}):
             self._report.deferred.append(self._partition)
-            return
+            return self._report
         if isinstance(self._writer, Fenced):
             self._writer.fence = self.fence
         try:
-            with self._lock.renewing({self._partition}):
+            with self._lock.renewing(self._partition):
                 self.sweep()
         except CommitUnknown:
             # The catalog may still execute the call: the lock outlasts the call, and expires by itself.
@@ -107,6 +116,7 @@ class PartitionSweep:
             raise
         else:
             self._lock.release()
+        return self._report
 
     def fence(self) -> None:
         """Renew the lock. Raises LeaseLost if another owner may have had the partition since it was locked."""

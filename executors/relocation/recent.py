@@ -10,11 +10,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
+from executors.context import RunContext
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import has_recent_files, inspect_each, only_of_current_table, sweep_partitions
 from lake.capabilities import ChangeDetector, DetectsChanges, RelocatesPartitions
 from lake.model import TableRef
-from lake.ports import SparkProvider, TableFormat
+from lake.ports import TableFormat
 from lake.relocation.decide import is_unchanged
 from lake.relocation.model import VacatedLocation
 from lake.relocation_store import RelocationStore
@@ -92,10 +93,9 @@ def _first_partitions(order: Sequence[str], left: Sequence[VacatedLocation], mos
 
 def sweep_recent_locations(
     table: TableRef,
+    context: RunContext,
     *,
     format: TableFormat,
-    store: RelocationStore,
-    spark: SparkProvider,
     within: timedelta,
     recent: RecentLocations,
 ) -> SweepReport:
@@ -105,13 +105,13 @@ def sweep_recent_locations(
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
-    left = recent.choose(table, format, store, within)
-    known = only_of_current_table(table, format, store.recently_relocated(table, left))
+    left = recent.choose(table, format, context.relocations, within)
+    known = only_of_current_table(table, format, context.relocations.recently_relocated(table, left))
     states, failed = inspect_each(table, format, known)
     due = [one.partition for one in known if one.partition in states and not is_unchanged(one, states[one.partition])]
     report = SweepReport()
     if due:
-        report = sweep_partitions(table, format=format, store=store, spark=spark, partitions=due)
+        report = sweep_partitions(table, context, format=format, partitions=due)
     if failed is not None:
         raise failed
     recent.mark_swept(

@@ -7,6 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import cast
 
+from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.relocation.partition_sweep import DecisionFunction, PartitionSweep, RelocatingFormat, SweepReport
 from lake.capabilities import CopiesLateFiles, RelocatesPartitions, recreated_reason, with_identity
@@ -14,7 +15,7 @@ from lake.errors import Transient, one_line
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind
 from lake.plan_store import PlanStore
-from lake.ports import SparkProvider, TableFormat
+from lake.ports import TableFormat
 from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,
@@ -55,10 +56,9 @@ def partitions_awaiting_sweep(
 
 def sweep_partitions(
     table: TableRef,
+    context: RunContext,
     *,
     format: TableFormat,
-    store: PlanStore,
-    spark: SparkProvider,
     partitions: Collection[str] | None = None,
     grace: timedelta = WRITER_GRACE,
 ) -> SweepReport:
@@ -70,18 +70,17 @@ def sweep_partitions(
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
-    relocations = relocation_store(store)
-    known = _relocated_partitions(table, format, relocations, partitions)
+    known = _relocated_partitions(table, format, context.relocations, partitions)
     states, failed = inspect_each(table, format, known)
     known = [one for one in known if one.partition in states]
     if known:
-        _quarantine_stalled_files(table, relocations, known, states)
-    halted = relocations.halted_partitions(table) if known else {}
+        _quarantine_stalled_files(table, context.relocations, known, states)
+    halted = context.relocations.halted_partitions(table) if known else {}
     swept = [one for one in known if one.is_waiting or _sweep_reason(one, states[one.partition]) is not None]
     due = [
         one.partition for one in swept if one.partition not in halted or not _needs_operator(one, states[one.partition])
     ]
-    report = _sweep_each(table, format, relocations, spark, due, partial(decide, grace=grace))
+    report = _sweep_each(table, format, context, due, partial(decide, grace=grace))
     # Deferred, since no change is detected when these files stop being recent: that changes no directory time.
     report.deferred += [one.partition for one in known if has_recent_files(one, states[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
@@ -94,10 +93,9 @@ def sweep_partitions(
 def resolve_partitions(
     table: TableRef,
     choice: LocationChoice,
+    context: RunContext,
     *,
     format: TableFormat,
-    store: RelocationStore,
-    spark: SparkProvider,
     partitions: Collection[str] | None = None,
 ) -> SweepReport:
     """Execute a person's choice for each partition whose files do not show what a late writer meant.
@@ -106,17 +104,17 @@ def resolve_partitions(
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
-    known = _relocated_partitions(table, format, store, partitions)
+    known = _relocated_partitions(table, format, context.relocations, partitions)
     states = format.inspect_locations(table, known) if known else {}
     asked = (RelocationAction.WAIT, RelocationAction.HALT)
     due = [one.partition for one in known if decide(one, states[one.partition], timedelta()).action in asked]
     return _sweep_each(
-        table, format, store, spark, due, lambda record, state, waited: decide_by_choice(record, state, choice)
+        table, format, context, due, lambda record, state, waited: decide_by_choice(record, state, choice)
     )
 
 
 def restore_original_locations(
-    table: TableRef, *, format: TableFormat, store: RelocationStore, spark: SparkProvider, older_than: timedelta
+    table: TableRef, context: RunContext, *, format: TableFormat, older_than: timedelta
 ) -> SweepReport:
     """Relocate partitions last relocated longer than ``older_than`` ago back into their own directories.
 
@@ -128,11 +126,11 @@ def restore_original_locations(
         return report
     known = [
         one
-        for one in _relocated_partitions(table, format, store)
+        for one in _relocated_partitions(table, format, context.relocations)
         if one.latest.location != one.original_location and one.since_relocation >= older_than
     ]
     states = format.inspect_locations(table, known) if known else {}
-    halted = store.halted_partitions(table) if known else {}
+    halted = context.relocations.halted_partitions(table) if known else {}
     actions = {
         one.partition: decide_restore_location(one, states[one.partition]).action
         for one in known
@@ -142,8 +140,7 @@ def restore_original_locations(
     report = _sweep_each(
         table,
         format,
-        store,
-        spark,
+        context,
         due,
         lambda record, state, waited: decide_restore_location(record, state),
         beside_plans=False,
@@ -199,8 +196,7 @@ def inspect_each(
 def _sweep_each(
     table: TableRef,
     format_: RelocatesPartitions,
-    store: RelocationStore,
-    spark: SparkProvider,
+    context: RunContext,
     partitions: Sequence[str],
     decide: DecisionFunction,
     *,
@@ -211,12 +207,12 @@ def _sweep_each(
         return report
     moving = cast(RelocatingFormat, format_)
     failed: Exception | None = None
-    with moving.writer(table, spark) as writer:
+    with moving.writer(table, context.spark) as writer:
         assert isinstance(writer, CopiesLateFiles)
         for partition in partitions:
-            lock = PartitionLock(LockOwnerKind.SWEEP, table, moving, store, alongside_plans=beside_plans)
+            lock = PartitionLock(LockOwnerKind.SWEEP, table, moving, context.store, alongside_plans=beside_plans)
             try:
-                PartitionSweep(table, moving, store, writer, partition, decide, report, lock).run()
+                report.add(PartitionSweep(table, moving, context.relocations, writer, partition, decide, lock).run())
             except Exception as error:  # the other partitions must not wait for this one
                 log.warning("table %s, %s was not swept: %s", table.name, partition_label(partition), one_line(error))
                 failed = failed or error

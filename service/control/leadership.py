@@ -3,13 +3,12 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Protocol
 
-from lake.errors import LakefoldError
+from lake.renewal import Renewer
 
 logger = logging.getLogger(__name__)
 
@@ -39,10 +38,9 @@ class LeaderStore(Protocol):
 class Leadership:
     """The singleton roles that one process wants, and the roles that it holds.
 
-    ``is_leader`` never queries the database. A role counts as held until its time to live has passed on this host's
-    monotonic clock, counted from *before* the last renewal was sent. So a process without a connection to the database
-    stops acting before its row expires for the other processes. A role for which ``can_lead`` is False is given up to
-    another process until it is True.
+    ``is_leader`` never queries the database: a role counts as held while that is certain, see ``lake.renewal``. So a
+    process without a connection to the database stops acting before its row expires for the other processes. A role
+    for which ``can_lead`` is False is given up to another process until it is True.
     """
 
     def __init__(
@@ -55,14 +53,15 @@ class Leadership:
     ) -> None:
         self.roles = tuple(roles)
         self._store, self._holder, self._ttl, self._can_lead = store, holder, ttl, can_lead
-        self._expires_at: dict[str, float] = {}
+        self._held: dict[str, Renewer] = {}
         self._last_logged: dict[str, bool] = dict.fromkeys(self.roles, False)
         self._lock = threading.Lock()
         self._released = False
 
     def is_leader(self, role: str) -> bool:
         """Return True if this process may run ``role`` now."""
-        return self._expires_at.get(role, 0.0) > time.monotonic() and self._can_lead(role)
+        held = self._held.get(role)
+        return held is not None and held.is_certain and self._can_lead(role)
 
     def renew(self) -> None:
         """Take or extend every wanted role. Raises the store's errors; roles not reached keep their expiry."""
@@ -71,24 +70,26 @@ class Leadership:
                 return
             try:
                 for role in self.roles:
-                    if not self._can_lead(role):
-                        if self._expires_at.pop(role, None) is not None:
-                            self._store.release_leader(role, self._holder)
-                        continue
-                    asked = time.monotonic()
-                    if self._store.acquire_leader(role, self._holder, self._ttl):
-                        self._expires_at[role] = asked + self._ttl.total_seconds()
-                    else:
-                        self._expires_at.pop(role, None)
+                    self._renew_role(role)
             finally:
                 self._log_changes()
 
+    def _renew_role(self, role: str) -> None:
+        if not self._can_lead(role):
+            if self._held.pop(role, None) is not None:
+                self._store.release_leader(role, self._holder)
+            return
+        if role not in self._held:
+            self._held[role] = _role_renewer(self._store, role, self._holder, self._ttl)
+        if self._held[role].renew_now() is not None:
+            del self._held[role]  # taken later, if another process gives it up, by a new renewer
+
     def release(self) -> None:
-        """Give up every held role for good, so that a successor need not wait for the expiry."""
+        """Give up every role that is or may be held, for good, so that a successor need not wait for the expiry."""
         with self._lock:
             self._released = True
-            held = list(self._expires_at)
-            self._expires_at.clear()
+            held = list(self._held)
+            self._held.clear()
             try:
                 for role in held:
                     self._store.release_leader(role, self._holder)
@@ -103,25 +104,27 @@ class Leadership:
                 logger.info("%s the leader of %s", "now" if now else "no longer", role)
 
 
+def _role_renewer(store: LeaderStore, role: str, holder: str, ttl: timedelta) -> Renewer:
+    """Return the renewer of a leader row; its first request takes the row."""
+
+    def acquire() -> str | None:
+        return None if store.acquire_leader(role, holder, ttl) else "another process has it"
+
+    return Renewer(f"the role {role}", acquire, interval=ttl / 3, validity=ttl)
+
+
 @contextmanager
 def leader_lease(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
-    """Hold the leader row ``role`` while the block runs, renewing it; yields False if a live process has it."""
-    if not store.acquire_leader(role, holder, _COMMAND_TTL):
+    """Hold the leader row ``role`` while the block runs, renewing it; yields False if a live process has it.
+
+    The block is not stopped if the row is lost: roles save work, and no promise rests on them.
+    """
+    renewer = _role_renewer(store, role, holder, _COMMAND_TTL)
+    if renewer.renew_now() is not None:
         yield False
         return
-    done = threading.Event()
-
-    def renew() -> None:
-        while not done.wait(_COMMAND_TTL.total_seconds() / 3):
-            # The row is valid for two thirds of its time yet; the block's own use of the database fails by itself.
-            with suppress(LakefoldError):
-                store.acquire_leader(role, holder, _COMMAND_TTL)
-
-    renewal = threading.Thread(target=renew, name=f"holding {role}", daemon=True)
-    renewal.start()
     try:
-        yield True
+        with renewer:
+            yield True
     finally:
-        done.set()
-        renewal.join()
         store.release_leader(role, holder)

@@ -19,7 +19,8 @@ from unittest import mock
 from databases import store_at
 from store_plans import figures_of, sql
 
-from executors.cleaner import CleanReport, clean_table
+from executors.cleaner import CleanJob, CleanReport, clean_table
+from executors.context import RunContext
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import restore_original_locations, sweep_partitions
 from lake.errors import Conflict
@@ -129,12 +130,15 @@ class MovedTable:
     # Lakefold.
 
     def swept(self) -> SweepReport:
-        return sweep_partitions(self.ref, format=cast(Any, self), store=self.store, spark=cast(Any, None))
+        return sweep_partitions(self.ref, RunContext(store=self.store, spark=cast(Any, None)), format=cast(Any, self))
 
     def brought_home(self) -> SweepReport:
         """A move home, when what was replaced there has been deleted."""
         return restore_original_locations(
-            self.ref, format=cast(Any, self), store=self.store, spark=cast(Any, None), older_than=timedelta(-1)
+            self.ref,
+            RunContext(store=self.store, spark=cast(Any, None)),
+            format=cast(Any, self),
+            older_than=timedelta(-1),
         )
 
     def cleaned(self) -> None:
@@ -174,7 +178,9 @@ class MovedTable:
             ):
                 patched.enter_context(mock.patch.object(deletion, name, answer))
             return clean_table(
-                self.ref, format=cast(Any, self), store=self.store, retention=timedelta(), spark=cast(Any, None)
+                CleanJob(table=self.ref, retention=timedelta()),
+                RunContext(store=self.store, spark=cast(Any, None)),
+                format=cast(Any, self),
             )
 
     # As a format.

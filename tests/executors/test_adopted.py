@@ -8,6 +8,7 @@ from toys.bench import QUICK, Bench, raising
 from toys.cases import no_spark
 from toys.timeline import ToyFormat, ToyWriter
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.sweep import sweep_table
 from executors.take_over import take_over_one
@@ -68,11 +69,11 @@ def test_a_rescuer_takes_back_what_was_begun_and_requests_the_plan_again(bench: 
     assert bench.scheduled() == {"7": True}
     bench.expire()
     outcome = take_over_one(
-        "rescuer", formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK
+        "rescuer", RunContext(formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK)
     )
     assert outcome is not None
     assert (outcome.result, bench.scheduled(), bench.unowned()) == (RunResult.REQUEUED, {"7": False}, ())
-    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format) == 0
     assert bench.run().result is RunResult.COMPLETED
 
 
@@ -139,7 +140,7 @@ def test_a_plan_whose_work_can_not_be_taken_back_stays_inflight_until_it_can(ben
     bench.format.hooks.clear()
     bench.expire()
     outcome = take_over_one(
-        "first", formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK
+        "first", RunContext(formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK)
     )
     assert outcome is not None
     assert (outcome.result, bench.scheduled()) == (RunResult.REQUEUED, {"7": False})

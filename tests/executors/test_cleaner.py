@@ -14,6 +14,7 @@ from toys.bench import Bench, bench_at, bench_on, raising
 from toys.cases import ExpiringCase, TimelineCase, no_spark
 
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
+from executors.context import RunContext
 from executors.outcome import RunResult
 from lake.capabilities import RelocatesPartitions
 from lake.errors import Conflict, Rejected, Transient
@@ -25,15 +26,14 @@ from service.control.store import PartitionsLocked
 NOW = timedelta(0)
 
 
-def clean(bench: Bench, retention: timedelta = NOW, **options: Any) -> CleanReport:
+def clean(
+    bench: Bench, retention: timedelta = NOW, *, skip_reason: str | None = None, dry_run: bool = False
+) -> CleanReport:
     return clean_table(
-        bench.table,
+        CleanJob(table=bench.table, retention=retention, skip_reason=skip_reason),
+        RunContext(store=bench.store, spark=no_spark, observer=bench.recorder),
         format=bench.format,
-        store=bench.store,
-        retention=retention,
-        spark=no_spark,
-        observer=bench.recorder,
-        **options,
+        dry_run=dry_run,
     )
 
 
@@ -179,10 +179,12 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
     ]
     reports = clean_tables(
         jobs,
-        store=bench.store,
-        spark=no_spark,
-        formats={"broken": broken, "toy": bench.format}.__getitem__,
-        observer=bench.recorder,
+        RunContext(
+            store=bench.store,
+            spark=no_spark,
+            formats={"broken": broken, "toy": bench.format}.__getitem__,
+            observer=bench.recorder,
+        ),
     )
     assert [(r.table, r.deleted_files, r.error is None) for r in reports] == [("toy", 0, False), ("other", 6, True)]
     assert bench.recorder.clean_failures == [("toy", type(error).__name__)]

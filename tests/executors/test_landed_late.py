@@ -12,6 +12,7 @@ from toys import timeline
 from toys.bench import QUICK, Bench, raising
 from toys.cases import no_spark
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.sweep import sweep_table
 from executors.take_over import take_over_one
@@ -117,7 +118,7 @@ def test_a_plan_of_a_table_that_is_gone_for_good_ends_when_an_operator_cancels_i
     assert bench.store.locked_partitions("toy") == {}
     bench.format.hooks.clear()
     shutil.move(away, here)
-    sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark)
+    sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format)
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
@@ -149,7 +150,7 @@ def test_f5_an_executor_without_an_adapter_of_the_format_leaves_a_plan_that_may_
     def unknown(_: str) -> Any:
         raise Rejected("no table format toy")
 
-    outcome = take_over_one("older", formats=unknown, store=bench.store, spark=no_spark, retry_delays=QUICK)
+    outcome = take_over_one("older", RunContext(formats=unknown, store=bench.store, spark=no_spark, retry_delays=QUICK))
     assert outcome is not None
     assert (outcome.result, bench.state(plan)) == (RunResult.INFLIGHT, "inflight")
 
@@ -172,7 +173,7 @@ def test_f5_a_plan_that_ended_although_its_commit_is_in_the_table_is_put_right_b
     assert recorded(bench, plan) == (how, 1, 0)
     bench.format.hooks["open"] = raising(AssertionError("no session is needed to ask"))
     for _ in range(2):
-        assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+        assert sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format) == 0
         assert recorded(bench, plan) == ("completed", 1, 6)
     view = bench.store.plan(plan.plan_id)
     assert (view.error, view.files_before, view.files_after) == (None, 6, 2)
@@ -184,7 +185,7 @@ def test_f5_a_plan_put_right_takes_no_partition_from_the_plan_that_has_it_now(be
     plan, commit = ended(bench, "failed")
     other = bench.request()
     commit()
-    sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark)
+    sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format)
     assert recorded(bench, plan) == ("completed", 1, 6)
     assert set(bench.store.locked_partitions("toy").values()) == {other.plan_id}
     assert bench.run().result is RunResult.CANCELLED, "its inputs are replaced"
@@ -194,7 +195,7 @@ def test_f5_a_failed_plan_that_was_retried_records_its_commit_when_it_is_claimed
     plan, commit = ended(bench, "failed")
     bench.store.retry(plan.plan_id, "operator")
     commit()
-    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format) == 0
     assert bench.state(plan) == "requested"
     assert bench.run().result is RunResult.COMPLETED
     assert recorded(bench, plan) == ("completed", 1, 6)

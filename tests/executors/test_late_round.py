@@ -3,7 +3,7 @@
 
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 from unittest import mock
@@ -47,7 +47,7 @@ def test_a_round_that_slept_until_its_hold_had_run_out_does_not_get_it_back_alth
 def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwhile(
     table: MovedTable, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("executors.partition_locks._RENEW_INTERVAL_SECONDS", 0.005)
+    monkeypatch.setattr("executors.partition_locks._RENEW_INTERVAL", timedelta(seconds=0.005))
     until = "SELECT expires_at_ms FROM live_partition"
 
     def copies_for_a_while() -> None:

@@ -2,16 +2,14 @@
 """A queued plan is run as its table is registered when it is claimed, and not at all where that forbids it."""
 
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from toys.bench import Bench, raising
-from toys.cases import no_spark
 from toys.files import base
 from toys.timeline import ToyFormat
 
-from executors.cleaner import clean_table
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.take_over import take_over_one
 from lake.capabilities import with_identity
@@ -86,8 +84,7 @@ def test_f6_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Ben
     monkeypatch.setattr(bench.format, "check", check)
     while bench.state(plan) in ("requested", "inflight"):
         bench.expire()
-        settings = {"formats": lambda name: bench.format, "store": bench.store, "spark": lambda: None}
-        if take_over_one("second", **settings) is None:  # type: ignore[arg-type]
+        if bench.rescue("second") is None:
             bench.run()
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("failed", {}, ())
 
@@ -123,7 +120,7 @@ def test_f6_a_plan_that_had_committed_is_recorded_whatever_its_table_is_register
     bench.format.hooks.clear()
     bench.store.register_table(bench.table, "observe")
     bench.expire()
-    take_over_one("second", formats=lambda name: bench.format, store=bench.store, spark=lambda: None)  # type: ignore[arg-type,return-value]
+    take_over_one("second", RunContext(formats=lambda name: bench.format, store=bench.store, spark=lambda: None))  # type: ignore[arg-type,return-value]
     assert (bench.state(plan), bench.commits(plan)) == ("completed", 1)
 
 
@@ -175,9 +172,8 @@ def test_p5_what_was_superseded_in_a_table_that_was_made_anew_is_not_deleted_fro
     waiting = bench.store.awaiting_deletion(bench.table)
     assert {due.table_identity for due in waiting} == {"old"}
     uuid.write_text("new")
-    settings = {"format": bench.format, "store": bench.store, "spark": no_spark}
-    dry = clean_table(bench.table, retention=timedelta(), dry_run=True, **settings)  # type: ignore[arg-type]
-    report = clean_table(bench.table, retention=timedelta(), **settings)  # type: ignore[arg-type]
+    dry = bench.clean(dry_run=True)
+    report = bench.clean()
     assert {kept.reason for kept in report.no_longer_awaiting} == {
         "toy was made anew: its identity is new now, and was old"
     }

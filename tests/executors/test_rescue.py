@@ -8,6 +8,7 @@ import pytest
 from toys.bench import Bench, raising
 from toys.cases import no_spark
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.sweep import sweep_table
 from lake.errors import CommitUnknown, Transient
@@ -127,10 +128,10 @@ def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):
             instants[owner.plan_id] = prepared.instant
     stranger = Path(bench.table.location) / "pending" / "9.json"
     stranger.write_text('{"plan_id": "of another database"}')
-    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
+    assert sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format) == 1
     assert bench.pending() == {instants[live.plan_id]: live.plan_id, "9": "of another database"}
     bench.format.hooks["open"] = raising(AssertionError("nothing to withdraw"))
-    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 0
+    assert sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format) == 0
 
 
 def test_the_sweep_withdraws_what_a_sleeper_published_of_a_plan_that_waits_again(bench: Bench):
@@ -140,5 +141,5 @@ def test_the_sweep_withdraws_what_a_sleeper_published_of_a_plan_that_waits_again
     assert bench.state(plan) == "requested"
     with bench.format.writer(bench.table, no_spark) as sleeper:
         sleeper.prepare(plan, claim.epoch)
-    assert sweep_table(bench.table, format=bench.format, store=bench.store, spark=no_spark) == 1
+    assert sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format) == 1
     assert (bench.pending(), bench.state(plan)) == ({}, "requested")

@@ -15,6 +15,7 @@ from toys.bench import QUICK, Background, Bench, Flaky, raising
 from toys.cases import no_spark
 from waiting import wait_for
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.take_over import take_over_one
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, Rejected, Transient
@@ -151,7 +152,7 @@ def test_a_commit_that_may_land_yet_leaves_the_plan_inflight_and_deletes_nothing
     bench.format.hooks.clear()
     bench.expire()
     rescued = take_over_one(
-        "second", formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK
+        "second", RunContext(formats=lambda _: bench.format, store=bench.store, spark=no_spark, retry_delays=QUICK)
     )
     assert rescued is not None
     assert rescued.result is RunResult.REQUEUED
@@ -235,7 +236,7 @@ def test_a_commit_that_could_not_be_recorded_is_recorded_by_the_rescuer(bench: B
     assert bench.run(claim, store=flaky).result is RunResult.INFLIGHT
     assert (bench.commits(plan), bench.state(plan)) == (1, "inflight")
     bench.expire()
-    rescued = take_over_one("second", formats=lambda _: bench.format, store=bench.store, spark=no_spark)
+    rescued = take_over_one("second", RunContext(formats=lambda _: bench.format, store=bench.store, spark=no_spark))
     assert rescued is not None
     assert rescued.result is RunResult.COMPLETED
     assert [f.files_after for f in rescued.figures] == [1, 1]

@@ -10,6 +10,7 @@ from toys.bench import Background, Bench
 from toys.cases import no_spark
 from waiting import wait_for
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.run import run_plan
 
@@ -57,7 +58,9 @@ def sleep_and_lose(bench: Bench) -> None:
     taken = bench.store.take_over_expired("second")
     assert taken is not None
     other = timeline.ToyFormat()
-    done = run_plan(taken, format=other, store=bench.store, spark=no_spark, heartbeat=timedelta(seconds=0.05))
+    done = run_plan(
+        taken, RunContext(store=bench.store, spark=no_spark, heartbeat=timedelta(seconds=0.05)), format=other
+    )
     assert done.result is RunResult.COMPLETED
 
 
@@ -71,6 +74,16 @@ def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: B
     assert bench.rows() == before
     assert bench.recorder.finished == []
     assert bench.store.plan(plan.plan_id).executor == "second"
+
+
+def test_an_executor_that_slept_between_its_claim_and_its_run_publishes_nothing(bench: Bench):
+    plan, claim = bench.request(), bench.claim()
+    published: list[dict[str, str]] = []
+    bench.format.hooks["rewrite"] = lambda: published.append(bench.pending())
+    bench.expire()
+    assert bench.store.take_over_expired("second") is not None
+    assert bench.run(claim, heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
+    assert (published, bench.pending(), bench.state(plan)) == ([], {}, "inflight")
 
 
 def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_too(bench: Bench):

@@ -15,14 +15,15 @@ from toys.cases import no_spark
 from toys.processes import start, wait
 from waiting import is_stopped, wait_for
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.worker import Worker, WorkerSettings
 from lake.errors import Rejected, SessionSpoiled, Transient
 from lake.failpoints import failpoint
 from lake.identity import executor_name
 
+BEAT = timedelta(seconds=0.05)
 FAST = {
-    "heartbeat": timedelta(seconds=0.05),
     "poll_interval": timedelta(seconds=0.02),
     "drain_timeout": timedelta(seconds=1),
 }
@@ -31,10 +32,13 @@ FAST = {
 def worker(bench: Bench, *, store: Any = None, **options: Any) -> Worker:
     settings = WorkerSettings(**{**FAST, **options})
     return Worker(
-        store=store or bench.store,
-        spark=no_spark,
-        formats=lambda _: bench.format,
-        observer=bench.recorder,
+        RunContext(
+            store=store or bench.store,
+            spark=no_spark,
+            formats=lambda _: bench.format,
+            observer=bench.recorder,
+            heartbeat=BEAT,
+        ),
         settings=settings,
         drop_session=lambda: None,
     )
@@ -120,7 +124,7 @@ def test_a_format_nobody_knows_fails_its_plan_and_the_worker_goes_on(bench: Benc
     def formats(name: str) -> Any:
         raise Rejected(f"unknown table format {name!r}")
 
-    made = Worker(store=bench.store, spark=no_spark, formats=formats, settings=WorkerSettings(**FAST))
+    made = Worker(RunContext(store=bench.store, spark=no_spark, formats=formats), settings=WorkerSettings(**FAST))
     assert made.run_once() == {RunResult.FAILED: 1}
     assert bench.store.plan(plan.plan_id).error == "unknown table format 'toy'"
 
@@ -131,9 +135,7 @@ def test_after_a_plan_that_did_not_complete_the_session_is_looked_at(bench: Benc
     bench.format.hooks["rewritten"] = lambda: next(calls, lambda: None)()
     looked: list[int] = []
     made = Worker(
-        store=bench.store,
-        spark=no_spark,
-        formats=lambda _: bench.format,
+        RunContext(store=bench.store, spark=no_spark, formats=lambda _: bench.format, heartbeat=BEAT),
         settings=WorkerSettings(**FAST),
         drop_session=lambda: looked.append(1),
     )

@@ -12,6 +12,7 @@ from hive_metastore import MetastoreServer
 from hive_session import session
 from toys.cases import no_spark
 
+from executors.context import RunContext
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.worker import Worker, WorkerSettings
@@ -55,7 +56,9 @@ def work(home: Installation) -> None:
     store = open_store(open_config(home.config))
     try:
         settings = WorkerSettings()
-        Worker(store=store, spark=no_spark, settings=settings, engines=(ArrowEngine(InProcessBackend()),)).run_once()
+        Worker(
+            RunContext(store=store, spark=no_spark, engines=(ArrowEngine(InProcessBackend()),)), settings=settings
+        ).run_once()
     finally:
         store.close()
 

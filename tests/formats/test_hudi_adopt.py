@@ -102,7 +102,7 @@ def test_a_clustering_that_a_writer_scheduled_is_executed_on_its_own_instant(sch
 def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt_files, "_RENEWAL_SECONDS", 3600)
+    monkeypatch.setattr(attempt_files, "_RENEWAL_INTERVAL", timedelta(hours=1))
     base = tmp_path / "trips"
     for version in range(3):
         changed = rows(spark, 0, 60, version=version).where(f"{version} = 0 or id % 4 = {version}").coalesce(1)
@@ -141,7 +141,7 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
 def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
     scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt_files, "_RENEWAL_SECONDS", 3600)
+    monkeypatch.setattr(attempt_files, "_RENEWAL_INTERVAL", timedelta(hours=1))
     table, plan = scheduled()
     before = table.rows()
     with table.writer() as sleeper, table.writer() as successor:

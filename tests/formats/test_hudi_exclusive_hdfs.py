@@ -65,9 +65,8 @@ def test_f2_a_holder_that_slept_while_others_had_the_lock_has_lost_it_though_its
     asleep.acquire("committing")
     asleep._owner_record["process"] = None
     asleep.assert_held("committing")
-    asleep._stopped.set()
-    assert asleep._renewal_thread is not None
-    asleep._renewal_thread.join()
+    asleep._renewer.close()
+    asleep._renewer = asleep._new_renewer()
     monkeypatch.setattr(renewed, "TAKEOVER_TIMEOUT", timedelta())
     other = lock(table)
     with pytest.raises(Transient):

@@ -59,6 +59,12 @@ def lock(pid: int) -> ObjectStoreLock:
     return found
 
 
+def silence(held: ObjectStoreLock) -> None:
+    """Have the lock renewed no more, as by a process that was killed or stopped."""
+    held._renewer.close()
+    held._renewer = held._new_renewer()
+
+
 def content(emulator: S3Server) -> dict[str, Any]:
     with emulator.filesystem().open_input_stream(f"lake/trips/{LOCK_FILE}") as stream:
         return dict(json.loads(stream.read()))
@@ -91,7 +97,7 @@ def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_s3(emptied, process):
 def test_f2_the_lock_of_a_dead_process_on_s3_is_taken_over_at_once_and_not_from_a_living_one(emptied, process):
     dead = lock(process.pid)
     dead.acquire("committing")
-    dead._stopped.set()  # a killed process renews nothing
+    silence(dead)
     with pytest.raises(Transient):
         lock(1).acquire("x")
     process.kill()
@@ -119,14 +125,11 @@ def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_rene
     monkeypatch.setattr(renewed, "TAKEOVER_TIMEOUT", timedelta(seconds=0.5))
     monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(seconds=1.2))
     monkeypatch.setattr(renewed, "RENEWAL_INTERVAL", timedelta(seconds=0.1))
-    elsewhere._stopped.set()
-    elsewhere._renewal_thread.join()
-    elsewhere._stopped.clear()
-    elsewhere._renewal_thread = threading.Thread(target=elsewhere._renew_until_stopped)
-    elsewhere._renewal_thread.start()
+    silence(elsewhere)
+    elsewhere._renewer.start()
     with pytest.raises(Transient):
         ours.acquire("x")
-    elsewhere._stopped.set()
+    silence(elsewhere)
     ours.acquire("cleaning")
     ours.release()
 

@@ -17,6 +17,7 @@ from hudi_writing import FORMAT, Table, ignore
 from kept_tables import kept, small_table
 from uuid_utils import uuid7
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.run import run_plan
 from executors.sweep import sweep_table
@@ -104,7 +105,7 @@ def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan
     before = six.rows()
     store.cancel(claim, "cancelled by hand", actor="ada")
     for _ in range(2):
-        assert sweep_table(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
+        assert sweep_table(six.ref, RunContext(store=store, spark=no_spark), format=FORMAT) == 0
     (tmp_path / "lakefold.toml").write_text(f'[[sources]]\npath = "{tmp_path}/lake"\n')
     table = configure_table(load_config(tmp_path / "lakefold.toml"), six.ref)
 
@@ -121,13 +122,13 @@ def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan
     assert adopted() == []
     again = store.claim("second")
     assert again is not None
-    outcome = run_plan(again, format=FORMAT, store=store, spark=lambda: spark)
+    outcome = run_plan(again, RunContext(store=store, spark=lambda: spark), format=FORMAT)
     assert (outcome.result, outcome.error) == (RunResult.COMPLETED, "")
     assert six.rows() == before
     assert sum(six.other_rows()[1].values()) == len(before)
     assert not six.timeline().pending
     assert attempts(six) == []
-    assert sweep_table(six.ref, format=FORMAT, store=store, spark=no_spark) == 0
+    assert sweep_table(six.ref, RunContext(store=store, spark=no_spark), format=FORMAT) == 0
     assert store.plan(claim.plan.plan_id).state == "cancelled", "the commit is the later plan's"
     assert FORMAT.find_commit(six.ref, claim.plan.plan_id) is None
     assert FORMAT.find_commit(six.ref, plan.plan_id) is not None
@@ -167,7 +168,7 @@ def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version
     assert store.plan(plan_id).adopted == instant
     again = store.claim("second")
     assert again is not None
-    assert run_plan(again, format=FORMAT, store=store, spark=lambda: spark).result is RunResult.COMPLETED
+    assert run_plan(again, RunContext(store=store, spark=lambda: spark), format=FORMAT).result is RunResult.COMPLETED
     assert (six.rows(), six.timeline().pending) == (before, ())
 
 
@@ -208,7 +209,7 @@ def test_f4_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_l
         with cow.writer() as writer:
             with pytest.raises(Conflict) as refused:
                 writer.roll_back(prepared.instant)
-            assert sweep_table(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
+            assert sweep_table(cow.ref, RunContext(store=store, spark=no_spark), format=FORMAT) == 0
             alive = [entry.is_alive for entry in FORMAT.pending_actions(cow.ref)]
             for signed in attempts(cow):
                 died(signed)
@@ -256,7 +257,7 @@ def test_f5_on_a_real_table_a_commit_that_lands_during_a_cancel_is_recorded(
             return seen
 
         monkeypatch.setattr(type(FORMAT), "pending_instants", commit_first)
-        outcome = take_over_one("second", formats=lambda _: FORMAT, store=store, spark=lambda: spark)
+        outcome = take_over_one("second", RunContext(formats=lambda _: FORMAT, store=store, spark=lambda: spark))
     assert outcome is not None
     assert outcome.result is RunResult.COMPLETED
     assert (store.plan(claim.plan.plan_id).state, len(store.awaiting_deletion(cow.ref))) == ("completed", 6)
@@ -271,7 +272,7 @@ def test_f5_on_a_real_table_a_commit_of_a_plan_that_ended_is_found_and_recorded(
         rewrite = writer.rewrite(writer.prepare(claim.plan, claim.epoch), ignore)
         store.cancel(claim, "cancelled before its commit", actor="an earlier lakefold")
         writer.commit(rewrite)
-    assert sweep_table(cow.ref, format=FORMAT, store=store, spark=no_spark) == 0
+    assert sweep_table(cow.ref, RunContext(store=store, spark=no_spark), format=FORMAT) == 0
     view = store.plan(claim.plan.plan_id)
     assert (view.state, view.error, view.files_before, view.files_after) == ("completed", None, 6, 2)
     assert len(store.awaiting_deletion(cow.ref)) == 6

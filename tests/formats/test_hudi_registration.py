@@ -9,6 +9,7 @@ import pytest
 from databases import store_at
 from hudi_writing import FORMAT, QUICK_LOCK, Table, make_table
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.run import run_plan
 
@@ -33,7 +34,9 @@ def test_f6_a_plan_queued_as_single_writer_takes_the_lock_of_a_table_that_is_occ
     claim = store.claim("executor")
     assert claim is not None
     assert claim.plan.table == shared.ref
-    outcome = run_plan(claim, format=FORMAT, store=store, spark=lambda: spark, heartbeat=timedelta(seconds=5))
+    outcome = run_plan(
+        claim, RunContext(store=store, spark=lambda: spark, heartbeat=timedelta(seconds=5)), format=FORMAT
+    )
     assert outcome.result is RunResult.REQUEUED, outcome
     assert "lock" in (outcome.error or "")
     assert lock.read_text() == "a writer of another host has it"

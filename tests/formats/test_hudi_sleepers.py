@@ -13,6 +13,7 @@ from hudi_writing import FORMAT, Table
 from kept_tables import small_table
 from uuid_utils import uuid7
 
+from executors.context import RunContext
 from executors.sweep import sweep_table
 from lake.formats.hudi.pending.late_files import record_path
 from service.control.store import Store
@@ -52,7 +53,7 @@ def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is
     other.end()
     (unowned,) = {FORMAT.verify(trips.ref, (), rows=False).unowned}
     assert set(unowned) == trips.files_of(asleep.time) != set()
-    sweep_table(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
+    sweep_table(trips.ref, RunContext(store=store, spark=lambda: spark), format=FORMAT)
     assert trips.files_of(asleep.time) == set()
     found = FORMAT.verify(trips.ref, [due.version for due in store.awaiting_deletion(trips.ref)], rows=True)
     assert (found.unowned, found.missing, found.resurrected, found.rows) == ((), (), (), len(before[0]))
@@ -84,6 +85,6 @@ def test_a_file_that_a_task_writes_under_a_committed_instant_doubles_its_rows_un
     shutil.copy(one, one.with_name("0" * 8 + one.name[8:]))
     assert len(trips.rows()) > len(before[0])
     for _ in range(2):
-        sweep_table(trips.ref, format=FORMAT, store=store, spark=lambda: spark)
+        sweep_table(trips.ref, RunContext(store=store, spark=lambda: spark), format=FORMAT)
         assert (trips.rows(), trips.other_rows()) == before
     assert trips.files_of(commit.instant) == {output.path for output in commit.outputs}

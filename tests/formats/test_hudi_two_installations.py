@@ -15,6 +15,7 @@ from databases import sqlite_at, store_at
 from hudi_writing import FORMAT, NewTable, Table
 from uuid_utils import uuid7
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.run import run_plan
 from lake.model import TableRef
@@ -58,7 +59,7 @@ class Installation:
         self.store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
         claim = self.store.claim("its executor")
         assert claim is not None
-        outcome = run_plan(claim, format=FORMAT, store=self.store, spark=lambda: self._spark)
+        outcome = run_plan(claim, RunContext(store=self.store, spark=lambda: self._spark), format=FORMAT)
         assert (outcome.result, outcome.error) == (RunResult.COMPLETED, "")
         return {due.version.path for due in self.store.awaiting_deletion(self.ref)}
 

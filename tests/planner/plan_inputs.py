@@ -2,13 +2,14 @@
 """Listings made by hand for tests of the planner."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 
 from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot, TableRef
+from planner.candidates import PlanningConstraints
 from planner.planner import PlanningResult, plan_table
 from planner.policy.policy import SizingPolicy
 from planner.reasons import Reason
@@ -82,7 +83,9 @@ def plan(
 ) -> PlanningResult:
     """Plan ``files`` under ``settings`` at ``NOW``."""
     policy = settings if isinstance(settings, SizingPolicy) else SizingPolicy.from_settings(settings or {})
-    return plan_table(snapshot(files, delta_commits=delta_commits), policy, **{"now": NOW, "plan_id": "plan-1", **more})
+    limits = {one.name: more.pop(one.name) for one in fields(PlanningConstraints) if one.name in more}
+    given = {"now": NOW, "plan_id": "plan-1", "constraints": PlanningConstraints(**limits), **more}
+    return plan_table(snapshot(files, delta_commits=delta_commits), policy, **given)
 
 
 def reasons(planning: PlanningResult) -> dict[str, str]:

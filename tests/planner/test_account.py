@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from plan_inputs import GIB, MIB, NOW, File, plan, snapshot
 
 from lake.model import Concurrency, OverlappingCommit
+from planner.candidates import PlanningConstraints
 from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
 from planner.reasons import PLANNABLE, Reason
@@ -73,7 +74,13 @@ def check_lines(lines: list[dict[str, Any]], files: list[dict[str, Any]], *key: 
 def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[str], chunks: int) -> None:
     policy = SizingPolicy.from_settings({})
     shot = snapshot(files, chunks=chunks)
-    planning = plan_table(shot, policy, now=NOW, plan_id="p", locked_partitions=dict.fromkeys(held, "live"))
+    planning = plan_table(
+        shot,
+        policy,
+        now=NOW,
+        plan_id="p",
+        constraints=PlanningConstraints(locked_partitions=dict.fromkeys(held, "live")),
+    )
     account, found = DecisionSummary(planning), list(slice_documents(planning))
     check_lines([line.document() for line in account.by_partition], found, "partition", "reason")
     by_reason = [line.document() for line in account.by_reason]

@@ -13,6 +13,7 @@ from support import SOAK
 
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
+from planner.candidates import PlanningConstraints
 from planner.planner import PlanningResult, plan_table
 from planner.policy.policy import BALANCED, RewriteFirst, SizingPolicy
 from planner.reasons import Reason
@@ -97,7 +98,13 @@ def test_every_slice_has_exactly_one_reason_and_the_sums_are_those_of_the_table(
     files: list[File], policy: SizingPolicy, held: set[str], chunks: int
 ) -> None:
     shot = snapshot(files, chunks=chunks)
-    planning = plan_table(shot, policy, now=NOW, plan_id="p", locked_partitions=dict.fromkeys(held, "live"))
+    planning = plan_table(
+        shot,
+        policy,
+        now=NOW,
+        plan_id="p",
+        constraints=PlanningConstraints(locked_partitions=dict.fromkeys(held, "live")),
+    )
     decisions = planning.decisions
     assert decisions["file_id"].to_pylist() == [f.id for f in files]
     assert set(decisions["reason"].to_pylist()) <= set(Reason)

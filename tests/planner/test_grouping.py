@@ -13,7 +13,7 @@ from plan_inputs import GIB, MIB, NOW, File, groups, outputs, plan, reasons, sna
 
 from lake.model import DeltaKind
 from lake.plan import FailedPlan
-from planner.candidates import find_candidates
+from planner.candidates import PlanningConstraints, find_candidates
 from planner.groups import cut_evenly, cut_greedily, form_groups
 from planner.policy.policy import BALANCED, SizingPolicy
 
@@ -367,7 +367,7 @@ def test_an_even_cut_leaves_no_rest_below_half(row: list[int], most: int) -> Non
 def test_a_full_tie_is_broken_by_the_file_id() -> None:
     files = [File(id=name, bytes=10, partition=partition) for partition in "ba" for name in ("c", "a", "d", "b")]
     shot = snapshot(files, chunks=3)
-    found = find_candidates(shot, SizingPolicy(), now=NOW)
+    found = find_candidates(shot, SizingPolicy(), PlanningConstraints(), now=NOW)
     formed = form_groups(found, SizingPolicy())
     ids = shot.slices["file_id"].to_pylist()
     assert [ids[row] for row in formed.rows.tolist()] == ["a", "b", "c", "d"] * 2

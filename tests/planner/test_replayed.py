@@ -11,7 +11,7 @@ from replay_inputs import MIB, SINCE, commit, generated, history, written
 from lake.history import ChangeKind, FileWritten, TableHistory
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.plan import PlanKind
-from planner.candidates import NEVER_US
+from planner.candidates import NEVER_US, PlanningConstraints
 from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
 from planner.replay.events import (
@@ -92,7 +92,9 @@ def plan_everything_at_every_tick(script: WriterHistory, settings: SizingPolicy)
             do(layout, acts.pop(0))
         shot, held = listing(layout, script, tick), dict[str, str]()
         for _ in range(settings.max_inflight_per_table + 1):
-            planning = plan_table(shot, settings, now=moment(tick), plan_id="p", locked_partitions=held)
+            planning = plan_table(
+                shot, settings, now=moment(tick), plan_id="p", constraints=PlanningConstraints(locked_partitions=held)
+            )
             if planning.plan is None:
                 break
             plans, rewritten = plans + 1, rewritten + planning.estimate.bytes_to_move

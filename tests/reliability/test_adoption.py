@@ -10,6 +10,7 @@ import pytest
 from hudi_tables import FS_LOCK, rows, write
 from support import record_figure
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.worker import Worker
 from lake.formats import load_format
@@ -71,7 +72,7 @@ class Lake:
             self.versions |= dict.fromkeys(keys, version)
         self.commits += 1
         scan_and_plan(self.config, self.store, self.table, actor="test")
-        tally = Worker(store=self.store, spark=lambda: self.spark).run_once()
+        tally = Worker(RunContext(store=self.store, spark=lambda: self.spark)).run_once()
         assert set(tally) <= {RunResult.COMPLETED}
         slices = FORMAT.snapshot(self.table.ref).slices
         self.logs.append(max((len(names) for names in slices["log_files"].to_pylist()), default=0))

@@ -12,6 +12,7 @@ from harness import Installation
 from hudi_tables import table_rows
 from invariants import pending_instants
 
+from executors.context import RunContext
 from executors.observer import Observer
 from executors.outcome import RunOutcome
 from lake.plan import Claim
@@ -102,7 +103,7 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
     monkeypatch.setattr(executors.run, "failpoint", plant)
     store = open_store(load_config(installation.config))
     ends = Ends()
-    Worker(store=store, spark=lambda: spark, observer=ends).run_once()
+    Worker(RunContext(store=store, spark=lambda: spark, observer=ends)).run_once()
     assert planted
     shown = installation.json("plans", "show", plan)[0]
     assert shown["state"] == "failed", shown

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from waiting import wait_for
@@ -111,14 +112,15 @@ def test_work_that_raises_frees_its_key(caplog):
 
 
 class Rows:
-    """Leader rows in memory with the store's semantics; ``down`` makes every call fail."""
+    """Leader rows in memory with the store's semantics; ``down`` makes every call fail, ``delay`` is called by each."""
 
     def __init__(self):
-        self.rows, self.down = {}, False
+        self.rows, self.down, self.delay = {}, False, lambda: None
 
     def acquire_leader(self, role, holder, ttl):
         if self.down:
             raise ConnectionError("no database")
+        self.delay()
         owner, until = self.rows.get(role, (holder, 0.0))
         if owner != holder and until > time.monotonic():
             return False
@@ -141,17 +143,39 @@ def test_a_second_process_leads_only_after_the_first_gave_up_or_expired():
     assert (first.is_leader("scan"), second.is_leader("scan")) == (False, True)
 
 
-def test_a_leader_cut_off_from_the_database_stops_leading_by_itself():
-    rows = Rows()
-    leadership = Leadership(rows, "a", ["scan"], timedelta(milliseconds=150))
+def test_a_leader_cut_off_from_the_database_stops_leading_by_itself(monkeypatch):
+    rows, clock = Rows(), SimpleNamespace(now=0.0)
+    monkeypatch.setattr("lake.renewal.time", SimpleNamespace(monotonic=lambda: clock.now))
+    leadership = Leadership(rows, "a", ["scan"], timedelta(seconds=30))
+    rows.delay = lambda: setattr(clock, "now", 5.0)
     leadership.renew()
     assert leadership.is_leader("scan")
     rows.down = True
+    clock.now = 29.0
     with pytest.raises(ConnectionError):
         leadership.renew()
     assert leadership.is_leader("scan"), "the row is still ours for the others"
-    time.sleep(0.2)
+    clock.now = 30.0
+    assert not leadership.is_leader("scan"), "counted from the request, not from its answer"
+    rows.down = False
+    leadership.renew()
+    assert leadership.is_leader("scan")
+
+
+def test_a_request_for_a_role_whose_answer_was_lost_is_taken_back_at_the_end():
+    rows = Rows()
+    leadership = Leadership(rows, "a", ["scan"], timedelta(seconds=30))
+
+    def lose_the_answer():
+        rows.rows["scan"] = ("a", time.monotonic() + 30)
+        raise ConnectionError("no answer")
+
+    rows.delay = lose_the_answer
+    with pytest.raises(ConnectionError):
+        leadership.renew()
     assert not leadership.is_leader("scan")
+    leadership.release()
+    assert rows.rows == {}
 
 
 def test_gaining_and_losing_the_lead_is_one_log_line_each(caplog):

@@ -10,6 +10,7 @@ from toys.files import base
 from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.worker import Worker
 from lake.errors import Rejected
@@ -31,7 +32,7 @@ def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_fro
 
     def late(table, partitions=None):
         seen = look(table, partitions)
-        assert Worker(store=store, spark=lambda: None).run_once() == {RunResult.COMPLETED: 1}
+        assert Worker(RunContext(store=store, spark=lambda: None)).run_once() == {RunResult.COMPLETED: 1}
         return seen
 
     with monkeypatch.context() as patch:
@@ -56,7 +57,7 @@ def test_p5_a_table_that_was_made_anew_is_known_from_the_next_scan_on_and_its_pl
     (base(ref) / "uuid").write_text("old")
     daemon_toys.install(Tagged())
     scan_and_plan(config, store, configure_table(config, ref), actor="test")
-    worker = Worker(store=store, spark=lambda: None)
+    worker = Worker(RunContext(store=store, spark=lambda: None))
     assert (store.table_state("t1").ref.identity, worker.run_once()) == ("old", {RunResult.COMPLETED: 1})
     shutil.rmtree(base(ref))
     create(tmp_path / "lake" / "t1", name="t1")

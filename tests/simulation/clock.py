@@ -249,9 +249,9 @@ class Thread:
 
         self._scheduler.spawn(self._process, run)
 
-    def join(self, timeout: float = 1e9) -> None:
+    def join(self, timeout: float | None = None) -> None:
         """See threading."""
-        self._ended.wait(timeout)
+        self._ended.wait(1e9 if timeout is None else timeout)
 
 
 class Threads:

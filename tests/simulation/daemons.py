@@ -11,13 +11,15 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from executors.cleaner import clean_table
+from executors.cleaner import CleanJob, clean_table
+from executors.context import RunContext
 from executors.sweep import sweep_table
 from executors.take_over import take_over_one
 from executors.worker import Worker, WorkerSettings
 from lake.errors import LakefoldError
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind
+from planner.candidates import PlanningConstraints
 from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
 from service.control.store.errors import PartitionsLocked, StoreError
@@ -51,7 +53,7 @@ class Daemon:
         self.world, self.process, self.store = world, process, store
         #: table → what its last scan saw that found nothing to do
         self._nothing: dict[str, object] = {}
-        settings = WorkerSettings(heartbeat=HEARTBEAT, poll_interval=timedelta(seconds=13))
+        settings = WorkerSettings(poll_interval=timedelta(seconds=13))
         world.scheduler.spawn(process, lambda: self._work(settings), after=world.random.random() * 5)
         if loops:
             for every, loop in ((18, self._rescue), (14, self._scan), (20, self._clean), (25, self._sweep)):
@@ -63,15 +65,21 @@ class Daemon:
 
     def _work(self, settings: WorkerSettings) -> None:
         Worker(
-            store=self.store,
-            spark=_no_spark,
+            self._context(),
             executor=self.process.name,
-            formats=self.world.formats,
             settings=settings,
             drop_session=lambda: None,
             is_usable=lambda: not self.store.idle(self.process.name),
-            engines=self.world.engines,
         ).run()
+
+    def _context(self) -> RunContext:
+        return RunContext(
+            store=self.store,
+            spark=_no_spark,
+            formats=self.world.formats,
+            engines=self.world.engines,
+            heartbeat=HEARTBEAT,
+        )
 
     def _loop(self, every: float, loop: Callable[[], None]) -> None:
         def run() -> None:
@@ -87,7 +95,8 @@ class Daemon:
     def _rescue(self) -> None:
         while self.store.silent(self.process.name):
             take_over_one(
-                self.process.name, formats=self.world.formats, store=self.store, spark=_no_spark, heartbeat=HEARTBEAT
+                self.process.name,
+                self._context(),
             )
 
     def _scan(self) -> None:
@@ -132,8 +141,7 @@ class Daemon:
                 POLICY,
                 now=snapshot.taken_at,
                 plan_id=plan_id,
-                locked_partitions=held,
-                quarantined=quarantined,
+                constraints=PlanningConstraints(locked_partitions=held, quarantined=quarantined),
             ).plan
         )
 
@@ -155,12 +163,9 @@ class Daemon:
             if not any(self.store.is_due(row, retention) or table.is_undone(row.version) for row in waiting):
                 continue
             report = clean_table(
-                table.ref,
+                CleanJob(table=table.ref, skip_reason=held, retention=retention),
+                self._context(),
                 format=self.world.formats(table.shape),
-                store=self.store,
-                spark=_no_spark,
-                skip_reason=held,
-                retention=retention,
             )
             if report.deleted:
                 self.world.tell(f"cleaned {len(report.deleted)} files of {table.name}")
@@ -201,7 +206,7 @@ class Daemon:
                 or (isinstance(table, StagedTable) and self.store.watched_long(table.ref))
             )
             if left and self.store.tables[table.name].halted is None:
-                sweep_table(table.ref, format=self.world.formats(table.shape), store=self.store, spark=_no_spark)
+                sweep_table(table.ref, self._context(), format=self.world.formats(table.shape))
 
 
 def quick_plan(

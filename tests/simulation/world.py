@@ -21,6 +21,7 @@ import executors.run
 import executors.sweep
 import executors.take_over
 import executors.worker
+import lake.renewal
 from lake.errors import LakefoldError, Rejected
 from lake.model import Concurrency
 from lake.plan import PlanState
@@ -52,6 +53,7 @@ _CORE = (
     executors.take_over,
     executors.run,
     executors.worker,
+    lake.renewal,
 )
 
 

@@ -22,7 +22,8 @@ from sqlalchemy import Connection, MetaData, text
 from toys.cases import TimelineCase, no_spark
 from toys.files import modified_at, rows
 
-from executors.cleaner import clean_table
+from executors.cleaner import CleanJob, clean_table
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.sweep import sweep_table
 from executors.worker import Worker, WorkerSettings
@@ -126,14 +127,12 @@ def test_plans_of_an_earlier_lakefold_end_right_after_the_upgrade(earlier: str, 
     store = Store(earlier, StoreSettings(backoff=timedelta()))
     store.upgrade()
     worker = Worker(
-        store=store,
-        spark=no_spark,
-        formats=lambda _: case.format,
+        RunContext(store=store, spark=no_spark, formats=lambda _: case.format),
         settings=WorkerSettings(drain_timeout=timedelta(seconds=5)),
     )
     ended = worker.run_once()
     assert (ended[RunResult.COMPLETED], ended[RunResult.CANCELLED], ended[RunResult.FAILED]) == (5, 1, 0)
-    sweep_table(table, format=case.format, store=store, spark=no_spark)
+    sweep_table(table, RunContext(store=store, spark=no_spark), format=case.format)
     states = {role: store.plan(plan_id).state.value for role, plan_id in FOUND["roles"].items()}
     assert states == ENDS
     commits = [plan_id for plan_id, _ in case.commits(table)]
@@ -141,7 +140,9 @@ def test_plans_of_an_earlier_lakefold_end_right_after_the_upgrade(earlier: str, 
     assert (store.locked_partitions("toy"), case.format.pending_instants(table)) == ({}, {})
     assert case.rows(table) == before
 
-    report = clean_table(table, format=case.format, store=store, retention=timedelta(), spark=no_spark)
+    report = clean_table(
+        CleanJob(table=table, retention=timedelta()), RunContext(store=store, spark=no_spark), format=case.format
+    )
     assert (report.kept, report.no_longer_awaiting, report.error, store.awaiting_deletion(table)) == ((), (), None, [])
     live = {item["path"] for item in case.format.live(table)}
     assert {str(path.relative_to(table.location)) for path in Path(table.location).rglob("*.parquet")} == live
@@ -155,7 +156,7 @@ def test_a_failed_plan_of_an_earlier_lakefold_can_be_tried_again(earlier: str, t
     store.upgrade()
     store.retry(failed, "ann")
     settings = WorkerSettings(drain_timeout=timedelta(seconds=5))
-    Worker(store=store, spark=no_spark, formats=lambda _: case.format, settings=settings).run_once()
+    Worker(RunContext(store=store, spark=no_spark, formats=lambda _: case.format), settings=settings).run_once()
     assert store.plan(failed).state.value == "completed"
     assert [plan_id for plan_id, _ in case.commits(table)].count(failed) == 1
     store.close()

@@ -16,7 +16,8 @@ from databases import sqlite_at
 from sqlalchemy import create_engine, text
 from uuid_utils import uuid7
 
-from executors.cleaner import CleanReport, clean_table
+from executors.cleaner import CleanJob, CleanReport, clean_table
+from executors.context import RunContext
 from executors.observer import Observer
 from executors.outcome import RunOutcome
 from executors.run import run_plan
@@ -97,36 +98,35 @@ class Bench:
         assert claim is not None
         return claim
 
-    def run(self, claim: Claim | None = None, **options: Any) -> RunOutcome:
-        """Claim and run with a quick heartbeat."""
-        settings = {
-            "format": self.format,
+    def context(self, **options: Any) -> RunContext:
+        """What an executor works with, with retries at once."""
+        given: dict[str, Any] = {
             "store": self.store,
             "spark": self.case.spark,
+            "formats": lambda _: self.format,
             "engines": self.case.engines,
             "observer": self.recorder,
-            "heartbeat": timedelta(seconds=0.05),
             "retry_delays": QUICK,
         }
-        return run_plan(claim or self.claim(), **{**settings, **options})
+        return RunContext(**{**given, **options})
+
+    def run(
+        self, claim: Claim | None = None, *, format: Any = None, abort: threading.Event | None = None, **options: Any
+    ) -> RunOutcome:
+        """Claim and run with a quick heartbeat."""
+        context = self.context(**{"heartbeat": timedelta(seconds=0.05), **options})
+        return run_plan(claim or self.claim(), context, format=format or self.format, abort=abort)
 
     def rescue(self, executor: str = "rescuer", **options: Any) -> RunOutcome | None:
         """Take over one plan of a silent executor."""
-        settings = {
-            "formats": lambda _: self.format,
-            "store": self.store,
-            "spark": self.case.spark,
-            "observer": self.recorder,
-            "retry_delays": QUICK,
-        }
-        return take_over_one(executor, **{**settings, **options})
+        return take_over_one(executor, self.context(**options))
 
     def sweep(self) -> int:
-        return sweep_table(self.table, format=self.format, store=self.store, spark=self.case.spark)
+        return sweep_table(self.table, self.context(), format=self.format)
 
-    def clean(self, retention: timedelta = timedelta(), **options: Any) -> CleanReport:
-        settings = {"format": self.format, "store": self.store, "spark": self.case.spark, "observer": self.recorder}
-        return clean_table(self.table, retention=retention, **{**settings, **options})
+    def clean(self, retention: timedelta = timedelta(), *, dry_run: bool = False) -> CleanReport:
+        job = CleanJob(table=self.table, retention=retention)
+        return clean_table(job, self.context(), format=self.format, dry_run=dry_run)
 
     def state(self, plan: Plan) -> str:
         return self.store.plan(plan.plan_id).state.value

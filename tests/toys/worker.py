@@ -8,6 +8,7 @@ import logging
 import sys
 from datetime import timedelta
 
+from executors.context import RunContext
 from executors.worker import Worker, WorkerSettings
 from service.control.store import Store
 from service.control.store.views import StoreSettings
@@ -23,13 +24,10 @@ def main() -> None:
     case = case_of(name)
     case.takes_at_most(timedelta(seconds=float(most)))
     worker = Worker(
-        store=store,
-        spark=case.spark,
-        formats=lambda _: case.format,
-        engines=case.engines,
-        settings=WorkerSettings(
-            slots=int(slots), heartbeat=span / 4, poll_interval=timedelta(seconds=0.1), drain_timeout=4 * span
+        RunContext(
+            store=store, spark=case.spark, formats=lambda _: case.format, engines=case.engines, heartbeat=span / 4
         ),
+        settings=WorkerSettings(slots=int(slots), poll_interval=timedelta(seconds=0.1), drain_timeout=4 * span),
     )
     signals.install(drain=worker.drain, abort=worker.abort)
     print(dict(worker.run_once() if how == "once" else worker.run()), flush=True)

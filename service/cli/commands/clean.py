@@ -56,12 +56,15 @@ def _clean_jobs(run: CommandRun, names: list[str]) -> "list[CleanJob]":
 
 def _delete_superseded(run: CommandRun, jobs: "list[CleanJob]") -> "list[CleanReport]":
     from executors.cleaner import clean_tables
+    from executors.context import RunContext
     from service.control.wiring import start_spark
 
     with leader_lease(run.store, CLEAN_ROLE, f"{current_actor()} clean") as held_by_us:
         if not held_by_us:
             raise _cleaner_busy_error(run)
-        return clean_tables(jobs, store=run.store, spark=lambda: start_spark(run.config, *(job.table for job in jobs)))
+        return clean_tables(
+            jobs, RunContext(store=run.store, spark=lambda: start_spark(run.config, *(job.table for job in jobs)))
+        )
 
 
 def _cleaner_busy_error(run: CommandRun) -> ProblemError:

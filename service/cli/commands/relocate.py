@@ -50,6 +50,7 @@ def resolve(
     back there, with "new" it stays where it is. The files of the other directory are kept until their retention has
     passed. With --partition the halts of these partitions end, and those of the table and of its other partitions stay.
     """
+    from executors.context import RunContext
     from executors.relocation.sweep import resolve_partitions
     from lake.relocation.decide import LocationChoice
     from service.control.wiring import start_spark
@@ -65,9 +66,8 @@ def resolve(
             report = resolve_partitions(
                 found.ref,
                 LocationChoice(take),
+                RunContext(store=run.store, spark=lambda: start_spark(run.config, found.ref)),
                 format=found.adapter,
-                store=run.store,
-                spark=lambda: start_spark(run.config, found.ref),
                 partitions=wanted,
             )
             if not report.deferred:
@@ -98,6 +98,7 @@ def restore_locations(table: Table, json: Json = False, config: ConfigFile = Non
     A partition whose own directory still has replaced files in it waits for their retention. The daemon does the same
     by itself when the retention has passed.
     """
+    from executors.context import RunContext
     from executors.relocation.sweep import restore_original_locations
     from service.control.wiring import start_spark
 
@@ -105,10 +106,9 @@ def restore_locations(table: Table, json: Json = False, config: ConfigFile = Non
         found = run.table(table)
         report = restore_original_locations(
             found.ref,
+            RunContext(store=run.store, spark=lambda: start_spark(run.config, found.ref)),
             format=found.adapter,
-            store=run.store,
             older_than=timedelta(),
-            spark=lambda: start_spark(run.config, found.ref),
         )
         return _report_relocation(run, found.name, report)
 

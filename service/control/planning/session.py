@@ -12,6 +12,7 @@ from uuid_utils import uuid7
 from lake.model import Snapshot
 from lake.plan import PlanKind
 from planner.budgets import UNLIMITED, TableLimits, WorkAmount, cap_by_budgets
+from planner.candidates import PlanningConstraints
 from planner.cost import estimate_benefit
 from planner.partitions import select_partitions
 from planner.planner import PlanningResult, plan_table
@@ -81,12 +82,14 @@ class PlanningSession:
             self.capped_settings,
             now=self.snapshot.taken_at,
             plan_id=str(uuid7()),
-            locked_partitions=self.locked_partitions,
-            quarantined=self.quarantined,
-            partitions=self.requested_partitions,
-            kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
-            failed=self.failed,
-            declined=self.declined,
+            constraints=PlanningConstraints(
+                locked_partitions=dict(self.locked_partitions),
+                quarantined=self.quarantined,
+                partitions=self.requested_partitions,
+                kinds=tuple(PlanKind) if self.kind is None else (self.kind,),
+                failed=self.failed,
+                declined=self.declined,
+            ),
             cost_inputs=self.cost_inputs,
         )
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 
 from executors.cleaner import CleanJob, CleanReport, clean_tables
+from executors.context import RunContext
 from executors.observer import Observer
 from executors.relocation.pruning import prune_relocations
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
@@ -81,7 +82,8 @@ class Maintenance:
         on_success: Callable[[], None] = lambda: None,
         on_missing: Callable[[], None] = lambda: None,
     ) -> None:
-        self._config, self._store, self._spark, self._observer = config, store, spark, observer
+        self._config, self._store, self._spark = config, store, spark
+        self._context = RunContext(store=store, spark=spark, observer=observer)
         self._catalog = Catalog(config)
         self._on_success, self._on_missing = on_success, on_missing
         self._failing: set[str] = set()
@@ -100,7 +102,7 @@ class Maintenance:
     def clean(self) -> list[CleanReport]:
         """Clean all tables once. Raises StoreError, and ConfigError for a bad rule."""
         jobs = clean_jobs(self._config, self._store.figures())
-        reports = clean_tables(jobs, store=self._store, spark=self._spark, observer=self._observer)
+        reports = clean_tables(jobs, self._context)
         for report in reports:
             if report.deleted_files:
                 logger.info(
@@ -127,9 +129,7 @@ class Maintenance:
                 age = table.policy.retention
 
                 def restore(ref: TableRef, adapter: TableFormat, age: timedelta = age) -> int:
-                    return restore_original_locations(
-                        ref, format=adapter, store=self._store, spark=self._spark, older_than=age
-                    ).relocated_back
+                    return restore_original_locations(ref, self._context, format=adapter, older_than=age).relocated_back
 
                 done += self._run_for_table(state, restore)
         return done
@@ -220,9 +220,8 @@ class Maintenance:
                 return 0
             done = sweep_table(
                 ref,
+                self._context,
                 format=adapter,
-                store=self._store,
-                spark=self._spark,
                 halted=halted,
                 watch=self._watch,
                 discovers_relocations=searches,
@@ -254,9 +253,8 @@ class Maintenance:
         def sweep_table(ref: TableRef, adapter: TableFormat) -> int:
             report = sweep_recent_locations(
                 ref,
+                self._context,
                 format=adapter,
-                store=self._store,
-                spark=self._spark,
                 within=RECENT_RELOCATION,
                 recent=self._recent_sweep,
             )

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
+from executors.context import RunContext
 from executors.engines import create_engines
 from executors.observer import Observers
 from executors.outcome import RunResult
@@ -21,7 +22,6 @@ from executors.sessions import SparkSessions
 from executors.spark import formats_missing_in_session
 from executors.take_over import take_over_one
 from executors.worker import Worker, WorkerSettings
-from lake.formats import load_format
 from lake.identity import executor_name
 from lake.units import format_duration
 from lake.version import __version__
@@ -129,16 +129,18 @@ class Daemon:
             if webhook
             else None
         )
-        self.worker = Worker(
+        self._run_context = RunContext(
             store=self.store,
             spark=self.sessions,
-            is_usable=self.sessions.ensure_usable,
             engines=create_engines(self.sessions),
-            executor=self.name,
             observer=self._observer,
-            settings=WorkerSettings(
-                slots=max(1, slots), heartbeat=durations.heartbeat, poll_interval=settings.claim_interval
-            ),
+            heartbeat=durations.heartbeat,
+        )
+        self.worker = Worker(
+            self._run_context,
+            is_usable=self.sessions.ensure_usable,
+            executor=self.name,
+            settings=WorkerSettings(slots=max(1, slots), poll_interval=settings.claim_interval),
         )
         failures = LoopFailureLog()
         #: the loops that run until the process drains, and those that run until it ends
@@ -375,15 +377,7 @@ class Daemon:
         while (
             not self._draining.is_set()
             and self.sessions.failure is None
-            and take_over_one(
-                self.name,
-                formats=load_format,
-                store=self.store,
-                spark=self.sessions,
-                observer=self._observer,
-                heartbeat=global_settings(self.config).heartbeat,
-            )
-            is not None
+            and take_over_one(self.name, self._run_context) is not None
         ):
             pass
 

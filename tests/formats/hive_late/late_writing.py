@@ -19,6 +19,7 @@ from toys.bench import Bench
 from toys.files import rows, told
 from waiting import wait_for
 
+from executors.context import RunContext
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import resolve_partitions, restore_original_locations, sweep_partitions
 from lake.metastore import MetastoreClient
@@ -67,17 +68,21 @@ def in_partition(bench: Bench) -> list[str]:
 
 
 def swept(bench: Bench, **options: timedelta) -> SweepReport:
-    return sweep_partitions(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, **options)
+    return sweep_partitions(
+        bench.table, RunContext(store=bench.store, spark=bench.case.spark), format=bench.format, **options
+    )
 
 
 def brought_home(bench: Bench) -> SweepReport:
     return restore_original_locations(
-        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, older_than=timedelta()
+        bench.table, RunContext(store=bench.store, spark=bench.case.spark), format=bench.format, older_than=timedelta()
     )
 
 
 def resolved(bench: Bench, take: LocationChoice) -> SweepReport:
-    return resolve_partitions(bench.table, take, format=bench.format, store=bench.store, spark=bench.case.spark)
+    return resolve_partitions(
+        bench.table, take, RunContext(store=bench.store, spark=bench.case.spark), format=bench.format
+    )
 
 
 def halted(bench: Bench) -> str | None:

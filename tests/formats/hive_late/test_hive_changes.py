@@ -12,6 +12,7 @@ from hive_case import Owner, table_name
 from late_writing import PARTITION, dropped, here, home, in_partition, wait_a_tick, write
 from toys.bench import Bench
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.relocation import watch
 from executors.relocation.watch import PartitionWatch
@@ -42,7 +43,12 @@ def swept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Swept:
             return standing(format_, table, moved)
 
         with mock.patch.object(HiveFormat, "inspect_locations", stands):
-            sweep_table(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=remembered)
+            sweep_table(
+                bench.table,
+                RunContext(store=bench.store, spark=bench.case.spark),
+                format=bench.format,
+                watch=remembered,
+            )
         return looked
 
     for _ in range(3):

@@ -25,6 +25,7 @@ from late_writing import (
 from test_hive_found_moves import lose_database, renamed
 from toys.bench import Bench
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.pruning import PRUNE_AFTER, prune_relocations
@@ -76,7 +77,9 @@ def daemon_sweeps(bench: Bench) -> Callable[[], object]:
 
     def sweeps() -> object:
         with mock.patch("executors.relocation.watch._MIN_ROTATION_SIZE", 0):
-            return sweep_table(bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, watch=watch)
+            return sweep_table(
+                bench.table, RunContext(store=bench.store, spark=bench.case.spark), format=bench.format, watch=watch
+            )
 
     return sweeps
 

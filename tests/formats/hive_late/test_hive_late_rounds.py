@@ -50,13 +50,14 @@ def test_rule_6_a_round_that_is_killed_when_it_has_moved_files_aside_is_finished
 _ROUND = """
 import sys
 from datetime import timedelta
+from executors.context import RunContext
 from executors.relocation.sweep import sweep_partitions
 from lake.formats.hive import FORMAT
 from lake.formats.hive.files import incomplete
 from service.control.store import Store
 incomplete.STABLE_AFTER = timedelta()
 store = Store(sys.argv[1])
-sweep_partitions(store.table_state(sys.argv[2]).ref, format=FORMAT, store=store, spark=None)
+sweep_partitions(store.table_state(sys.argv[2]).ref, RunContext(store=store, spark=None), format=FORMAT)
 """
 
 

@@ -12,6 +12,7 @@ import pytest
 from late_writing import PARTITION, dropped, here, home, in_partition, point_at, write
 from toys.bench import Bench
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.relocation import recent
 from executors.relocation.partition_sweep import SweepReport
@@ -54,7 +55,11 @@ def listed() -> Iterator[Counter[str]]:
 def looks(bench: Bench) -> Looks:
     remembered = RecentLocations()
     return lambda: sweep_recent_locations(
-        bench.table, format=bench.format, store=bench.store, spark=bench.case.spark, within=HOUR, recent=remembered
+        bench.table,
+        RunContext(store=bench.store, spark=bench.case.spark),
+        format=bench.format,
+        within=HOUR,
+        recent=remembered,
     )
 
 
@@ -95,7 +100,9 @@ def test_a_late_file_in_an_older_place_of_a_partition_moved_within_the_hour_is_b
     look, watch, before = looks(moved), PartitionWatch(), in_partition(moved)
 
     def swept() -> None:
-        sweep_table(moved.table, format=moved.format, store=moved.store, spark=moved.case.spark, watch=watch)
+        sweep_table(
+            moved.table, RunContext(store=moved.store, spark=moved.case.spark), format=moved.format, watch=watch
+        )
 
     with mock.patch("executors.relocation.watch._MIN_ROTATION_SIZE", 0):
         swept()

@@ -14,7 +14,6 @@ under the table's lock: the present files are those of the last turn. Attempt fi
 
 import json
 import logging
-import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -27,13 +26,14 @@ from lake.errors import LakefoldError, Transient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.identity import Process
+from lake.renewal import Renewer
 from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/attempts"
 #: an attempt that has not been renewed for so long has ended, wherever its process is
 ATTEMPT_TIMEOUT = timedelta(minutes=30)
-_RENEWAL_SECONDS = 30.0
+_RENEWAL_INTERVAL = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +115,8 @@ class RunningAttempt:
         self.attempt = Attempt(instant=instant, plan_id=plan_id, epoch=epoch, turn=turn, process=process)
         self._storage = storage
         self._path = f"{DIRECTORY}/{instant}-{uuid.uuid4().hex}.json"
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew_until_stopped, name=f"attempt {instant}", daemon=True)
-        self._thread.start()
+        self._renewer = Renewer(f"the attempt at {instant}", self._renew, interval=_RENEWAL_INTERVAL)
+        self._renewer.start()
         try:
             storage.write(self._path, json.dumps(asdict(self.attempt)).encode())
         except BaseException:
@@ -135,15 +134,12 @@ class RunningAttempt:
 
     def end(self) -> None:
         """End the attempt: stop the renewal and delete the file. Never raises."""
-        self._ended.set()
-        self._thread.join()
+        self._renewer.close()
         try:
             self._storage.delete(self._path)
         except (LakefoldError, OSError) as error:
             log.warning("%s can't be deleted now: %s", self._path, error)
 
-    def _renew_until_stopped(self) -> None:
-        while not self._ended.wait(_RENEWAL_SECONDS):
-            # The next round tries again; if all rounds fail, the attempt times out.
-            with suppress(Exception):
-                self._storage.touch(self._path)
+    def _renew(self) -> None:
+        # Never refused: only the table's lock tells whether the attempt is superseded. Without renewal it times out.
+        self._storage.touch(self._path)

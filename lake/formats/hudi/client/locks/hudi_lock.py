@@ -21,13 +21,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from lake.formats.hudi.jvm.bundle import Bundle
 from lake.formats.hudi.jvm.errors import is_unanswered, java_cause_chain, root_message
 from lake.formats.hudi.lock_settings.lock_journal import OpenLockEntry
+from lake.renewal import Renewer
 from lake.stopwatch import Stopwatch
 from lake.units import format_duration
 
@@ -73,21 +74,9 @@ class HudiLock(ABC):
         if not self.is_renewed_here or self.validity is None:
             yield
             return
-        every, over = self.validity.total_seconds() / 4, threading.Event()
-
-        def renew_periodically() -> None:
-            while not over.wait(every):
-                # A commit renews the lock itself before it begins, and gets the error then.
-                with suppress(Exception):
-                    self._renew()
-
-        renewing = threading.Thread(target=renew_periodically, name="renewal of a lock file", daemon=True)
-        renewing.start()
-        try:
+        # Without an answer: a commit renews the lock itself before it begins, and gets the error then.
+        with Renewer("the lock file of the writers", self._renew, interval=self.validity / 4):
             yield
-        finally:
-            over.set()
-            renewing.join()
 
     def force_release(self) -> bool:
         """Make the store free a lock that its thread can't release. Returns whether that is possible."""

@@ -13,12 +13,10 @@ than ``TAKEOVER_TIMEOUT``, and then continues.
 
 import json
 import logging
-import threading
 import time
 import uuid
 from abc import abstractmethod
 from collections.abc import Hashable
-from contextlib import suppress
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
@@ -27,6 +25,7 @@ from lake.formats.hudi.client.locks.base import LakefoldLock
 from lake.formats.hudi.jvm.java_thread import JavaThread
 from lake.identity import Process
 from lake.model import TableRef
+from lake.renewal import Renewer
 from lake.units import format_duration
 
 log = logging.getLogger(__name__)
@@ -48,9 +47,7 @@ class RenewedLock(LakefoldLock):
         self._owner_record: dict[str, object] = {}
         #: our version of the record; None while the lock is not held
         self._version: str | None = None
-        self._write_lock = threading.Lock()
-        self._stopped = threading.Event()
-        self._renewal_thread: threading.Thread | None = None
+        self._renewer = self._new_renewer()
 
     @abstractmethod
     def _display_path(self) -> str:
@@ -80,11 +77,8 @@ class RenewedLock(LakefoldLock):
         if self._version is None:
             return False
         self._verify_conditional_writes()
-        self._stopped.clear()
-        self._renewal_thread = threading.Thread(
-            target=self._renew_until_stopped, name=f"lock of {self._table.name}", daemon=True
-        )
-        self._renewal_thread.start()
+        self._renewer = self._new_renewer()
+        self._renewer.start()
         return True
 
     def _is_free(self, version: str, body: bytes) -> bool:
@@ -112,31 +106,26 @@ class RenewedLock(LakefoldLock):
         )
         return True
 
-    def _renew_until_stopped(self) -> None:
-        while not self._stopped.wait(RENEWAL_INTERVAL.total_seconds()):
-            # A commit renews again before it begins, and gets the error then.
-            with suppress(Exception):
-                if self._loss_reason() is not None:
-                    return
+    def _new_renewer(self) -> Renewer:
+        return Renewer(f"lakefold's own lock on {self._table.name}", self._renew, interval=RENEWAL_INTERVAL)
 
     def _loss_reason(self) -> str | None:
-        """Renew the lock, which only its holder can."""
-        with self._write_lock:
-            if self._version is not None:
-                self._version = self._compare_and_set(self._owner_record | {"renewal": uuid.uuid4().hex}, self._version)
-            return None if self._version is not None else f"{self._display_path()} was taken over or replaced"
+        return self._renewer.renew_now()
+
+    def _renew(self) -> str | None:
+        """Replace the record, which only the lock's holder can."""
+        if self._version is not None:
+            self._version = self._compare_and_set(self._owner_record | {"renewal": uuid.uuid4().hex}, self._version)
+        return None if self._version is not None else f"{self._display_path()} was taken over or replaced"
 
     def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
         # The lock is renewed until the Java process has ended, whatever happens to its connection. If the end can't be
         # observed, renewal stops and the record expires.
         if java_thread.process is None:
-            self._stopped.set()
+            self._renewer.close()
 
     def _unlock(self) -> None:
-        self._stopped.set()
-        renewing, self._renewal_thread = self._renewal_thread, None
-        if renewing is not None:
-            renewing.join()
+        self._renewer.close()
         tag, self._version = self._version, None
         if tag is None:
             return
