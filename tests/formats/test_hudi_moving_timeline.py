@@ -24,7 +24,7 @@ from test_hudi_pending_actions import ROLLBACK
 from lake.errors import LakefoldError, LeaseLost, Transient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.plans import preconditions as module
-from lake.formats.hudi.plans.preconditions import check_preconditions
+from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions
 from lake.formats.hudi.timeline.clocks import format_instant_time
 from lake.formats.hudi.timeline.timeline import Timeline
 
@@ -158,10 +158,10 @@ def look(moving: Moving) -> bool:
         found = check_preconditions(
             client_of(moving),
             "committing",
+            own=None if moving.withdraws else OwnInstant(time=OURS, is_pending=True),
             check=check,
             prepare=lambda: moving.step("ready"),
             fence=lambda: moving.step("fence"),
-            completed_instant=None if moving.withdraws else OURS,
             is_withdrawal=moving.withdraws,
         )
     except LakefoldError:

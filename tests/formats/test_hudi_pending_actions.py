@@ -11,7 +11,12 @@ from hudi_by_hand import T1, T2, T3, T4, ByHand, without_java
 
 from lake.errors import Transient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import (
+    OwnInstant,
+    check_preconditions,
+    unchanged_instant_check,
+    unmoved_timeline_check,
+)
 from lake.formats.hudi.timeline.timeline import Timeline
 
 ROLLBACK = {
@@ -69,7 +74,7 @@ def test_an_action_that_excludes_a_commit_is_waited_for(
     pending(table)
     client = without_java(table)
     with pytest.raises(Transient, match=rf"committing waits for the pending .* {T4}, which {why}"):
-        check_preconditions(client, "committing", completed_instant=T3)
+        check_preconditions(client, "committing", own=OwnInstant(time=T3, is_pending=True))
     if withdrawal_goes_on:
         check_preconditions(client, "withdrawing a plan", is_withdrawal=True)
     else:
@@ -90,7 +95,7 @@ def test_what_takes_nothing_from_a_plan_is_not_waited_for(table: ByHand, pending
     request(table, "deltacommit", T2)
     pending(table)
     assert (
-        check_preconditions(without_java(table), "committing", completed_instant=T3).instants
+        check_preconditions(without_java(table), "committing", own=OwnInstant(time=T3, is_pending=True)).instants
         == timeline(table).instants
     )
 

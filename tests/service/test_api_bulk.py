@@ -12,6 +12,7 @@ from lake.plan import PlanState
 from service.cli.commands.output import CommandOutput
 from service.control.planning import bulk_actions
 from service.control.store import TableScope
+from service.control.store.scheduling import QueueEntry
 from service.server.api.security import TOKEN_COOKIE
 from service.server.api.tokens import new_token, token_digest
 
@@ -39,7 +40,15 @@ def failed(store, table, partition):
 
 def propose(store, partition, table, **more):
     plan = make_plan(partition, table=table)
-    store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings_digest="s", proposed=True, **more)
+    store.add_plan(
+        plan,
+        request_id=None,
+        actor="scheduler",
+        estimate={},
+        settings_digest="s",
+        queued=QueueEntry(needs_approval=True),
+        **more,
+    )
     return plan.plan_id
 
 

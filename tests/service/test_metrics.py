@@ -36,6 +36,7 @@ from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control import serializers
 from service.control.lake_cache import read_lake_state
 from service.control.store import ProcessFacts, ScanRecord, WorkBudget
+from service.control.store.scheduling import QueueEntry
 from service.server.observability.metric_specs import SPECS
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_doc import render
@@ -107,7 +108,9 @@ def test_the_error_of_predictions_is_the_median_of_the_last_completed_plans(metr
     for number, seconds in enumerate((1, 2, 10)):
         plan = plan_of(f"p={number}", files=3, bytes_each=1250)
         predicted = {"cpu_seconds": 4.0, "bytes": 3750, "files_saved": 2, "cost": None}
-        store.add_plan(plan, request_id=None, actor="test", estimate={"worth": predicted}, cpu_seconds=4.0)
+        store.add_plan(
+            plan, request_id=None, actor="test", estimate={"worth": predicted}, queued=QueueEntry(cpu_seconds=4.0)
+        )
         store.complete(store.claim("executor"), commit_of(plan), figures_of(plan), {Step.REWRITE.value: seconds * 1000})
     scraped = published(metrics, store)
     errors = [value(scraped, "plan_prediction_error_ratio", quantity=name) for name in serializers.PREDICTED_FIELDS]
@@ -235,11 +238,13 @@ def everything(metrics, store):
     judged = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.5, bound=0.1, **held)
     store.record_scan(scan_of(), None, [judged])
     predicted = {"cpu_seconds": 4.0, "bytes": 3000, "files_saved": 2, "cost": None}
-    store.add_plan(plan_of("p=0"), request_id=None, actor="test", estimate={"worth": predicted}, cpu_seconds=4.0)
+    store.add_plan(
+        plan_of("p=0"), request_id=None, actor="test", estimate={"worth": predicted}, queued=QueueEntry(cpu_seconds=4.0)
+    )
     done = store.claim("executor-1")
     store.complete(done, commit_of(done.plan), figures_of(done.plan), {"rewrite": 2000})
     store.add_plan(plan_of(), request_id=None, actor="test", estimate={})
-    store.add_plan(plan_of("p=9"), request_id=None, actor="test", estimate={}, proposed=True)
+    store.add_plan(plan_of("p=9"), request_id=None, actor="test", estimate={}, queued=QueueEntry(needs_approval=True))
     store.register_process(EXECUTOR, timedelta(minutes=1))
     published(metrics, store)
     limited = WorkBudget(budget=Budget.from_settings(0, 1 << 40, 0, 0))

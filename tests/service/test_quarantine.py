@@ -13,7 +13,7 @@ from toys.files import rows
 from executors.outcome import RunResult
 from service.control.config.loader import load_config
 from service.control.config.tables import configure_table
-from service.control.planning.session import PlanningSession
+from service.control.planning.session import PlanningScope, PlanningSession
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -43,7 +43,7 @@ def planned(bench: Bench, *, dry_run: bool = False) -> set[str]:
         table=configure_table(load_config(), table, policy),
         state=bench.store.table_state("toy"),
         snapshot=bench.format.snapshot(table),
-        requested_partitions=None,
+        scope=PlanningScope(),
         locked_partitions={},
     )
     rounds.plan_and_store(rounds.plan(), 0, dry_run=dry_run, request=None, actor="test")

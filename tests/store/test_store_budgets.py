@@ -17,6 +17,7 @@ from planner.windows import RunSchedule
 from service.control.serializers import describe_held_work, work_budget_document
 from service.control.store import Store, StoreSettings, TableScope
 from service.control.store import claims as claims_module
+from service.control.store.scheduling import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -68,8 +69,7 @@ def request(store: Store, partition: str, table: TableRef = TRIPS, *, worth: int
         request_id=None,
         actor="test",
         estimate={},
-        cpu_seconds=cpu_seconds,
-        priority_offset=timedelta(hours=worth),
+        queued=QueueEntry(cpu_seconds=cpu_seconds, priority_offset=timedelta(hours=worth)),
     )
     return plan
 
@@ -187,7 +187,9 @@ def test_a_plan_that_does_not_fit_is_not_passed_by_a_smaller_one(opened: Opened,
     store = opened(budget=bytes_an_hour(3 * PLAN_BYTES))
     complete(store, _claimed_after(store, request(store, "dt=0")))
     large = make_plan("dt=1", "dt=2", "dt=3")
-    store.add_plan(large, request_id=None, actor="test", estimate={}, priority_offset=timedelta(hours=1))
+    store.add_plan(
+        large, request_id=None, actor="test", estimate={}, queued=QueueEntry(priority_offset=timedelta(hours=1))
+    )
     small = request(store, "dt=1", OTHER)
     assert store.claim("executor") is None
     an_hour_passes(database_url)
@@ -255,7 +257,9 @@ def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(o
 def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_is_in_nobodys_way(opened: Opened) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     large = make_plan("dt=1", "dt=2")
-    store.add_plan(large, request_id=None, actor="test", estimate={}, priority_offset=timedelta(hours=9))
+    store.add_plan(
+        large, request_id=None, actor="test", estimate={}, queued=QueueEntry(priority_offset=timedelta(hours=9))
+    )
     request(store, "dt=1", OTHER)
     assert claimed(store).plan.table.name == OTHER.name
     document = work_budget_document(store.work_budget())
@@ -272,7 +276,9 @@ def test_what_can_never_start_and_what_makes_way_take_no_room_of_what_may_be_pla
     store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(2 * PLAN_BYTES))})
     large, waits, stale = make_plan("dt=1", "dt=2", "dt=3"), make_plan("dt=4"), make_plan("dt=5")
     for plan in (large, waits, stale):
-        store.add_plan(plan, request_id=None, actor="test", estimate={}, proposed=plan is stale)
+        store.add_plan(
+            plan, request_id=None, actor="test", estimate={}, queued=QueueEntry(needs_approval=plan is stale)
+        )
     assert [held.plan_id for held in store.work_budget().blocked_plans if held.kind == "never"] == [large.plan_id]
     assert store.remaining_table_budget(TRIPS.name).bytes == 0
     assert store.remaining_table_budget(TRIPS.name, excluded={stale.plan_id}).bytes == PLAN_BYTES

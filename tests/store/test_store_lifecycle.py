@@ -22,6 +22,7 @@ from lake.errors import LeaseLost
 from lake.model import TableRef
 from lake.plan import Claim, PlanState, RewriteProgress, SkippedGroup, StagedWork, Step
 from service.control.store import AmbiguousId, NotFound, PartitionsLocked, Store, StoreSettings, WrongState
+from service.control.store.scheduling import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")
@@ -73,7 +74,9 @@ def test_the_oldest_due_plan_is_claimed_first_and_each_table_has_its_limit(datab
 def test_a_head_start_goes_before_age_and_is_kept_by_a_retry(store: Store) -> None:
     plans = {hours: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{hours}")) for hours in (-5, 0, 30, 3)}
     for hours, plan in plans.items():
-        store.add_plan(plan, request_id=None, actor="test", estimate={}, priority_offset=timedelta(hours=hours))
+        store.add_plan(
+            plan, request_id=None, actor="test", estimate={}, queued=QueueEntry(priority_offset=timedelta(hours=hours))
+        )
         store.register_table(plan.table, "compact")
     claims = [claimed(store) for _ in plans]
     assert [claim.plan.plan_id for claim in claims] == [plans[hours].plan_id for hours in (30, 3, 0, -5)]

@@ -10,6 +10,7 @@ from store_plans import TRIPS, claimed, make_plan, sql
 
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store import ScanRecord, Store, TableOrder, TableScope
+from service.control.store.scheduling import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -194,15 +195,15 @@ def test_an_urgent_plan_goes_before_one_that_saves_more_and_says_why(store: Stor
     plans = {name: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{name}")) for name in ("worth", "urgent")}
     for plan in plans.values():
         store.register_table(plan.table, "compact")
-    store.add_plan(plans["worth"], request_id=None, actor="test", estimate={}, priority_offset=20 * HOUR)
+    store.add_plan(
+        plans["worth"], request_id=None, actor="test", estimate={}, queued=QueueEntry(priority_offset=20 * HOUR)
+    )
     store.add_plan(
         plans["urgent"],
         request_id=None,
         actor="test",
         estimate={},
-        priority_offset=-20 * HOUR,
-        urgency=41 * HOUR,
-        urgency_reason="it has to",
+        queued=QueueEntry(priority_offset=-20 * HOUR, urgency=41 * HOUR, urgency_reason="it has to"),
     )
     assert claimed(store).plan == plans["urgent"]
     assert store.plan_events(plans["urgent"].plan_id)[0].reason == "planned; goes first: it has to"
@@ -215,7 +216,11 @@ def test_plans_that_wait_hurry_when_their_table_misses_what_it_is_held_to_and_wa
     for name, plan in plans.items():
         store.register_table(plan.table, "compact")
         store.add_plan(
-            plan, request_id=None, actor="test", estimate={}, priority_offset=HOUR if name == "a" else HOUR / 2
+            plan,
+            request_id=None,
+            actor="test",
+            estimate={},
+            queued=QueueEntry(priority_offset=HOUR if name == "a" else HOUR / 2),
         )
     store.update_urgency("demo.b", 40 * HOUR)
     store.update_urgency("demo.c", 60 * HOUR)

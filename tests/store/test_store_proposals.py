@@ -12,6 +12,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, s
 
 from lake.plan import Plan, PlanState, ProposalDecision
 from service.control.store import NotFound, PartitionsLocked, Store, StoreSettings, WrongState
+from service.control.store.scheduling import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -27,7 +28,7 @@ def propose(store: Store, *partitions: str, settings: str = "s", replaces: dict[
         actor="scheduler",
         estimate={},
         settings_digest=settings,
-        proposed=True,
+        queued=QueueEntry(needs_approval=True),
         replaced_proposals=replaces,
     )
     return plan
@@ -187,18 +188,26 @@ ACTS = st.lists(
 @given(acts=ACTS)
 def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store: Store, acts: list[tuple[str, int]]):
     table = f"t{sum(1 for _ in store.table_states())}"  # of its own for each example
-    plans, proposed, approved, declined = list[Plan](), set[str](), set[str](), set[str]()
+    plans, proposals, approved, declined = list[Plan](), set[str](), set[str](), set[str]()
     claims = []
 
-    def new(partition: str, **terms: object) -> None:
+    def new(partition: str, *, proposed: bool = False, replaces: dict[str, str] | None = None) -> None:
         plan = make_plan(partition, table=TRIPS.__class__(name=table, format="hudi", location=f"/lake/{table}"))
         try:
-            store.add_plan(plan, request_id=None, actor="s", estimate={}, settings_digest="s", **terms)
+            store.add_plan(
+                plan,
+                request_id=None,
+                actor="s",
+                estimate={},
+                settings_digest="s",
+                queued=QueueEntry(needs_approval=proposed),
+                replaced_proposals=replaces,
+            )
         except PartitionsLocked:
             return
         plans.append(plan)
-        if terms:
-            proposed.add(plan.plan_id)
+        if proposed:
+            proposals.add(plan.plan_id)
 
     for act, number in acts:
         plan = plans[number % len(plans)] if plans else None
@@ -213,7 +222,7 @@ def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store:
                         claims.append(claim)
                         plan_id = claim.plan.plan_id
                         assert plan_id not in declined
-                        assert plan_id not in proposed or plan_id in approved
+                        assert plan_id not in proposals or plan_id in approved
                 case "fail" | "complete" | "requeue" if claims:
                     claim = claims.pop()
                     if act == "complete":
@@ -223,7 +232,7 @@ def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store:
                 case _ if plan is None:
                     continue
                 case "replace":
-                    new(f"dt={number % 3}", proposed=True, replaced_proposals={plan.plan_id: "changed"})
+                    new(f"dt={number % 3}", proposed=True, replaces={plan.plan_id: "changed"})
                 case "approve":
                     store.approve(plan.plan_id, "ada")
                     approved.add(plan.plan_id)

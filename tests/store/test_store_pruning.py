@@ -8,6 +8,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, s
 
 from lake.plan import PlanState
 from service.control.store import NotFound, Store
+from service.control.store.scheduling import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -122,7 +123,14 @@ def test_what_was_declined_is_remembered_until_no_scan_has_left_files_alone_for_
 ) -> None:
     plans = [make_plan(f"dt={day}") for day in (1, 2)]
     for plan in plans:
-        store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, settings_digest="s", proposed=True)
+        store.add_plan(
+            plan,
+            request_id=None,
+            actor="scheduler",
+            estimate={},
+            settings_digest="s",
+            queued=QueueEntry(needs_approval=True),
+        )
         store.decline(plan.plan_id, "ada")
     ages(database_url)
     held = plans[0].plan_id

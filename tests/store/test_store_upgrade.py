@@ -17,6 +17,7 @@ from lake.plan import LockOwner, LockOwnerKind, PlanState, StagedWork
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store, TableOrder
 from service.control.store.database import Database
+from service.control.store.scheduling import QueueEntry
 from service.control.store.schema import alembic_config
 
 #: the last revision before files were known by more than their path
@@ -112,7 +113,7 @@ def test_objectives_are_taken_back_and_judged_anew_after_the_next_upgrade(databa
     found = ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC))
     store.record_scan(found, None, [judged])
     plan = make_plan("dt=1")
-    store.add_plan(plan, request_id=None, actor="test", estimate={}, urgency=timedelta(hours=40))
+    store.add_plan(plan, request_id=None, actor="test", estimate={}, queued=QueueEntry(urgency=timedelta(hours=40)))
     ranks = "SELECT rank_ms FROM plan"
     before = sql(database_url, ranks)
     to(database_url, "0022")

@@ -18,6 +18,7 @@ from planner.cost import CostInputs, Prices, estimate_benefit
 from planner.policy.policy import SizingPolicy
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store import PARTITION_SCHEMA, ProcessFacts, ScanRecord, Store, StoreSettings
+from service.control.store.scheduling import QueueEntry
 from service.text import to_jsonable
 
 HOSTILE = "<script>alert('x')</script>&\"'"
@@ -131,8 +132,7 @@ def add_plan(store: Store, name: str, *partitions: str, files: int = 40, propose
         request_id=None,
         actor="scheduler host-1",
         estimate=estimate,
-        cpu_seconds=worth.cpu_seconds,
-        proposed=proposed,
+        queued=QueueEntry(cpu_seconds=worth.cpu_seconds, needs_approval=proposed),
     )
     return plan
 

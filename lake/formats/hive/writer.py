@@ -159,19 +159,17 @@ class HiveWriter:
                 changed = {
                     name: self._relocated_partition(seen, rewrite.prepared, files[name]) for name, seen in now.items()
                 }
+                update = metastore_commit.PartitionUpdate(ref=self._ref, table=table, expected=now, updated=changed)
                 refused = metastore_commit.try_commit(
                     metastore,
-                    table,
-                    self._ref,
-                    now,
-                    changed,
+                    update,
                     commit,
                     partial(self._check_in_time, looked),
                     refuse_additions=turn < _MAX_CHECKS,
                 )
                 if refused is None:
                     commit_record.mark_committed(self._ref, commit.instant)
-                    metastore_commit.verify_after_commit(metastore, table, self._ref, changed)
+                    metastore_commit.verify_after_commit(metastore, update)
                     self._verify_call_in_time(looked)
                     return commit
         raise Conflict(f"the metastore refused the commit: {refused}") from refused

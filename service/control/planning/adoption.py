@@ -17,6 +17,7 @@ from planner.priority import priority_offset
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
 from service.control.store.errors import PartitionsLocked
+from service.control.store.scheduling import QueueEntry
 from service.text import to_jsonable
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ def adopt_pending_actions(
                 request_id=None,
                 actor=actor,
                 estimate=estimate,
-                cpu_seconds=worth.cpu_seconds,
-                priority_offset=priority_offset(worth.benefit_cost_ratio, table.policy.weight, table.ageing),
-                proposed=table.mode == "propose",
+                queued=QueueEntry(
+                    cpu_seconds=worth.cpu_seconds,
+                    priority_offset=priority_offset(worth.benefit_cost_ratio, table.policy.weight, table.ageing),
+                    needs_approval=table.mode == "propose",
+                ),
             )
         except PartitionsLocked as error:
             logger.debug("%s waits: %s", name, error)

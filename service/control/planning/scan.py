@@ -40,7 +40,11 @@ from service.control.planning.refusals import (
     partitions_locked_error,
     planning_refusal,
 )
-from service.control.planning.session import PlanningSession, snapshot_partitions
+from service.control.planning.session import (
+    PlanningScope,
+    PlanningSession,
+    snapshot_partitions,
+)
 from service.control.store.views import Request, ScanRecord, TableState
 from service.modes import PLANNED_MODES
 from service.problems import ProblemError
@@ -121,10 +125,12 @@ def scan_and_plan(
         table=table,
         state=state,
         snapshot=snapshot,
-        requested_partitions=asked,
+        scope=(
+            PlanningScope(partitions=asked)
+            if request is None
+            else PlanningScope(partitions=asked, kind=request.kind, is_requested=True)
+        ),
         locked_partitions=_without_outdated(ending, old) | held,
-        kind=request.kind if request is not None else None,
-        needs_approval=table.mode == "propose" and request is None,
         outdated_proposals=old,
     )
     rounds.plan_documents += [plan_document(plan, {}) for plan in adopted]
@@ -171,9 +177,8 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
         table=table,
         state=state,
         snapshot=snapshot,
-        requested_partitions=None,
+        scope=PlanningScope(),
         locked_partitions=store.locked_partitions(table.name),
-        needs_approval=table.mode == "propose",
     )
     return rounds.plan()
 
@@ -221,9 +226,8 @@ def scan_written_partitions(
         table=table,
         state=state,
         snapshot=snapshot,
-        requested_partitions=asked,
+        scope=PlanningScope(partitions=asked),
         locked_partitions=held,
-        needs_approval=table.mode == "propose",
     )
     last = rounds.plan_and_store(rounds.plan(), room, dry_run=False, request=None, actor=actor)
     plan_ids = tuple(plan["plan_id"] for plan in rounds.plan_documents)

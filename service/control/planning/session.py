@@ -2,7 +2,7 @@
 """The planning of one table at one snapshot: plan after plan, as long as there is room and a free partition."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,11 +24,24 @@ from service.control.planning.decision_summary import DecisionLine, DecisionSumm
 from service.control.planning.outdated_proposals import OutdatedProposal
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.store.errors import PartitionsLocked
+from service.control.store.scheduling import QueueEntry
 from service.control.store.views import Request, TableObjective, TableState
 from service.text import to_jsonable
 
 if TYPE_CHECKING:
     from service.control.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanningScope:
+    """The part of a table that is planned: ``partitions`` (None for all of the policy), plans of ``kind``.
+
+    Plans of a scope that a person requested (``is_requested``) need no approval.
+    """
+
+    partitions: Collection[str] | None = None
+    kind: PlanKind | None = None
+    is_requested: bool = False
 
 
 class PlanningSession:
@@ -41,30 +54,24 @@ class PlanningSession:
         table: ConfiguredTable,
         state: TableState | None,
         snapshot: Snapshot,
-        requested_partitions: Collection[str] | None,
+        scope: PlanningScope,
         locked_partitions: Mapping[str, str],
-        kind: PlanKind | None = None,
-        needs_approval: bool = False,
         outdated_proposals: Mapping[str, OutdatedProposal] | None = None,
     ) -> None:
-        """With ``needs_approval`` plans wait for approval, and declined plans are not proposed again.
+        """In mode ``propose`` plans wait for approval unless requested, and declined plans are not proposed again.
 
         ``outdated_proposals`` are proposals that new plans replace; none of ``locked_partitions`` is theirs.
         """
-        self.store, self.table, self.snapshot, self.requested_partitions, self.kind = (
-            store,
-            table,
-            snapshot,
-            requested_partitions,
-            kind,
-        )
+        self.store, self.table, self.snapshot = store, table, snapshot
+        self.requested_partitions, self.kind = scope.partitions, scope.kind
         #: quarantined paths that have another file now, with the size of the quarantined file
         self.replaced_files = _replaced_quarantined_files(state, snapshot) if state else {}
         self.quarantined = tuple(path for path in state.quarantined if path not in self.replaced_files) if state else ()
         self.locked_partitions = dict(locked_partitions)
         self.failed = store.failed_plans(table.name, table.settings_digest)
-        self.needs_approval, self.outdated_proposals = needs_approval, dict(outdated_proposals or {})
-        self.declined = store.declined_plans(table.name, table.settings_digest) if needs_approval else []
+        self.needs_approval = table.mode == "propose" and not scope.is_requested
+        self.outdated_proposals = dict(outdated_proposals or {})
+        self.declined = store.declined_plans(table.name, table.settings_digest) if self.needs_approval else []
         self.cost_inputs = table_cost_inputs(store, table)
         own = TableLimits.from_settings(table.policy).budget
         #: settings capped so that every group and plan fits into the budgets
@@ -130,13 +137,15 @@ class PlanningSession:
                         actor=actor,
                         estimate=to_jsonable(estimate),
                         settings_digest=self.table.settings_digest,
-                        cpu_seconds=worth.cpu_seconds,
-                        priority_offset=priority_offset(
-                            worth.benefit_cost_ratio, self.table.policy.weight, self.table.ageing
+                        queued=QueueEntry(
+                            cpu_seconds=worth.cpu_seconds,
+                            priority_offset=priority_offset(
+                                worth.benefit_cost_ratio, self.table.policy.weight, self.table.ageing
+                            ),
+                            urgency=urgent,
+                            urgency_reason=", ".join(found.text for found in missed),
+                            needs_approval=self.needs_approval,
                         ),
-                        urgency=urgent,
-                        urgency_reason=", ".join(found.text for found in missed),
-                        proposed=self.needs_approval,
                         replaced_proposals=replaces,
                     )
             except PartitionsLocked as error:

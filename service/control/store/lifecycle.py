@@ -23,7 +23,7 @@ from service.control.store.base import (
 from service.control.store.budget_ledger import add_step_time, attempt_cpu_ms, charge_excess
 from service.control.store.database import datetime_to_ms, db_now, timedelta_to_ms
 from service.control.store.models import GroupRow, PlanRow, SupersededRow, TableRow
-from service.control.store.notifications import enqueue_notification
+from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.partition_locks import end_exclusive_commit, release_plan_partitions
 from service.control.store.relocation.journal import (
     has_relocation_of,
@@ -333,12 +333,14 @@ class Lifecycle(StorePart):
         enqueue_notification(
             connection,
             self._settings,
-            f"plan.{state}",
-            table=plan.table.name,
-            plan=plan.plan_id,
-            epoch=epoch,
-            reason=reason,
-            figures=figures,
+            NotifiedEvent(
+                event=f"plan.{state}",
+                table=plan.table.name,
+                plan=plan.plan_id,
+                epoch=epoch,
+                reason=reason,
+                figures=figures,
+            ),
         )
 
     def _backoff_ms(self, attempts: int) -> int:
@@ -420,12 +422,9 @@ def cancel_requested_plan(
     enqueue_notification(
         connection,
         settings,
-        "plan.cancelled",
-        table=row.table_name,
-        plan=row.id,
-        epoch=row.epoch,
-        reason=reason,
-        figures=figures,
+        NotifiedEvent(
+            event="plan.cancelled", table=row.table_name, plan=row.id, epoch=row.epoch, reason=reason, figures=figures
+        ),
     )
     record_event(
         connection, row.id, PlanState.REQUESTED, PlanState.CANCELLED, epoch=row.epoch, actor=actor, reason=reason

@@ -2,6 +2,7 @@
 """Messages to the webhook: written in the transaction of their event, kept until delivered or given up (dead)."""
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
@@ -24,37 +25,40 @@ _STATE_CONDITIONS: Mapping[NotificationState, Any] = {
 }
 
 
-def enqueue_notification(
-    connection: Connection,
-    settings: StoreSettings,
-    event: str,
-    *,
-    table: str | None,
-    partition: str | None = None,
-    reason: str = "",
-    plan: str | None = None,
-    epoch: int | None = None,
-    figures: Mapping[str, int] | None = None,
-) -> None:
-    """Write a message in the transaction of its event, unless ``event`` is not among the notified ones.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifiedEvent:
+    """An event as the webhook reports it.
 
     ``table`` is None for the whole service; ``partition`` is None unless the event concerns one partition alone.
     """
-    if event not in settings.notify_events:
+
+    event: str
+    table: str | None
+    partition: str | None = None
+    reason: str = ""
+    plan: str | None = None
+    epoch: int | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
+
+
+def enqueue_notification(connection: Connection, settings: StoreSettings, event: NotifiedEvent) -> None:
+    """Write a message in the transaction of its event, unless no message is wanted of such events."""
+    if event.event not in settings.notify_events:
         return
     now = connection.execute(select(db_now())).scalar_one()
     body = {
         "id": str(uuid7()),
-        "event": event,
+        "event": event.event,
         "at": datetime_from_ms(now).isoformat(),
-        "table": table,
-        **({} if partition is None else {"partition": partition}),
-        "plan": plan,
-        "epoch": epoch,
-        "reason": storable_text(reason),
-        "figures": dict(figures or {}),
+        "table": event.table,
+        **({} if event.partition is None else {"partition": event.partition}),
+        "plan": event.plan,
+        "epoch": event.epoch,
+        "reason": storable_text(event.reason),
+        "figures": dict(event.figures),
     }
-    connection.execute(insert(NotificationRow).values(event=event, body=body, created_at_ms=now, not_before_ms=now))
+    row = insert(NotificationRow).values(event=event.event, body=body, created_at_ms=now, not_before_ms=now)
+    connection.execute(row)
 
 
 def notification_counts(connection: Connection) -> dict[str, int]:
@@ -74,7 +78,7 @@ class Notifications(StorePart):
         """Write a message about an event that changes no row of the database."""
         if event in self._settings.notify_events:
             with self._database.write() as connection:
-                enqueue_notification(connection, self._settings, event, table=table, reason=reason)
+                enqueue_notification(connection, self._settings, NotifiedEvent(event=event, table=table, reason=reason))
 
     def due_notifications(self, limit: int) -> list[Notification]:
         """Return the waiting messages that are due, oldest first."""

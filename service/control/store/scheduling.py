@@ -4,6 +4,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.errors import ConstraintViolated, PartitionsLocked, StoreError, WrongState
 from service.control.store.lifecycle import cancel_requested_plan
 from service.control.store.models import GroupRow, LivePartitionRow, PlanRow, TableRow
-from service.control.store.notifications import enqueue_notification
+from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.partition_locks import delete_expired_locks
 from service.control.store.plan_filter import is_approved_or_exempt, is_awaiting_approval
 from service.control.store.plan_queries import resolve_plan_id
@@ -34,6 +35,25 @@ _LOCK_ATTEMPTS = 5
 _EXHAUSTED_REMEMBERED = timedelta(days=1)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEntry:
+    """How a plan waits for an executor.
+
+    ``cpu_seconds`` is the predicted cost, which budgets need. ``priority_offset`` is how much earlier than now the plan
+    counts as created; ``urgency`` is added because its table misses an objective, with ``urgency_reason`` in words. A
+    plan that ``needs_approval`` is a proposal.
+    """
+
+    cpu_seconds: float | None = None
+    priority_offset: timedelta = timedelta()
+    urgency: timedelta = timedelta()
+    urgency_reason: str = ""
+    needs_approval: bool = False
+
+
+_UNRANKED = QueueEntry()
+
+
 class Scheduling(StorePart):
     """Creation of plans, and operators' actions on them."""
 
@@ -45,21 +65,14 @@ class Scheduling(StorePart):
         actor: str,
         estimate: Mapping[str, Any],
         settings_digest: str | None = None,
-        cpu_seconds: float | None = None,
-        priority_offset: timedelta = timedelta(),
-        urgency: timedelta = timedelta(),
-        urgency_reason: str = "",
-        proposed: bool = False,
+        queued: QueueEntry = _UNRANKED,
         replaced_proposals: Mapping[str, str] | None = None,
     ) -> None:
         """Store ``plan`` as requested and take its partitions, both or neither.
 
-        A ``proposed`` plan waits for approval. ``replaced_proposals`` are proposals (plan → reason) that it replaces:
-        the undecided ones are cancelled in the same transaction.
-
         ``settings_digest`` covers everything besides the inputs that determines the plan; ``failed_plans`` compares it.
-        ``cpu_seconds`` is the predicted cost. ``priority_offset`` is how much earlier than now the plan counts as
-        created; ``urgency`` is added because its table misses an objective, with ``urgency_reason`` in words.
+        ``replaced_proposals`` are proposals (plan → reason) that it replaces: the undecided ones are cancelled in the
+        same transaction.
 
         An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the holders if a live plan has
         one of the partitions.
@@ -102,7 +115,7 @@ class Scheduling(StorePart):
                     snapshot_instant=plan.snapshot_instant,
                     options=options_document(plan.options),
                     engine=plan.options.engine,
-                    predicted_cpu_ms=None if cpu_seconds is None else round(1000 * cpu_seconds),
+                    predicted_cpu_ms=None if queued.cpu_seconds is None else round(1000 * queued.cpu_seconds),
                     estimate=dict(estimate),
                     request_id=request_id,
                     actor=actor,
@@ -116,28 +129,30 @@ class Scheduling(StorePart):
                     traceparent=current_traceparent(),
                     created_at_ms=db_now(),
                     not_before_ms=db_now(),
-                    proposed_at_ms=db_now() if proposed else None,
-                    rank_ms=db_now() - timedelta_to_ms(priority_offset + urgency),
-                    urgency_ms=timedelta_to_ms(urgency),
+                    proposed_at_ms=db_now() if queued.needs_approval else None,
+                    rank_ms=db_now() - timedelta_to_ms(queued.priority_offset + queued.urgency),
+                    urgency_ms=timedelta_to_ms(queued.urgency),
                 )
             )
             connection.execute(insert(GroupRow), groups)
             _lock_plan_partitions(connection, plan.table.name, plan.plan_id, plan.partitions)
             reason = "planned" if plan.adopted_instant is None else f"adopted instant {plan.adopted_instant}"
             reason += f" for request {request_id}" if request_id is not None else ""
-            reason += f"; goes first: {urgency_reason}" if urgency_reason else ""
-            reason += "; waits for approval" if proposed else ""
+            reason += f"; goes first: {queued.urgency_reason}" if queued.urgency_reason else ""
+            reason += "; waits for approval" if queued.needs_approval else ""
             record_event(connection, plan.plan_id, None, PlanState.REQUESTED, epoch=0, actor=actor, reason=reason)
-            if proposed:
+            if queued.needs_approval:
                 enqueue_notification(
                     connection,
                     self._settings,
-                    "plan.proposed",
-                    table=plan.table.name,
-                    plan=plan.plan_id,
-                    epoch=0,
-                    reason=reason,
-                    figures=_proposed_figures(plan),
+                    NotifiedEvent(
+                        event="plan.proposed",
+                        table=plan.table.name,
+                        plan=plan.plan_id,
+                        epoch=0,
+                        reason=reason,
+                        figures=_proposed_figures(plan),
+                    ),
                 )
 
         self._run_with_partitions(plan.table.name, plan.partitions, add, make_way)

@@ -28,7 +28,7 @@ from service.control.store.base import (
 from service.control.store.database import datetime_from_ms, datetime_to_ms, db_now
 from service.control.store.errors import NotFound
 from service.control.store.models import ALL_TABLES, PartitionLayoutRow, PlanRow, ScanRow, SupersededRow, TableRow
-from service.control.store.notifications import enqueue_notification
+from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.objectives import record_objectives
 from service.control.store.rows import TABLE_COLUMNS, pause_of, table_state, table_state_from_texts
 from service.control.store.views import PartitionLayout, Pause, ReferenceScans, ScanRecord, StoreSettings, TableState
@@ -299,7 +299,7 @@ class Tables(StorePart):
         """Notify the webhook of a person's change of a table, or with None of the service."""
         here = select(TableRow.name).where(TableRow.name == (name or ALL_TABLES), condition)
         if connection.execute(here).one_or_none() is not None:
-            enqueue_notification(connection, self._settings, event, table=name, reason=reason)
+            enqueue_notification(connection, self._settings, NotifiedEvent(event=event, table=name, reason=reason))
 
     def _notify_scan_outcome(self, connection: Any, scan: ScanRecord, error: str | None) -> None:
         """Notify the webhook if a scan fails after a successful one, or succeeds after a failed one."""
@@ -307,7 +307,9 @@ class Tables(StorePart):
         before = connection.execute(last.where(TableRow.name == scan.table)).scalar_one_or_none() or "ok"
         if before != scan.outcome:
             event = "scan.recovered" if error is None else "scan.failing"
-            enqueue_notification(connection, self._settings, event, table=scan.table, reason=error or "")
+            enqueue_notification(
+                connection, self._settings, NotifiedEvent(event=event, table=scan.table, reason=error or "")
+            )
 
     @staticmethod
     def _update(connection: Any, name: str, **values: Any) -> int:
@@ -407,7 +409,9 @@ class Halts(StorePart):
                 record_audit(connection, actor, "resumed", table=name, detail=partition_label(partition))
                 told = f"{partition_label(partition)}, by {actor}"
                 enqueue_notification(
-                    connection, self._settings, "table.resumed", table=name, partition=partition, reason=told
+                    connection,
+                    self._settings,
+                    NotifiedEvent(event="table.resumed", table=name, partition=partition, reason=told),
                 )
 
 
@@ -428,7 +432,9 @@ def record_table_halt(
     )
     if halted.rowcount:
         enqueue_notification(
-            connection, settings, "table.halted", table=table, plan=plan_id, epoch=epoch, reason=reason
+            connection,
+            settings,
+            NotifiedEvent(event="table.halted", table=table, plan=plan_id, epoch=epoch, reason=reason),
         )
     return bool(halted.rowcount)
 
@@ -457,7 +463,9 @@ def record_partition_halt(
     halted = {**known, partition: {"reason": storable_text(reason), "at_ms": now}}
     connection.execute(update(TableRow).where(TableRow.name == table).values(halted_partitions=halted))
     enqueue_notification(
-        connection, settings, "table.halted", table=table, partition=partition, plan=plan_id, epoch=epoch, reason=reason
+        connection,
+        settings,
+        NotifiedEvent(event="table.halted", table=table, partition=partition, plan=plan_id, epoch=epoch, reason=reason),
     )
     return True
 

@@ -43,7 +43,7 @@ from service.server.daemon import signals
 from service.server.daemon.instrumented_store import ExecutorSlots, InstrumentedStore, OutageLog
 from service.server.daemon.loops import Loop, LoopFailureLog, LoopRunner
 from service.server.daemon.maintenance import Maintenance
-from service.server.daemon.scheduler import Scheduler
+from service.server.daemon.scheduler import ScanHooks, Scheduler
 from service.server.http.app import create_app
 from service.server.http.server import HttpServer
 from service.server.notify.delivery import WebhookDelivery, open_webhook
@@ -112,8 +112,7 @@ class Daemon:
             self.metrics,
             is_leader=self._leader_check(SCAN_ROLE),
             actor=f"scheduler {self.name}",
-            on_success=self._scan_heartbeat.beat,
-            planning_trace=self._telemetry.planning_trace,
+            hooks=ScanHooks(on_success=self._scan_heartbeat.beat, planning_trace=self._telemetry.planning_trace),
         )
         self.maintenance = Maintenance(
             config,

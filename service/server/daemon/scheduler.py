@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
@@ -37,6 +37,14 @@ _FIRST_SEARCH_RETRY_SECONDS = 1.0
 _WRITTEN_RETRY_DELAY = timedelta(seconds=30)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanHooks:
+    """What surrounds a scan: ``on_success`` is called after one, ``planning_trace`` (table, traceparent) spans one."""
+
+    on_success: Callable[[], None] = lambda: None
+    planning_trace: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: nullcontext()
+
+
 class Scheduler:
     """The ticks of the scan, requests and written loops. The failure of a table does not affect the others."""
 
@@ -49,18 +57,10 @@ class Scheduler:
         *,
         is_leader: Callable[[], bool],
         actor: str,
-        on_success: Callable[[], None] = lambda: None,
-        planning_trace: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: (
-            nullcontext()
-        ),
+        hooks: ScanHooks | None = None,
     ) -> None:
         self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
-        self._is_leader, self._actor, self._on_success, self._planning_trace = (
-            is_leader,
-            actor,
-            on_success,
-            planning_trace,
-        )
+        self._is_leader, self._actor, self._hooks = is_leader, actor, hooks or ScanHooks()
         self._scan_pool, self._request_pool = KeyedPool("scan", _SCAN_WORKERS), KeyedPool("request", _REQUEST_WORKERS)
         self._written_pool = KeyedPool("written", _WRITTEN_WORKERS)
         self._tables: dict[str, ConfiguredTable] = {}
@@ -103,7 +103,7 @@ class Scheduler:
         self._tables = dict(sorted(tables.items(), key=lambda item: budgets.get(item[0], math.inf)))
         if not tables:
             self._metrics.record_planner_success()
-            self._on_success()
+            self._hooks.on_success()
 
     def _update_missing_tables(self, known: Mapping[str, TableState], tables: Mapping[str, ConfiguredTable]) -> None:
         """Apply the current rules to tables that were not found, and cancel the plans of tables without a source.
@@ -193,7 +193,7 @@ class Scheduler:
                 self._scan_failed(table, error, time.monotonic() - began)
             else:
                 self._metrics.record_scan(table.ref.format, "ok", time.monotonic() - began, _skipped_partitions(answer))
-                self._on_success()
+                self._hooks.on_success()
                 self._missing.discard(table.name)
                 if table.name in self._failing:
                     self._failing.discard(table.name)
@@ -267,7 +267,7 @@ class Scheduler:
 
     def _in_trace(self, table: str, work: Callable[[], None], traceparent: str | None = None) -> Callable[[], None]:
         def in_trace() -> None:
-            with log_fields(table=table), self._planning_trace(table, traceparent):
+            with log_fields(table=table), self._hooks.planning_trace(table, traceparent):
                 work()
 
         return in_trace

@@ -6,6 +6,7 @@ client of a metastore that changes the same partition. Files that a writer adds 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from lake.errors import CommitUnknown, Integrity, Transient
 from lake.failpoints import failpoint
@@ -18,26 +19,37 @@ from lake.model import TableRef, partition_label
 from lake.plan import Commit
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionUpdate:
+    """What a commit changes in the metastore: by name the partitions as ``expected``, and as ``updated``.
+
+    For a table without partitions ``updated`` is the table itself.
+    """
+
+    ref: TableRef
+    table: MetastoreTable
+    expected: Mapping[str, PartitionSnapshot]
+    updated: Mapping[str, MetastorePartition | MetastoreTable]
+
+
 def try_commit(
     metastore: MetastoreClient,
-    table: MetastoreTable,
-    ref: TableRef,
-    expected: Mapping[str, PartitionSnapshot],
-    updated: Mapping[str, MetastorePartition | MetastoreTable],
+    update: PartitionUpdate,
     commit: Commit,
     check_before_call: Callable[[], None],
     *,
     refuse_additions: bool,
 ) -> Transient | None:
-    """Make the call if the partitions are still as ``expected``. Returns why it was not made or was refused, or None.
+    """Make the call if the partitions are still as expected. Returns why it was not made or was refused, or None.
 
     ``check_before_call`` raises if the call must not be made. Files that were only added prevent the call if
     ``refuse_additions``. If the metastore answers with an error, the table is read to find out whether the call was
     made.
     """
+    ref, table = update.ref, update.table
     failpoint("in_commit")
     try:
-        other = _find_changed_partition(metastore, ref, expected, refuse_additions=refuse_additions)
+        other = _find_changed_partition(metastore, ref, update.expected, refuse_additions=refuse_additions)
         check_before_call()
     except BaseException:
         commit_record.withdraw_record(ref, commit.instant)
@@ -46,7 +58,7 @@ def try_commit(
         commit_record.withdraw_record(ref, commit.instant)
         return Transient(f"{partition_label(other)} was changed right before its commit")
     try:
-        put_partitions(metastore, table, updated.values())
+        put_partitions(metastore, table, update.updated.values())
     except CommitUnknown:
         raise
     except Transient as error:
@@ -60,19 +72,15 @@ def try_commit(
     return None
 
 
-def verify_after_commit(
-    metastore: MetastoreClient,
-    table: MetastoreTable,
-    ref: TableRef,
-    updated: Mapping[str, MetastorePartition | MetastoreTable],
-) -> None:
+def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> None:
     """Raise Integrity if another program wrote the same partitions or table at the same time.
 
     No lock keeps the two calls apart.
     """
+    ref = update.ref
     now = load_table(metastore, ref)
-    difference = find_lost_update(metastore, now, updated)
-    if difference is None and now.storage.columns != table.storage.columns:
+    difference = find_lost_update(metastore, now, update.updated)
+    if difference is None and now.storage.columns != update.table.storage.columns:
         difference = "the columns of the table changed"
     if difference is not None:
         raise Integrity(

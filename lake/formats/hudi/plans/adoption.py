@@ -28,7 +28,7 @@ from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended
 from lake.formats.hudi.pending.late_files import list_files_of_instant, record_begin, record_instant
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
 from lake.formats.hudi.plans.input_checks import input_paths, read_live_slices, require_outputs, stale_reason
-from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
+from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions, unchanged_instant_check
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.plans.withdrawal import is_work_of_other_attempt
 from lake.formats.hudi.timeline.timeline import Instant, InstantState, planned_slices
@@ -56,8 +56,9 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
         check_preconditions(
             client,
             _BEGINNING,
-            completed_instant=plan.adopted_instant,
-            inputs=input_paths(plan, range(len(plan.groups))),
+            own=OwnInstant(
+                time=plan.adopted_instant, is_pending=True, inputs=input_paths(plan, range(len(plan.groups)))
+            ),
             check=lambda _: _check_requested(client, plan),
             fence=fence,
         )

@@ -20,7 +20,12 @@ from lake.formats.hudi.plans.clean_bounds import (
     compute_clean_bounds,
     read_cleaner_progress,
 )
-from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import (
+    OwnInstant,
+    check_preconditions,
+    unchanged_instant_check,
+    unmoved_timeline_check,
+)
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
 
 _CLEANING = "cleaning"
@@ -113,7 +118,11 @@ def publish_clean(
     requested = client.meta.getInstantGenerator().getCleanRequestedInstant(instant)
     plan = client.avro_object("HoodieCleanerPlan", record)
     check_preconditions(
-        client, _CLEANING, instant=instant, check=unmoved_timeline_check(client, timeline, _CLEANING), fence=fence
+        client,
+        _CLEANING,
+        own=OwnInstant(time=instant),
+        check=unmoved_timeline_check(client, timeline, _CLEANING),
+        fence=fence,
     )
     client.meta.getActiveTimeline().saveToCleanRequested(requested, client.option_of(plan))
 

@@ -17,7 +17,7 @@ from lake.formats.hudi.plans.input_checks import (
     require_pending,
     stale_reason,
 )
-from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions, unmoved_timeline_check
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, SORT_COLUMNS, Timeline
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, SkippedGroup
@@ -116,7 +116,10 @@ def publish_clustering(
     record_instant(client.storage, timeline, instant, plan.partitions)
     reads = input_paths(plan, kept)
     check_preconditions(
-        client, PUBLISHING, instant=instant, inputs=reads, check=unmoved_timeline_check(client, timeline, PUBLISHING)
+        client,
+        PUBLISHING,
+        own=OwnInstant(time=instant, inputs=reads),
+        check=unmoved_timeline_check(client, timeline, PUBLISHING),
     )
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return PreparedPlan(plan=plan, epoch=epoch, instant=instant, live_groups=kept, skipped=left_out)

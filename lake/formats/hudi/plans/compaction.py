@@ -28,7 +28,7 @@ from lake.formats.hudi.plans.input_checks import (
     require_pending,
     stale_base_reason,
 )
-from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions, unmoved_timeline_check
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.read.slices import replaced_groups
 from lake.formats.hudi.timeline.file_history import active_history
@@ -97,7 +97,10 @@ def publish_compaction(
     current = replace(plan, groups=tuple(groups))
     reads = input_paths(current, kept)
     check_preconditions(
-        client, PUBLISHING, instant=instant, inputs=reads, check=unmoved_timeline_check(client, timeline, PUBLISHING)
+        client,
+        PUBLISHING,
+        own=OwnInstant(time=instant, inputs=reads),
+        check=unmoved_timeline_check(client, timeline, PUBLISHING),
     )
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     return PreparedPlan(plan=current, epoch=epoch, instant=instant, live_groups=tuple(kept), skipped=tuple(left_out))

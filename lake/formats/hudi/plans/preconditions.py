@@ -18,6 +18,7 @@ than the writers' next times, it hides their next updates of a compacted file gr
 
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -48,13 +49,24 @@ _MIN_SKEW = timedelta(milliseconds=100)
 _CLOCK_PROBE_FILE = ".hoodie/.lakefold/clock"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnInstant:
+    """The instant of the act that the caller is about to begin or to complete.
+
+    It is pending already, or created but not yet on the timeline. ``inputs`` are the data files whose rows the act
+    copies.
+    """
+
+    time: str
+    is_pending: bool = False
+    inputs: Collection[str] = ()
+
+
 def check_preconditions(
     client: HudiClient,
     doing: str,
     *,
-    instant: str | None = None,
-    completed_instant: str | None = None,
-    inputs: Collection[str] = (),
+    own: OwnInstant | None = None,
     check: Callable[[Timeline], None] = lambda timeline: None,
     prepare: Callable[[], None] = lambda: None,
     fence: Callable[[], None] = lambda: None,
@@ -62,11 +74,9 @@ def check_preconditions(
 ) -> Timeline:
     """Return the timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
 
-    ``instant`` is the caller's own instant if it is created but not yet on the timeline. ``completed_instant`` is the
-    pending instant that the caller is about to begin or to complete. ``inputs`` are the data files whose rows the act
-    copies. ``check`` gets the timeline and raises if the caller must not act on it. ``prepare`` creates what the act
-    needs, so that only the act itself remains. ``is_withdrawal`` says that only uncommitted work is deleted, which is
-    allowed beside a pending savepoint and on a damaged metadata table.
+    ``own`` is the caller's instant, if the act has one. ``check`` gets the timeline and raises if the caller must not
+    act on it. ``prepare`` creates what the act needs, so that only the act itself remains. ``is_withdrawal`` says that
+    only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
     Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
     damaged, and the errors of ``check``, ``prepare`` and ``fence``.
@@ -81,12 +91,12 @@ def check_preconditions(
             look.timeline,
             doing,
             is_withdrawal=is_withdrawal,
-            completed_instant=completed_instant,
-            inputs=inputs,
+            completed_instant=own.time if own is not None and own.is_pending else None,
+            inputs=own.inputs if own is not None else (),
         )
         if not is_withdrawal:
             _refuse_faults(client, look.timeline)
-        _refuse_clock(client, look, doing, instant)
+        _refuse_clock(client, look, doing, own.time if own is not None and not own.is_pending else None)
         check(look.timeline)
         prepare()
         fence()

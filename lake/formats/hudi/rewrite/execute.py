@@ -44,7 +44,7 @@ from lake.formats.hudi.plans.cleaning import hold_back_archival
 from lake.formats.hudi.plans.clustering import check_clustering_commit
 from lake.formats.hudi.plans.input_checks import input_paths, require_pending
 from lake.formats.hudi.plans.lock_loss import verify_commit
-from lake.formats.hudi.plans.preconditions import check_preconditions
+from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs
@@ -137,7 +137,10 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan, groups: Sequence[
 
         reads = input_paths(prepared.plan, prepared.live_groups)
         check_preconditions(
-            client, "beginning a rewrite", completed_instant=prepared.instant, inputs=reads, check=check
+            client,
+            "beginning a rewrite",
+            own=OwnInstant(time=prepared.instant, is_pending=True, inputs=reads),
+            check=check,
         )
         java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
         record_begin(client.storage, client.read_timeline(), prepared.instant)
@@ -308,8 +311,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
             check_preconditions(
                 client,
                 "committing",
-                completed_instant=instant,
-                inputs=reads,
+                own=OwnInstant(time=instant, is_pending=True, inputs=reads),
                 check=check,
                 prepare=prepare,
                 fence=fenced,
