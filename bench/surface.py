@@ -162,7 +162,7 @@ def plan_rows(names: Sequence[str], plans: int, now: int, chance: random.Random)
                 "compression": None,
                 "sort_columns": [],
                 "layout": "linear",
-                "receipt": "footer",
+                "verification": "footer",
             },
             "estimate": {"files_removed": 40},
             "actor": "scheduler host/4711/0a",

@@ -77,7 +77,7 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
         max_bytes_per_group="8MiB",
         min_input_files=3,
         scan_interval="30s",
-        receipt="footer",
+        verification="footer",
         payback="0s",
     )
     began, known = time.time() - (COMMITS + 1) * APART_SECONDS, set[Path]()

@@ -44,7 +44,7 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
             "target_file_max": "4MiB",
             "min_input_files": 3,
             "scan_interval": f"{TICK_SECONDS}s",
-            "receipt": "footer",
+            "verification": "footer",
             "payback": "0s",
         },
         write_options=PLAIN,

@@ -28,7 +28,8 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
     """Read file and environment, find the tables, and check every rule and table as a scan does.
 
     Exits 3 if a source can't be resolved, or if a table is refused or can't be read. Needs no database. The tables of
-    a catalog database are not searched, since only a process with Spark can list them.
+    a catalog database are not searched, since only a process with Spark can list them. Names each setting of the file
+    and the environment that is given under a former name.
     """
     from planner.policy.validation import validation_warnings
     from service.control.config.catalog import Catalog
@@ -66,6 +67,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             "rules_without_table": idle,
             "unread_variables": list(unread),
             "cautions": careful,
+            "renamed_settings": list(loaded.renamed),
         }
 
         def text() -> None:
@@ -86,7 +88,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             )
             for rule in idle:
                 run.out.note(f"{rule} matches no table")
-            for problem in (*catalog.problems, *unread.values()):
+            for problem in (*catalog.problems, *loaded.renamed, *unread.values()):
                 run.out.note(problem)
             for caution, where in careful.items():
                 run.out.note(f"{join_names(where)}: {caution}")

@@ -76,7 +76,7 @@ def adopt_pending_actions(
                 actor=actor,
                 estimate=estimate,
                 cpu_seconds=worth.cpu_seconds,
-                priority_offset=priority_offset(worth.benefit_cost_ratio, table.policy.weight, table.ageing),
+                priority_offset=priority_offset(worth.benefit_cost_ratio, table.policy.priority_weight, table.ageing),
                 proposed=table.mode == "propose",
             )
         except PartitionsLocked as error:

@@ -132,7 +132,7 @@ class PlanningSession:
                         settings_digest=self.settings_digest,
                         cpu_seconds=worth.cpu_seconds,
                         priority_offset=priority_offset(
-                            worth.benefit_cost_ratio, self.table.policy.weight, self.table.ageing
+                            worth.benefit_cost_ratio, self.table.policy.priority_weight, self.table.ageing
                         ),
                         urgency=urgent,
                         urgency_reason=", ".join(found.text for found in missed),

@@ -122,7 +122,7 @@ def create_bare_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI
 
 def create_app(context: Context) -> FastAPI:
     """Create the application of a process."""
-    app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
+    app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_need_token)
     app.state.context = context
     # An open stream never makes room for another connection: half of the connections are reserved for other requests.
     most = connection_limit(context.config.http.max_connections) // 2
