@@ -181,10 +181,19 @@ def test_commands_show_what_a_table_is_held_to(home, run, monkeypatch):
     assert "(at most 24 h): met for 3.6 h, 100 % of the last 28 d (goal 99.5 %); 100 % of its error budget" in shown[1]
     code, out, error = run("tables", "explain", "held")
     assert "Objective: small_file_share is 100 % (at most 5 %): missed" in error + out
-    code, out, _ = run("tables", "list", "--state", "missed", "--json")
+    code, out, _ = run("tables", "list", "--state", "objective_missed", "--json")
     assert [line["table"] for line in map(json.loads, out.splitlines())] == ["held"]
-    code, out, _ = run("tables", "list", "--sort", "budget", "--json")
+    code, out, _ = run("tables", "list", "--sort", "error_budget", "--json")
     assert [line["table"] for line in map(json.loads, out.splitlines())] == ["held", "other"]
+    code, out, error = run("tables", "list", "--sort", "-budget", "--state", "missed")
+    assert (code, "held" in out) == (0, True)
+    later = "now; the next release no longer accepts the old name\n"
+    assert error == (
+        f"--state missed is called --state objective_missed {later}"
+        f"--sort -budget is called --sort -error_budget {later}"
+    )
+    code, out, error = run("tables", "list", "--sort", "rewrite", "--json")
+    assert (code, json.loads(error)["use"]) == (0, "--sort rewrite_bytes")
     code, out, error = run("plans", "request", "other", "--set", "slo.goal=0.9")
     assert (code, "slo.goal is an objective of a table" in error) == (2, True), error
 

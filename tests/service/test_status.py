@@ -170,7 +170,7 @@ def test_halted_partitions_are_named_with_the_command_that_settles_each_and_no_m
     assert serializers.summary_line(found).endswith("0 halted · 7 partitions halted")
     words = told("status")
     assert f"{TABLE.name}, partition dt=0, was halted" in words
-    assert f"lakefold tables resolve {TABLE.name} --partition dt=0 --take old|new" in words
+    assert f"lakefold tables resolve {TABLE.name} --partition dt=0 --keep previous|current" in words
     assert f"{TABLE.name}: 2 more partitions halted; lakefold tables show {TABLE.name}" in words
     assert "partition dt=6" not in words
     store.resume(TABLE.name, "ada")

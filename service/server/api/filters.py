@@ -3,11 +3,13 @@
 
 from typing import Annotated, Literal
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 
 from lake.plan import PlanState
 from service.control.store import ErrorClass, PlanFilter, TableFilter, TableOrder
+from service.former_names import FORMER_ORDERS, FORMER_STATES, present_order
 from service.modes import Mode
+from service.server.api.deprecation import mark_deprecated
 from service.server.api.request_types import TimeOrAge
 
 
@@ -59,14 +61,22 @@ def build_plan_filter(
 PlanFilterQuery = Annotated[PlanFilter, Depends(_plan_filter_from_query)]
 
 
-StateFilter = Literal["halted", "paused", "compact", "propose", "observe", "off", "unreadable", "missed"]
-_ORDERS = "|".join(TableOrder)
+StateFilter = Literal[
+    "halted", "paused", "compact", "propose", "observe", "off", "unreadable", "objective_missed", "missed"
+]
+_ORDERS = "|".join([*TableOrder, *FORMER_ORDERS])
 Sort = Annotated[
-    str, Query(pattern=f"^-?({_ORDERS})$", description=f"One of {', '.join(TableOrder)}; a leading - means descending.")
+    str,
+    Query(
+        pattern=f"^-?({_ORDERS})$",
+        description=f"One of {', '.join(TableOrder)}; a leading - means descending. "
+        f"Deprecated: {', '.join(FORMER_ORDERS)}.",
+    ),
 ]
 
 
 def _table_filter_from_query(
+    request: Request,
     name: Annotated[
         str, Query(max_length=1024, description="Only tables whose name contains this, in either case.")
     ] = "",
@@ -74,7 +84,11 @@ def _table_filter_from_query(
         str | None, Query(max_length=1024, description="Only tables of this database (name up to the last dot).")
     ] = None,
     state: Annotated[
-        StateFilter | Literal[""], Query(description="`unreadable`: their last scan failed; `missed`: an objective is.")
+        StateFilter | Literal[""],
+        Query(
+            description="`unreadable`: their last scan failed; `objective_missed`: they miss an objective; `missed`: "
+            "deprecated name of `objective_missed`."
+        ),
     ] = "",
     format: Annotated[str, Query(max_length=100, description="Only tables of this format.")] = "",
     mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
@@ -86,7 +100,9 @@ def _table_filter_from_query(
     if name:
         table_filter["name"] = name
     if state:
-        table_filter["state"] = state
+        table_filter["state"] = FORMER_STATES.get(state, state)
+        if state in FORMER_STATES:
+            mark_deprecated(request)
     if format:
         table_filter["format"] = format
     if mode:
@@ -99,6 +115,8 @@ def _table_filter_from_query(
 TableFilterQuery = Annotated[TableFilter, Depends(_table_filter_from_query)]
 
 
-def parse_sort(sort: str) -> tuple[TableOrder, bool]:
+def parse_sort(request: Request, sort: str) -> tuple[TableOrder, bool]:
     """Return the order of a checked ``sort``, and whether it is descending."""
-    return TableOrder(sort.removeprefix("-")), sort.startswith("-")
+    if (present := present_order(sort)) != sort:
+        mark_deprecated(request)
+    return TableOrder(present.removeprefix("-")), sort.startswith("-")

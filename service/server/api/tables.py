@@ -27,7 +27,7 @@ def list_tables(
     context: ContextDep,
     request: Request,
     table_filter: TableFilterQuery,
-    sort: Sort = "-rewrite",
+    sort: Sort = "-rewrite_bytes",
     limit: Limit = 1000,
     after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
     number: Annotated[
@@ -46,7 +46,7 @@ def list_tables(
     """
     if after is not None and number is not None:
         raise ProblemError(problems.USAGE, "page and after exclude each other")
-    order, descending = parse_sort(sort)
+    order, descending = parse_sort(request, sort)
     found = context.store.list_tables(
         order, descending=descending, limit=limit, page=number, after=after, **table_filter
     )

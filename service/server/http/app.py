@@ -27,6 +27,7 @@ from service.server.api import (
     tables,
 )
 from service.server.api.context import Context
+from service.server.api.deprecation import DeprecationMiddleware
 from service.server.api.problems import add_exception_handlers
 from service.server.api.security import require
 from service.server.http.connections import connection_limit
@@ -128,6 +129,7 @@ def create_app(context: Context) -> FastAPI:
     most = connection_limit(context.config.http.max_connections) // 2
     app.state.progress = progress.ProgressStreams(context.store, context.tokens, most)
     app.add_middleware(TraceparentMiddleware)
+    app.add_middleware(DeprecationMiddleware)
     app.add_middleware(Guard, context=context)
     # Outside the guard, so that refused requests are timed too.
     app.add_middleware(TimingMiddleware, metrics=context.metrics, routes=app.routes)
