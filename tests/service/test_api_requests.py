@@ -285,8 +285,8 @@ def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path,
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
     shown = client.get(f"/v1/plans/{plan.plan_id}").json()
     assert (shown["state"], shown["waits_for_approval"], shown["decision"]) == ("requested", True, None)
-    assert shown["worth"]["predicted"]["payback_days"] is not None
-    assert {group["partition"] for group in shown["group_list"]} == set(shown["partition_names"])
+    assert shown["cost_benefit"]["predicted"]["payback_days"] is not None
+    assert {group["partition"] for group in shown["group_details"]} == set(shown["partition_names"])
     with client_of(context, reader) as other:
         assert other.post(f"/v1/plans/{plan.plan_id}/approve").status_code == 403
     answer = client.post(f"/v1/plans/{plan.plan_id[:23]}/decline", json={"reason": "month end"})

@@ -234,7 +234,7 @@ def test_config_check_finds_bad_rules_idle_rules_and_sources_that_are_not_there(
     assert 'lakefold.toml [[tables]] #1 match "x.*" matches no table' in err
     assert "source #1 (gone)" in err
     code, out, _ = run("config", "check", "--json")
-    assert json.loads(out)["rules_without_table"] == ['lakefold.toml [[tables]] #1 match "x.*"']
+    assert json.loads(out)["unmatched_rules"] == ['lakefold.toml [[tables]] #1 match "x.*"']
     file.write_text(base + "[defaults]\nsmall_file_limit = 0\n")
     code, _, err = run("config", "check")
     assert code == 1
@@ -250,7 +250,7 @@ def test_config_check_says_aloud_what_is_allowed_and_seldom_meant(run, home):
     assert code == 0
     assert "ms: a replaced file may be deleted while a query" in err
     assert "[defaults]: small_file_limit is 300 B: larger files are left alone" in err
-    cautions = json.loads(run("config", "check", "--json")[1])["cautions"]
+    cautions = json.loads(run("config", "check", "--json")[1])["warnings"]
     assert list(cautions.values()) == [["[defaults]"], ["[defaults]"]]
 
 

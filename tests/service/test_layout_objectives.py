@@ -141,12 +141,12 @@ def test_status_the_table_and_metrics_tell_of_a_budget_that_burns(home):
 
     (entry,) = serializers.status(read_lake_state(home.store))["attention"]
     words = "small_file_share is 100 % (at most 5 %), 78 % of its error budget is left and burns fast"
-    assert (entry["table"], entry["error_budgets"]) == ("held", words)
+    assert (entry["table"], entry["error_budget_problems"]) == ("held", words)
 
     table = configure_table(home.config, home.store.table_state("held").ref)
     small, oldest = queries.load_table(home.store, table)["objectives"]
-    assert (small["objective"], small["met"], small["pace"]) == ("small_file_share", False, "fast")
-    assert (oldest["objective"], oldest["met"], oldest["pace"]) == ("oldest_small_file", True, None)
+    assert (small["objective"], small["met"], small["burn_pace"]) == ("small_file_share", False, "fast")
+    assert (oldest["objective"], oldest["met"], oldest["burn_pace"]) == ("oldest_small_file", True, None)
     assert small["budget_left"] == left
 
 
@@ -226,7 +226,9 @@ def test_tables_that_miss_an_objective_are_scanned_first_and_of_a_table_that_is_
         assert list(daemon.scheduler._tables) == ["held", "a"]
 
     def told() -> list[str | None]:
-        return [entry["error_budgets"] for entry in serializers.status(read_lake_state(home.store))["attention"]]
+        return [
+            entry["error_budget_problems"] for entry in serializers.status(read_lake_state(home.store))["attention"]
+        ]
 
     assert told() == ["small_file_share is 100 % (at most 5 %), 46 % of its error budget is left and burns fast"]
     home.passes(2)

@@ -66,7 +66,7 @@ def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(
         assert "a.c" not in read(client, "/?state=objective_missed").words.split("Tables", 1)[1]
         assert "Objectives" not in read(client, "/tables/a.c").words
         first, second = client.get("/v1/tables/a.b").json()["objectives"]
-        assert (first["objective"], first["met"], first["pace"], second["pace"]) == (
+        assert (first["objective"], first["met"], first["burn_pace"], second["burn_pace"]) == (
             "small_file_share",
             False,
             "fast",
@@ -82,7 +82,7 @@ def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(
             assert 'rel="deprecation"' in old.headers["Link"]
             assert "Deprecation" not in new.headers
         (entry,) = client.get("/v1/status").json()["attention"]
-        assert (entry["table"], entry["error_budgets"]) == ("a.b", problem)
+        assert (entry["table"], entry["error_budget_problems"]) == ("a.b", problem)
     fresh.store.record_scan(found, None, [replace(missed, goal=0.999), met])
     with client_of(fresh) as client:
         words = read(client, "/tables/a.b").words

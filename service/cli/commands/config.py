@@ -8,6 +8,7 @@ import typer
 from lake.redaction import redact_database_url
 from service.cli.commands.common import ConfigFile, Json, command_run, join_names, plural
 from service.cli.commands.output import TableColumn
+from service.former_names import both_names
 from service.problems import ExitCode, exit_codes_help
 
 if TYPE_CHECKING:
@@ -57,16 +58,16 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         for name, policy in (("[defaults]", default_policy(loaded)), *((table.name, table.policy) for table in tables)):
             for caution in validation_warnings(policy):
                 careful.setdefault(caution, []).append(name)
-        data = {
+        fields = {
             "file": loaded.file,
             "tables": len(tables),
             "modes": modes,
             "sources": sources,
             "problems": catalog.problems,
             "refused": refused,
-            "rules_without_table": idle,
-            "unread_variables": list(unread),
-            "cautions": careful,
+            "unmatched_rules": idle,
+            "unknown_variables": list(unread),
+            "warnings": careful,
             "renamed_settings": list(loaded.renamed),
         }
 
@@ -95,7 +96,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             for name, why in refused.items():
                 run.out.note(why if why.startswith(name) else f"{name}: {why}")
 
-        run.out.result(data, text)
+        run.out.result(both_names("config check", fields), text)
         return ExitCode.PARTIAL if catalog.problems or refused else ExitCode.OK
 
 

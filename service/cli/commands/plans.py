@@ -153,7 +153,7 @@ def request(
             raise ProblemError(INTERRUPTED, text) from None
         answer.raise_problem()
         run.out.result(answer.document(), lambda: print_answer(run, answer, all_files=files))
-        if answer.plan_ids and not run.out.json and (no_executor := run.client.status()["nobody_runs_plans"]):
+        if answer.plan_ids and not run.out.json and (no_executor := run.client.status()["no_executor_reason"]):
             run.out.note(f"Not started: {no_executor}")
         codes = _follow_all(run, answer.plan_ids) if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
@@ -377,11 +377,11 @@ def _waiting_reason(run: CommandRun, plan: Mapping[str, Any]) -> str:
         return (
             f"waiting until {parse_timestamp(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"
         )
-    held = next((entry for entry in status["work"]["held"] if entry["plan_id"] == plan["plan_id"]), None)
+    held = next((entry for entry in status["work"]["waiting_plans"] if entry["plan_id"] == plan["plan_id"]), None)
     if held is not None:
-        return f"the plan {held['why']}"
+        return f"the plan {held['reason']}"
     busy = "no executor has taken the plan yet; all of them are busy: lakefold plans list --state inflight"
-    return str(status["nobody_runs_plans"] or busy)
+    return str(status["no_executor_reason"] or busy)
 
 
 def _print_change(run: CommandRun, plan: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, current_actor
 from service.cli.commands.output import CommandOutput
-from service.former_names import FORMER_LOCATIONS
+from service.former_names import FORMER_LOCATIONS, both_names
 from service.problems import NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import did_you_mean, plural
 
@@ -142,12 +142,12 @@ def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> in
     line = f"{table}: moved {moved} back, {aside} set aside, {plural(report.waiting, 'partition')} waiting"
     document = {
         "table": table,
-        "moved_back": report.relocated_back,
-        "aside": report.superseded,
-        "waiting": report.waiting,
+        "restored_partitions": report.relocated_back,
+        "archived_files": report.superseded,
+        "waiting_partitions": report.waiting,
         "halted": report.first_halt_reason,
         "halted_partitions": report.halt_reasons,
-        "held": report.deferred,
+        "locked_partitions": report.deferred,
     }
 
     def print_report() -> None:
@@ -157,5 +157,5 @@ def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> in
         for name in report.deferred:
             run.out.line(f"{partition_label(name)} is held by the sweep, by the cleaner or by a plan; try again")
 
-    run.out.result(document, print_report)
+    run.out.result(both_names("relocation", document), print_report)
     return ExitCode.PARTIAL if report.waiting or report.halt_reasons or report.deferred else ExitCode.OK

@@ -3,7 +3,7 @@
 
 import asyncio
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query
@@ -15,6 +15,7 @@ from service import problems
 from service.control.planning import requests
 from service.control.planning.plan_request import PlanRequest, PlanResponse
 from service.control.store import Request
+from service.former_names import both_names
 from service.problems import ProblemError
 from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import Context, ContextDep
@@ -23,6 +24,7 @@ from service.server.api.request_types import Partitions, RequestBody, TableName
 from service.server.api.responses import json_response
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
+from service.text import to_jsonable
 
 router = APIRouter(prefix="/requests", tags=["requests"])
 
@@ -79,7 +81,7 @@ async def request_plans(
         request = await to_thread.run_sync(context.store.request, request.request_id)
     if request.answer is not None:
         _raise_problem(request, PlanResponse.from_document(request.answer))
-    response = json_response(request)
+    response = json_response(_request_document(request))
     response.status_code = 202 if request.answer is None else 200
     response.headers["Location"] = f"/v1/requests/{request.request_id}"
     return response
@@ -88,7 +90,15 @@ async def request_plans(
 @router.get("/{request_id}")
 def show_request(context: ContextDep, request_id: str) -> Response:
     """A request and, once there is one, its `answer`: new plans, reasons, and the plans that hold partitions."""
-    return json_response(context.store.request(request_id))
+    return json_response(_request_document(context.store.request(request_id)))
+
+
+def _request_document(request: Request) -> dict[str, Any]:
+    """Return a request as JSON; an answer that an earlier release stored gets the present names, too."""
+    document: dict[str, Any] = to_jsonable(request)
+    if answer := document["answer"]:
+        answer["reasons"] = [both_names("decision", reason) for reason in answer["reasons"]]
+    return document
 
 
 def _submit(context: Context, body: PlanRequestBody, actor: str, key: str | None) -> Request:

@@ -111,10 +111,11 @@ def list_partitions(
         return list_response(request, [], taken_at=None)
     found = serializers.filter_partitions(layout.partitions, search)
     if worst:
-        return list_response(request, serializers.worst_partitions(found, limit).to_pylist(), taken_at=layout.taken_at)
+        worst_first = serializers.partition_documents(serializers.worst_partitions(found, limit))
+        return list_response(request, worst_first, taken_at=layout.taken_at)
     if after is not None:
         found = found.filter(pc.greater(found["partition"], after))
-    items = found.slice(0, limit).to_pylist()
+    items = serializers.partition_documents(found.slice(0, limit))
     return list_response(
         request, items, items[-1]["partition"] if found.num_rows > limit else None, taken_at=layout.taken_at
     )

@@ -28,6 +28,7 @@ from service.server.api import (
 )
 from service.server.api.context import Context
 from service.server.api.deprecation import DeprecationMiddleware
+from service.server.api.former_fields import add_former_fields
 from service.server.api.problems import add_exception_handlers
 from service.server.api.security import require
 from service.server.http.connections import connection_limit
@@ -142,6 +143,7 @@ def openapi_document() -> dict[str, Any]:
     document = create_bare_app(serves_api=True).openapi()
     schemes = document["components"]["securitySchemes"]
     schemes |= callbacks.SECURITY_SCHEMES
+    add_former_fields(document)
     return document
 
 
