@@ -32,6 +32,7 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "waits_since_nobody_runs_plans": "no_executor_reason",
             "worth": "cost_benefit",
         },
+        "plan/options": {"receipt": "verification"},
         "plan/cost_benefit": {"happened": "actual"},
         "plan/cost_benefit/predicted": {
             "bytes_saved_a_day": "bytes_saved_per_day",

@@ -209,7 +209,7 @@ def test_what_stays_is_looked_through_for_garbage_once_after_the_first_reading(t
         Daemon(load_config(write_config(home)), "api", on_first_refresh=lambda: settled.append(time.time()))
     ) as daemon:
         wait_for(lambda: settled, "the first reading")
-        wait_for(lambda: (value(daemon, "figures_timestamp_seconds") or 0) > settled[0] + 0.1, "another one")
+        wait_for(lambda: (value(daemon, "stored_metrics_timestamp_seconds") or 0) > settled[0] + 0.1, "another one")
     assert len(settled) == 1
 
 

@@ -86,7 +86,11 @@ def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, ta
         metrics = Metrics("all")
         metrics.stored.publish(lake)
         value = metrics.registry.get_sample_value
-        assert [value("lakefold_plans_held", {"reason": kind}) for kind in ("budget", "window", "never")] == [0, 1, 0]
+        assert [value("lakefold_plans_held", {"reason": kind}) for kind in ("budget", "window", "exceeds_budget")] == [
+            0,
+            1,
+            0,
+        ]
     with daemon(tmp_path) as running:
         running.run_once()
     assert store.plan(plan.plan_id).state is PlanState.COMPLETED

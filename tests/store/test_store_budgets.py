@@ -278,7 +278,9 @@ def test_what_can_never_start_and_what_makes_way_take_no_room_of_what_may_be_pla
     large, waits, stale = make_plan("dt=1", "dt=2", "dt=3"), make_plan("dt=4"), make_plan("dt=5")
     for plan in (large, waits, stale):
         store.add_plan(plan, request_id=None, actor="test", estimate={}, proposed=plan is stale)
-    assert [held.plan_id for held in store.work_budget().blocked_plans if held.kind == "never"] == [large.plan_id]
+    assert [held.plan_id for held in store.work_budget().blocked_plans if held.kind == "exceeds_budget"] == [
+        large.plan_id
+    ]
     assert store.remaining_table_budget(TRIPS.name).bytes == 0
     assert store.remaining_table_budget(TRIPS.name, excluded={stale.plan_id}).bytes == PLAN_BYTES
 

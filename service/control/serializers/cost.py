@@ -48,7 +48,7 @@ def describe_hold(held: "BlockedPlan") -> str:
         if held.is_table_budget
         else "of all tables ([work])"
     )
-    if held.kind == "never":
+    if held.kind == "exceeds_budget":
         return f"never starts, being larger than the whole budget {whose}: raise the budget or cancel the plan"
     if held.kind == "window":
         until = "" if held.until is None else f", the next at {held.until.isoformat(timespec='minutes')}"
@@ -170,7 +170,7 @@ def _waiting_plan(held: "BlockedPlan") -> dict[str, Any]:
 def describe_held_work(work: Mapping[str, Any]) -> list[str]:
     """Return a line for each reason why plans are held back: the number of plans, and the first of them."""
     lines = []
-    for kind, behind in (("never", False), ("window", False), ("budget", True), ("budget", False)):
+    for kind, behind in (("exceeds_budget", False), ("window", False), ("budget", True), ("budget", False)):
         held = [
             plan
             for plan in work["waiting_plans"]

@@ -28,7 +28,7 @@ from service.modes import PLANNED_MODES
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
-    """Return ``options`` as JSON."""
+    """Return ``options`` as JSON. An earlier release that runs beside this one reads ``receipt``."""
     return {
         "target_file_max_bytes": options.target_file_max_bytes,
         "engine": options.engine,
@@ -46,7 +46,7 @@ def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
         compression=document["compression"],
         sort_columns=tuple(document["sort_columns"]),
         layout=document["layout"],
-        verification=VerificationLevel(document["receipt"]),
+        verification=VerificationLevel(document.get("verification") or document["receipt"]),
     )
 
 
