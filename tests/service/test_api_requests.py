@@ -346,3 +346,9 @@ def test_the_page_of_a_proposal_asks_for_a_yes_and_takes_it(toys, tmp_path, cont
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/plans/{plan.plan_id}")
     assert context.store.plan(plan.plan_id).decided_by == "token ci"
     assert "Approve plan" not in client.get(f"/plans/{plan.plan_id}").text
+
+
+def test_a_request_with_a_former_name_of_a_setting_is_answered_with_a_deprecation(client):
+    former, present = ask(client, overrides={"receipt": "hash"}), ask(client, overrides={"verification": "hash"})
+    assert (former.status_code, present.status_code) == (202, 202)
+    assert ("Deprecation" in former.headers, "Deprecation" in present.headers) == (True, False)

@@ -194,6 +194,8 @@ def test_commands_show_what_a_table_is_held_to(home, run, monkeypatch):
     )
     code, out, error = run("tables", "list", "--sort", "rewrite", "--json")
     assert (code, json.loads(error)["use"]) == (0, "--sort rewrite_bytes")
+    _, _, error = run("plans", "request", "other", "--set", "receipt=hash", "--set", "slo.goal=0.9")
+    assert error.startswith(f"--set receipt is called --set verification {later}")
     code, out, error = run("plans", "request", "other", "--set", "slo.goal=0.9")
     assert (code, "slo.goal is an objective of a table" in error) == (2, True), error
 

@@ -18,6 +18,7 @@ from service.cli.commands.common import (
     Table,
     Yes,
     command_run,
+    note_former_settings,
     parse_key_values,
     plural,
 )
@@ -130,6 +131,7 @@ def request(
 
     with command_run(json, config) as run:
         overrides = parse_key_values(setting or [])
+        note_former_settings(run, overrides)
         kinds = [known.value for known in PlanKind]
         if kind is not None and kind not in kinds:
             raise ProblemError(USAGE, f"--kind {kind!r} is none of {', '.join(kinds)}{did_you_mean(kind, kinds)}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from lake.units import format_duration
-from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, plural
+from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, note_former_settings, plural
 from service.cli.commands.output import TableColumn
 from service.problems import ExitCode, exit_codes_help
 from service.text import format_percent, format_size, parse_timestamp
@@ -38,6 +38,7 @@ def replay(
     none. docs/planning.md says how each number comes about.
     """
     with command_run(json, config) as run:
+        note_former_settings(run, (one.partition("=")[0].strip() for one in settings or ()))
         found = run.client.replay(table, days, settings or [])
         run.out.result(found, lambda: _print_replay(run, found))
 

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query
 from pydantic import Field, StringConstraints
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from lake.plan import PlanKind
+from planner.policy.aliases import FORMER_NAMES
 from service import problems
 from service.control.planning import requests
 from service.control.planning.plan_request import PlanRequest, PlanResponse
@@ -19,6 +21,7 @@ from service.former_names import both_names
 from service.problems import ProblemError
 from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import Context, ContextDep
+from service.server.api.deprecation import mark_deprecated
 from service.server.api.problems import HttpProblemError
 from service.server.api.request_types import Partitions, RequestBody, TableName
 from service.server.api.responses import json_response
@@ -51,6 +54,7 @@ class PlanRequestBody(RequestBody):
 @router.post("", status_code=202, dependencies=[invalidates_lake_cache])
 async def request_plans(
     context: ContextDep,
+    http_request: HttpRequest,
     body: PlanRequestBody,
     caller: Annotated[Caller, require("write")],
     dry_run: Annotated[bool, Query(description="Answer with the plans and store none.")] = False,
@@ -73,6 +77,8 @@ async def request_plans(
     "Nothing to do" is an answer, with reasons.
     """
     body.dry_run |= dry_run
+    if body.overrides.keys() & FORMER_NAMES.keys():
+        mark_deprecated(http_request)
     request = await to_thread.run_sync(_submit, context, body, caller.actor, idempotency_key)
     wait_seconds = wait if wait is not None else MAX_WAIT_SECONDS if body.dry_run else 0.0
     deadline = time.monotonic() + wait_seconds
