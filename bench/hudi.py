@@ -5,7 +5,7 @@ Two tables: 200 files of about 1 MB, and 60 files of about 8 MB with one row gro
 over whole. Every measurement is a process of its own with a Spark session of the same settings, which has clustered a
 copy of the first table before, by the same way: a JVM that executes plans all day is a compiled one. The clock runs
 from the scan (lakefold) or the call (Hudi) to the completed commit, and lakefold's share includes its database, its
-receipt and its second look under the lock. Runs of the kinds alternate. CPU seconds and the peak resident size are
+verification and its second look under the lock. Runs of the kinds alternate. CPU seconds and the peak resident size are
 those of the Python process plus those of its JVM; the former tell more on a machine that has other work. Rows are
 compared afterwards.
 

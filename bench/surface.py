@@ -176,7 +176,7 @@ def plan_rows(names: Sequence[str], plans: int, now: int, chance: random.Random)
             "instant": f"{made}000" if done else None,
             "error": None if done or state == "requested" else "executor lost",
             "error_class": {"failed": "transient", "cancelled": "conflict"}.get(state),
-            "milliseconds": {"ask": 40, "prepare": 900, "rewrite": 40_000, "commit": 2000} if done else {},
+            "milliseconds": {"find_commit": 40, "prepare": 900, "rewrite": 40_000, "commit": 2000} if done else {},
             "figures": [["dt=2026-01-31", 50, size, 2, size]] if done else [],
             "files_before": 50 * done,
             "bytes_before": size * done,

@@ -132,7 +132,9 @@ def _hash(array: pa.Array, name: str) -> Words:
     elif pat.is_list_view(kind) or pat.is_large_list_view(kind):
         hashes = _lists(array.cast(pa.large_list(kind.value_field)), name)
     else:
-        raise Rejected(f"column {name} has type {kind}, which receipt = hash can't compare; set receipt = footer")
+        raise Rejected(
+            f"column {name} has type {kind}, which verification = hash can't compare; set verification = footer"
+        )
     if array.null_count:
         hashes[np.asarray(array.is_null())] = 0
     result: Words = hashes

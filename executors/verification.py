@@ -2,9 +2,9 @@
 """Verification before a commit: the written files hold the rows that were read, partition by partition.
 
 The files' own statistics come first, which costs next to nothing for files with footers: rows, types, and per leaf
-column null count and bounds, compared if exact on both sides. With ``receipt = hash`` every value is read again and
-compared as an order-free fingerprint. Files have neither the rows of slices with logs nor the values of a column that
-the table has since dropped or given another type: such inputs are always fingerprinted, as a reader of the table
+column null count and bounds, compared if exact on both sides. With ``verification = hash`` every value is read again
+and compared as an order-free fingerprint. Files have neither the rows of slices with logs nor the values of a column
+that the table has since dropped or given another type: such inputs are always fingerprinted, as a reader of the table
 sees them.
 """
 
@@ -65,7 +65,7 @@ def verify_rewrite(
     with logs can't be read merged.
     """
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
-    with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "receipt") as pool:
+    with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "verification") as pool:
         files = _FileReader(plan.table.location, pool, volatile, check)
         for part in _partition_rewrites(rewrite):
             check()

@@ -78,11 +78,11 @@ class ProposalDecision(StrEnum):
 class Step(StrEnum):
     """The numbered steps of one plan's run, in order; each is also a failpoint."""
 
-    FIND_COMMIT = "ask"  #: 1 did this plan already commit?
+    FIND_COMMIT = "find_commit"  #: 1 did this plan already commit?
     START = "start"  #: 2 start what changes the table, such as Spark, if it is not running
     PREPARE = "prepare"  #: 3 are the inputs still live and unchanged? publish the plan on the table
     REWRITE = "rewrite"  #: 4 write the new files, invisible to readers
-    VERIFY = "receipt"  #: 5 verify that the output equals the input
+    VERIFY = "verify"  #: 5 verify that the output equals the input
     COMMIT = "commit"  #: 6 check again, make the new files visible
     RECORD = "record"  #: 7 one database transaction: completed, figures, superseded versions
 

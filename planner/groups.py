@@ -192,7 +192,7 @@ def base_sizes(candidates: Candidates, rows: Ints, policy: PlanningSettings) -> 
     return (
         candidates.bytes[rows]
         if missing is None
-        else np.where(missing, policy.missing_base_bytes, candidates.bytes[rows])
+        else np.where(missing, policy.log_only_slice_size_bytes, candidates.bytes[rows])
     )
 
 

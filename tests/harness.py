@@ -68,7 +68,7 @@ class Installation:
             "max_bytes_per_group": "8MiB",
             "quiet_period": "0s",
             "retention": "1h",
-            "receipt": "hash",
+            "verification": "hash",
             "backoff": "1s",
             **self.policy,
             **policy,
@@ -190,7 +190,7 @@ def hive_installation(
     """One that compacts the tables of a metastore's database."""
     made = Installation(home=home, url=url)
     heap = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in HEAP.items())
-    knobs = {"quiet_period": "0s", "retention": "1h", "receipt": "hash", **policy}
+    knobs = {"quiet_period": "0s", "retention": "1h", "verification": "hash", **policy}
     made.config.write_text(
         f'[database]\nurl = "{url}"\n[spark]\nmaster = "local[2]"\n{heap}[http]\nport = 0\n'
         f'[daemon]\nexecutor_slots = {slots}\n[[sources]]\nmetastore = "{uri}"\ndatabase = "{database}"\n[defaults]\n'

@@ -441,8 +441,8 @@ def test_rule_4_where_writers_changed_two_old_places_the_answer_to_old_says_what
     halt = decide_by_choice(moved(HOME, mid), now, LocationChoice.PREVIOUS)
     assert (halt.action, halt.reason) == (
         RelocationAction.HALT,
-        "writers changed both home and mid, and --take old can't take two: put the files that should be read into "
-        "here, then --take new",
+        "writers changed both home and mid, and --keep previous can't take two: put the files that should be read into "
+        "here, then --keep current",
     )
 
 

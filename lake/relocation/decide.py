@@ -37,8 +37,8 @@ WRITER_GRACE = timedelta(hours=1)
 class LocationChoice(StrEnum):
     """The location that holds a partition's rows, as a person has decided."""
 
-    PREVIOUS = "old"  #: the one that it had left, and that a writer has changed
-    CURRENT = "new"  #: its present location
+    PREVIOUS = "previous"  #: the one that it had left, and that a writer has changed
+    CURRENT = "current"  #: its present location
 
 
 class RelocationAction(StrEnum):
@@ -241,8 +241,8 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
             location_label(state.location),
         )
         return _halt(
-            f"writers changed both {both}, and --take old can't take two: put the files that should be read into "
-            f"{here}, then --take new"
+            f"writers changed both {both}, and --keep previous can't take two: put the files that should be read into "
+            f"{here}, then --keep current"
         )
     published = frozenset(record.latest.files)
     aside = [file for file in state.locations[state.location].files if file not in published]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aliases: keys of Hudi, Flink and Spark's Hive auto-merge that an existing configuration may contain.
+"""The aliases: keys of Hudi, Flink and Spark's Hive auto-merge, and former names of lakefold's own settings.
 
 Each known key either sets a field of ``planner.policy.policy.SizingPolicy`` or is accepted with a note that explains
 why it has no effect. Sizes under these keys follow Hudi's documentation, where 300 MB is 300 × 1024 × 1024 bytes.
@@ -11,14 +11,21 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.policy.parsing import parse_binary_size, parse_bool, parse_mebibytes, parse_seconds, strip_comment
+from planner.policy.parsing import (
+    parse_binary_size,
+    parse_bool,
+    parse_mebibytes,
+    parse_seconds,
+    parse_size,
+    strip_comment,
+)
 
 DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """A foreign key that sets ``field_name``. ``parse`` parses its value (None: the field's own parser does)."""
+    """Another key that sets ``field_name``. ``parse`` parses its value (None: the field's own parser does)."""
 
     field_name: str
     parse: Callable[[Any], Any] | None = None
@@ -60,8 +67,28 @@ _SUFFICIENT_NOTE = "enough by itself here, whatever starts compaction in Hudi"
 _OLDEST_LOG_NOTE = "counted for each slice from its oldest log, not from the table's last compaction"
 _MISSING_BASE_NOTE = "a write-time setting; only strategy = hudi reads it, as the size of a slice without a base file"
 
+FORMER_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "receipt": "verification",
+        "weight": "priority_weight",
+        "missing_base": "log_only_slice_size",
+        "missing_base_bytes": "log_only_slice_size",
+    }
+)
+"""Former names of lakefold's own settings, with the present ones; accepted for one release."""
+
+
+def _former(name: str, field_name: str, parse: Callable[[Any], Any] | None = None) -> dict[str, Alias]:
+    note = f"the setting is called {FORMER_NAMES[name]} now; the next release no longer accepts the old name"
+    return {name: Alias(field_name=field_name, parse=parse, note=note)}
+
+
 ALIASES: Mapping[str, Alias] = MappingProxyType(
     {
+        **_former("receipt", "verification"),
+        **_former("weight", "priority_weight"),
+        **_former("missing_base", "log_only_slice_size_bytes", parse_size),
+        **_former("missing_base_bytes", "log_only_slice_size_bytes"),
         **{f"hoodie.clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY_ALIASES.items()},
         **{f"clustering.plan.strategy.{key}": alias for key, alias in _STRATEGY_ALIASES.items()},
         # the only key whose unit differs between Hudi and Flink: Flink's is a bare number of MiB
@@ -71,10 +98,10 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         "hoodie.layout.optimize.strategy": Alias(field_name="layout", parse=_parse_layout),
         "hoodie.parquet.compression.codec": Alias(field_name="compression"),
         "hoodie.parquet.max.file.size": Alias(
-            field_name="missing_base_bytes", parse=parse_binary_size, note=_MISSING_BASE_NOTE
+            field_name="log_only_slice_size_bytes", parse=parse_binary_size, note=_MISSING_BASE_NOTE
         ),
         "write.parquet.max.file.size": Alias(
-            field_name="missing_base_bytes", parse=parse_mebibytes, note=_MISSING_BASE_NOTE
+            field_name="log_only_slice_size_bytes", parse=parse_mebibytes, note=_MISSING_BASE_NOTE
         ),
         "spark.hive.automerge.least.filenum": Alias(field_name="min_input_files"),
         "hoodie.compact.inline.max.delta.commits": Alias(field_name="compact_delta_commits"),
@@ -89,7 +116,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
         ),
     }
 )
-"""Foreign keys that set a field."""
+"""Other keys that set a field."""
 
 _WRITE_TIME_NOTE = "it sizes files while they are written; lakefold sizes them afterwards"
 _CLUSTERING_NOTE = "lakefold schedules and runs clustering itself; turn this off at the writer or both will plan"

@@ -69,7 +69,7 @@ class PlanningSettings:
     file_slices_sort_by: tuple[str, ...] = field(
         default=("size",), metadata={"meaning": "for a format's own strategy: `size`, `instant_time`"}
     )
-    missing_base_bytes: int = field(
+    log_only_slice_size_bytes: int = field(
         default=120 * MIB, metadata={"meaning": "for a format's own strategy: what a log-only slice counts as"}
     )
 
@@ -119,7 +119,7 @@ class PlanningSettings:
     layout: str = field(
         default="linear", metadata={"meaning": "how `sort_columns` order them: `linear`, `zorder`, `hilbert`"}
     )
-    receipt: VerificationLevel = field(
+    verification: VerificationLevel = field(
         default=VerificationLevel.FOOTER,
         metadata={"meaning": "verification before a commit: rows, nulls, minima and maxima; `hash` adds every value"},
     )
@@ -133,7 +133,7 @@ class PlanningSettings:
             compression=self.compression,
             sort_columns=self.sort_columns,
             layout=self.layout,
-            verification=self.receipt,
+            verification=self.verification,
         )
 
     @property
@@ -173,7 +173,7 @@ class TableSettings:
         metadata={"meaning": "when plans may start, such as `mon-fri 20:00-06:00`, `sat-sun`; unset: at any time"},
     )
     run_time_zone: str = field(default="UTC", metadata={"meaning": "whose clock `run_windows` go by"})
-    weight: float = field(
+    priority_weight: float = field(
         default=1.0,
         metadata={"meaning": "how much the table's plans count when plans are ordered; 2 is twice as much"},
     )

@@ -56,7 +56,7 @@ def validation_errors(policy: PolicySettings) -> Iterator[str]:
         ("max_inflight_per_table", 1),
         ("recent_partitions", 0),
         ("skip_latest_partitions", 0),
-        ("missing_base_bytes", 0),
+        ("log_only_slice_size_bytes", 0),
         ("reads_per_day", 0),
         ("budget_bytes_per_hour", 0),
         ("budget_bytes_per_day", 0),
@@ -81,8 +81,8 @@ def validation_errors(policy: PolicySettings) -> Iterator[str]:
             f"compact_delete_ratio is {policy.compact_delete_ratio:g} but must be a share from 0 to 1 "
             "(30% is 0.3; 0: off); set compact_delete_ratio"
         )
-    if not policy.weight > 0:
-        yield f"weight is {policy.weight:g} but must be above 0; set weight"
+    if not policy.priority_weight > 0:
+        yield f"priority_weight is {policy.priority_weight:g} but must be above 0; set priority_weight"
     yield from _duration_errors(policy)
     yield from _objective_errors(policy)
     yield from _choice_errors(policy)
@@ -167,7 +167,7 @@ def _choice_errors(policy: PolicySettings) -> Iterator[str]:
         "strategy": (BALANCED, *FORMATS),
         "rewrite_first": tuple(RewriteFirst),
         "partition_filter": tuple(PartitionFilter),
-        "receipt": tuple(VerificationLevel),
+        "verification": tuple(VerificationLevel),
         "engine": tuple(BYTES_PER_SECOND),
         "layout": LAYOUTS,
         "compression": COMPRESSIONS,

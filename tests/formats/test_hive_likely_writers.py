@@ -314,7 +314,7 @@ def test_init_explain_and_show_warn_of_a_table_of_flinks_with_evidence_consequen
     home.config.unlink()
     init = json.loads(home.run("init", metastore.uri, "--database", DATABASE, "--table", "streamed", "--json").stdout)
     (seen,) = init["tables"]
-    assert [(one["tool"], one["warns"]) for one in seen["likely_writers"]] == [
+    assert [(one["tool"], one["has_warning"]) for one in seen["likely_writers"]] == [
         ("Flink", True),
         (known_tools.ARROW.name, True),
         ("Spark", False),
@@ -339,11 +339,11 @@ def test_init_explain_and_show_warn_of_a_table_of_flinks_with_evidence_consequen
 
     told, writers = texts(home, f"{DATABASE}.streamed")
     flink, _, spark = writers
-    assert (flink["tool"], flink["warns"], flink["access"]) == ("Flink", True, "catalog")
+    assert (flink["tool"], flink["has_warning"], flink["access"]) == ("Flink", True, "catalog")
     assert flink["evidence"][0] == "table property sink.partition-commit.policy.kind = metastore"
     assert flink["consequence"] == known_tools.FLINK.consequence
     assert 'Setting: access = "catalog", from ' in flink["text"]
-    assert (spark["warns"], spark["consequence"], spark["remedy"]) == (False, None, None)
+    assert (spark["has_warning"], spark["consequence"], spark["remedy"]) == (False, None, None)
     for one in writers:
         assert one["text"] in told
     assert told.count("Warning: ") == 2

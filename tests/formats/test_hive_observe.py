@@ -312,7 +312,7 @@ def test_a_first_look_at_a_metastore_writes_a_file_whose_rules_ask_who_goes_by_t
     found = {entry["table"]: entry for entry in first["tables"]}
     assert sorted(found) == ["shop.clicks", "shop.events", "shop.flat", "shop.moved", "shop.orders"]
     assert found["shop.orders"]["reducible_files"] == 15
-    assert "quiet_period" in found["shop.orders"]["left_alone"]
+    assert "quiet_period" in found["shop.orders"]["main_skip_reason"]
     written = home.config.read_text()
     assert f'[[sources]]\nmetastore = "{hive.uri}"  # 5 tables; those added later are found, too\n' in written
     assert "concurrency" not in written

@@ -80,7 +80,7 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
         max_bytes_per_group="8MiB",
         min_input_files=3,
         scan_interval="30s",
-        receipt="footer",
+        verification="footer",
         payback="0s",
     )
     began, known = time.time() - (COMMITS + 1) * APART_SECONDS, set[Path]()
@@ -99,16 +99,16 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
     assert len(plans) >= 3
     for plan in plans:
         (shown,) = home.json("plans", "show", plan["plan_id"])
-        assert shown["worth"]["happened"]["cpu_measured"], "its tasks were counted"
-        assert 0 < shown["worth"]["happened"]["cpu_seconds"] < 60
+        assert shown["cost_benefit"]["actual"]["cpu_measured"], "its tasks were counted"
+        assert 0 < shown["cost_benefit"]["actual"]["cpu_seconds"] < 60
     (found,) = home.json("tables", "replay", "past.t", "--days", "0.1")
     configured = next(policy for policy in found["policies"] if policy["name"] == "configured")
     sizes, rewritten = list(live(metastore.uri).values()), sum(plan["input_bytes"] for plan in plans)
     print(f"\npredicted {configured['end']}, {configured['rewritten_bytes']} bytes rewritten by {configured['plans']}")
     print(f"real      {len(sizes)} files, {sum(sizes)} bytes, {rewritten} bytes rewritten by {len(plans)}")
     assert found["commits"] == COMMITS
-    assert configured["end"]["files"] == len(sizes)
-    assert configured["end"]["small_files"] == sum(size < LIMIT for size in sizes)
+    assert configured["final"]["files"] == len(sizes)
+    assert configured["final"]["small_files"] == sum(size < LIMIT for size in sizes)
     assert configured["plans"] == len(plans)
-    assert configured["end"]["bytes"] == pytest.approx(sum(sizes), rel=0.05)
+    assert configured["final"]["bytes"] == pytest.approx(sum(sizes), rel=0.05)
     assert configured["rewritten_bytes"] == pytest.approx(rewritten, rel=0.05)

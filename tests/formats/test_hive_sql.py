@@ -112,9 +112,9 @@ def shop(
     heap = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in HEAP.items())
     home.config.write_text(
         f'[database]\nurl = "{home.url}"\n[spark]\nmaster = "local[2]"\n{heap}[http]\nport = {port}\n'
-        f'[daemon]\ndiscover_interval = "2s"\nmerge_events = "{directory}/merges.jsonl"\n'
+        f'[daemon]\ndiscover_interval = "2s"\nmerge_events_file = "{directory}/merges.jsonl"\n'
         f'[[sources]]\nmetastore = "{metastore.uri}"\ndatabase = "{DATABASE}"\n'
-        '[defaults]\nquiet_period = "0s"\nscan_interval = "1h"\nreceipt = "hash"\n'
+        '[defaults]\nquiet_period = "0s"\nscan_interval = "1h"\nverification = "hash"\n'
         "spark.hive.automerge.enabled = true\nspark.hive.automerge.least.filenum = 3\n"
         "spark.hive.automerge.block.percent = 0.25\nspark.hive.automerge.shuffle.enabled = false\n"
         '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\nsessions_refresh = true\n'

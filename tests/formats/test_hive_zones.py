@@ -94,7 +94,7 @@ def by_cpp(paths: list[Path]) -> Counter[str]:
 
 @pytest.fixture
 def home(metastore: MetastoreServer, tmp_path: Path) -> Installation:
-    return hive_installation(tmp_path, sqlite_at(tmp_path), metastore.uri, "zones", receipt="footer")
+    return hive_installation(tmp_path, sqlite_at(tmp_path), metastore.uri, "zones", verification="footer")
 
 
 def test_no_answer_changes_where_lakefold_runs_in_another_zone_than_the_writers(

@@ -165,7 +165,7 @@ def as_hudi_writes(groups: Sequence[ClusteringGroup]) -> list[Group]:
 def tied_slices(snapshot: Snapshot, policy: SizingPolicy) -> dict[str, tuple[str, int]]:
     """File ids of slices that count as large as another of their partition, with what they have in common."""
     counted = {
-        row["file_id"]: (row["partition"], row["bytes"] if row["path"] else policy.missing_base_bytes)
+        row["file_id"]: (row["partition"], row["bytes"] if row["path"] else policy.log_only_slice_size_bytes)
         for row in snapshot.slices.to_pylist()
     }
     often = Counter(counted.values())

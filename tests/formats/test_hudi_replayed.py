@@ -44,7 +44,7 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
             "target_file_max": "4MiB",
             "min_input_files": 3,
             "scan_interval": f"{TICK_SECONDS}s",
-            "receipt": "footer",
+            "verification": "footer",
             "payback": "0s",
         },
         write_options=PLAIN,
@@ -62,16 +62,16 @@ def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its
     assert len(plans) >= 3
     for plan in plans:
         (shown,) = home.json("plans", "show", plan["plan_id"])
-        assert shown["worth"]["happened"]["cpu_measured"], "its tasks were counted"
-        assert 0 < shown["worth"]["happened"]["cpu_seconds"] < 60
+        assert shown["cost_benefit"]["actual"]["cpu_measured"], "its tasks were counted"
+        assert 0 < shown["cost_benefit"]["actual"]["cpu_seconds"] < 60
     (found,) = home.json("tables", "replay", "t", "--days", "0.1")
     configured = next(policy for policy in found["policies"] if policy["name"] == "configured")
     slices = FORMAT.snapshot(TableRef(name="t", format="hudi", location=str(base))).slices
     live, rewritten = slices["bytes"].to_pylist(), sum(plan["input_bytes"] for plan in plans)
     print(f"\npredicted {configured['end']}, {configured['rewritten_bytes']} bytes rewritten by {configured['plans']}")
     print(f"real      {len(live)} files, {sum(live)} bytes, {rewritten} bytes rewritten by {len(plans)}")
-    assert configured["end"]["files"] == len(live)
-    assert configured["end"]["small_files"] == sum(size < 1 << 20 for size in live)
+    assert configured["final"]["files"] == len(live)
+    assert configured["final"]["small_files"] == sum(size < 1 << 20 for size in live)
     assert configured["plans"] == len(plans)
-    assert configured["end"]["bytes"] == pytest.approx(sum(live), rel=0.05)
+    assert configured["final"]["bytes"] == pytest.approx(sum(live), rel=0.05)
     assert configured["rewritten_bytes"] == pytest.approx(rewritten, rel=0.05)

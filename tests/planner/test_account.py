@@ -63,8 +63,8 @@ def check_lines(lines: list[dict[str, Any]], files: list[dict[str, Any]], *key: 
         assert line.items() >= counted(alike).items()
         texts = {file["text"] for file in alike}
         assert line["text"] in texts
-        assert line["knob"] == Reason(line["reason"]).setting
-        if line["reason"] != Reason.BUSY and not line["varies"]:
+        assert line["setting"] == Reason(line["reason"]).setting
+        if line["reason"] != Reason.BUSY and not line["has_several_values"]:
             assert len(texts) == 1
 
 

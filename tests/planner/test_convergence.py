@@ -40,7 +40,7 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
         min_input_files=draw(st.sampled_from([1, 2, 2, 4])),
         max_files_per_group=draw(st.sampled_from([4, 9, 10_000])),
         strategy=draw(st.sampled_from([BALANCED, "hudi"])),
-        missing_base_bytes=draw(st.integers(0, UNIT)),
+        log_only_slice_size_bytes=draw(st.integers(0, UNIT)),
         sort_columns=draw(st.sampled_from([(), ("city",)])),
         quiet_period=timedelta(minutes=15),
         compaction=draw(st.sampled_from([True, True, False])),
@@ -149,7 +149,7 @@ def check_bounds(planning: PlanningResult, held: set[str], files: dict[str, File
         assert group.output_files < len(group.slices)
         counted = group.bytes
         if policy.strategy != BALANCED:
-            counted = sum(policy.missing_base_bytes if s.path is None else s.bytes for s in group.slices)
+            counted = sum(policy.log_only_slice_size_bytes if s.path is None else s.bytes for s in group.slices)
         else:
             assert len(group.slices) <= policy.max_files_per_group
         assert counted <= policy.max_bytes_per_group

@@ -221,7 +221,7 @@ def hudi_by_hand(files: list[File], policy: SizingPolicy, single_groups: bool = 
         small = [
             f for f in files if f.partition == partition and (f.logs_only or f.bytes < policy.small_file_limit_bytes)
         ]
-        size = {f.id: policy.missing_base_bytes if f.logs_only else f.bytes for f in small}
+        size = {f.id: policy.log_only_slice_size_bytes if f.logs_only else f.bytes for f in small}
         small.sort(key=lambda f: (-size[f.id], f.id))
         group: list[str] = []
         total = 0
@@ -268,7 +268,7 @@ def test_the_hudi_strategy_groups_as_hudi_does_and_then_leaves_out_groups_withou
         small_file_limit_bytes=limit,
         target_file_max_bytes=limit + target,
         max_bytes_per_group=limit + target + group,
-        missing_base_bytes=missing,
+        log_only_slice_size_bytes=missing,
         max_num_groups=most,
         quiet_period=timedelta(0),
         compaction=False,

@@ -25,7 +25,12 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
         timedelta(seconds=30),
         timedelta(minutes=30),
     )
-    assert (policy.strategy, policy.engine, policy.layout, policy.receipt) == ("balanced", "auto", "linear", "footer")
+    assert (policy.strategy, policy.engine, policy.layout, policy.verification) == (
+        "balanced",
+        "auto",
+        "linear",
+        "footer",
+    )
     assert SizingPolicy.from_settings({}) == policy
 
 
@@ -105,7 +110,7 @@ def test_a_setting_sets_its_knob(settings: dict[str, object], knob: str, value: 
         ({"backoff": "1h"}, ["backoff 60 min", "above backoff_max 30 min"]),
         ({"strategy": "best"}, ["strategy is 'best' but must be one of balanced, hive, hudi"]),
         ({"engine": "duck"}, ["engine is 'duck'", "auto, stitch, arrow, spark"]),
-        ({"receipt": "none"}, ["'none' is not one of footer, hash"]),
+        ({"verification": "none"}, ["'none' is not one of footer, hash"]),
         ({"layout": "zorder"}, ["layout zorder", "sort_columns"]),
         ({"partition_filter": "regex"}, ["no pattern", "partition_regex"]),
         ({"partition_filter": "selected"}, ["names no partition", "partition_selected"]),
@@ -186,7 +191,13 @@ def test_every_alias_names_a_knob_and_no_key_is_both_used_and_ignored() -> None:
 
 def test_the_options_of_a_plan_are_those_of_its_policy() -> None:
     policy = SizingPolicy.from_settings(
-        {"target_file_max": "1GiB", "sort_columns": "a", "layout": "hilbert", "receipt": "hash", "compression": "ZSTD"}
+        {
+            "target_file_max": "1GiB",
+            "sort_columns": "a",
+            "layout": "hilbert",
+            "verification": "hash",
+            "compression": "ZSTD",
+        }
     )
     options = policy.rewrite_options
     assert (options.target_file_max_bytes, options.sort_columns, options.layout) == (GIB, ("a",), "hilbert")

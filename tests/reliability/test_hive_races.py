@@ -137,7 +137,7 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
         assert {read.partition: dict(read.rows) for read in reader.look()} == expected
         judge, wrong, errors = writer.judged()
         assert not wrong, in_short(wrong)
-        assert home.json("status")[0]["halted"] == [], told()[-4000:]
+        assert home.json("status")[0]["halted_tables"] == [], told()[-4000:]
         appended, won = spanned(told())
         carried = sum(map(int, re.findall(r", (\d+) files carried", told())))
         plans = Counter(plan["state"] for plan in home.json("plans", "list", "--limit", "1000"))

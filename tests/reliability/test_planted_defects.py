@@ -92,7 +92,7 @@ def test_a_planted_defect_ends_in_integrity_and_a_halted_table(
     planted = []
 
     def plant(name: str) -> None:
-        if name == "before_receipt":
+        if name == "before_verify":
             new = {path for path in base.rglob("*.parquet") if ".hoodie" not in path.parts} - untouched
             victim = min(new)
             footer = pq.read_metadata(victim)

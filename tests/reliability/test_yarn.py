@@ -78,7 +78,7 @@ def home(yarn: HadoopCluster, metastore: MetastoreServer, tmp_path: Path) -> Ins
         f'[database]\nurl = "{made.url}"\n[spark]\n{spark}\n[http]\nport = 0\n'
         f'[[sources]]\npath = "{yarn.uri}/lake"\n'
         f'[[sources]]\nmetastore = "{metastore.uri}"\ndatabase = "{DATABASE}"\n'
-        '[defaults]\nquiet_period = "0s"\nretention = "1h"\nreceipt = "hash"\nbackoff = "1s"\n'
+        '[defaults]\nquiet_period = "0s"\nretention = "1h"\nverification = "hash"\nbackoff = "1s"\n'
         '[[tables]]\nmatch = "trips"\nmode = "compact"\nconcurrency = "single_writer"\n'
         f'[[tables]]\nmatch = "{DATABASE}.*"\nmode = "compact"\naccess = "catalog"\n'
     )

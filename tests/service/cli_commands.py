@@ -5,7 +5,7 @@ from service.cli import main
 
 
 def every_command() -> list[tuple[str, ...]]:
-    """The path of each command that is not a group."""
+    """The path of each command that is not a group, without former names, which help hides."""
     found: list[tuple[str, ...]] = []
 
     def walk(command: object, path: tuple[str, ...]) -> None:
@@ -14,7 +14,8 @@ def every_command() -> list[tuple[str, ...]]:
             found.append(path)
             return
         for name, child in children.items():
-            walk(child, (*path, name))
+            if not child.hidden:
+                walk(child, (*path, name))
 
     walk(main.root_command(), ())
     return found

@@ -55,7 +55,7 @@ POLICY = {
     "scan_interval": "300ms",
     "sweep_interval": "300ms",
     "retention": "1h",
-    "receipt": "hash",
+    "verification": "hash",
 }
 
 

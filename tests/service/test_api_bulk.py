@@ -68,7 +68,7 @@ def test_failed_plans_are_found_tried_dry_and_requested_again_with_the_reason_an
     assert (ids(dry), dry["dry_run"], dry["action_id"]) == (wanted[::-1], True, None)
     assert store.figures().count(PlanState.FAILED) == 4
     done = client.post("/v1/plans/retry", json=chosen | {"reason": "the codec is there"}).json()
-    assert (ids(done), done["left"], done["next"]) == (wanted[::-1], [], None)
+    assert (ids(done), done["skipped"], done["next"]) == (wanted[::-1], [], None)
     assert store.figures().count(PlanState.REQUESTED) == 3
     last = store.plan_events(wanted[0])[-1]
     assert (last.actor, last.reason) == ("token ada", "retried: the codec is there")
@@ -80,7 +80,7 @@ def test_what_cannot_be_done_to_a_plan_leaves_it_with_the_reason_and_does_it_to_
     holder = add(context.store, "dt=1", table=SALES).plan_id
     done = client.post("/v1/plans/retry", json={"state": "failed"}).json()
     assert ids(done) == [free]
-    [left] = done["left"]
+    [left] = done["skipped"]
     assert (left["plan_id"], left["table"]) == (taken, "sales.orders")
     assert f"dt=1 by plan {holder}" in left["reason"]
 
@@ -128,7 +128,7 @@ def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, clie
         store.fail(claimed(store), "no such codec")
     body, key = {"table": SALES.name}, {"Idempotency-Key": "tonight"}
     repeated = client.post(f"/v1/plans/{action}", json=body, headers=key).json()
-    assert (ids(repeated), repeated["left"]) == (plans[:1:-1], [])
+    assert (ids(repeated), repeated["skipped"]) == (plans[:1:-1], [])
     if action == "retry":
         assert store.plan_state(plans[3]) is PlanState.FAILED
     rest = client.post(f"/v1/plans/{action}", json=body | {"after": repeated["next"]}).json()
@@ -166,7 +166,7 @@ def test_proposals_are_listed_and_approved_and_declined_by_the_filter_of_lists_a
     }
     store.decline(other, "ada", "not this one")
     done = client.post("/v1/plans/approve", json={"table": "sales.orders", "reason": "looked at"}).json()
-    assert (ids(done), done["left"]) == ([sales], [])
+    assert (ids(done), done["skipped"]) == ([sales], [])
     assert store.plan_events(sales)[-1].reason == "approved: looked at"
     assert [store.plan(plan).decision for plan in (sales, other, ops, plain)] == ["approved", "declined", None, None]
     assert ids(client.post("/v1/plans/decline", json={"proposed": True}).json()) == [ops]
@@ -231,8 +231,8 @@ def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reaso
 
     monkeypatch.setattr(context.store, "begin_bulk_action", overtaken)
     done = client.post("/v1/plans/approve", json={"table": "sales.orders"}).json()
-    assert (ids(done), [left["plan_id"] for left in done["left"]]) == ([], [old])
-    assert "is cancelled and waits for no approval" in done["left"][0]["reason"]
+    assert (ids(done), [left["plan_id"] for left in done["skipped"]]) == ([], [old])
+    assert "is cancelled and waits for no approval" in done["skipped"][0]["reason"]
     assert [plan.waits_for_approval for plan in context.store.plans()] == [True, False]
 
 

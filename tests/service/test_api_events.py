@@ -153,7 +153,7 @@ def test_a_callback_of_a_commit_that_wrote_nothing_and_of_an_unpartitioned_table
 
 def test_a_callback_with_every_file_of_a_large_commit_is_taken(context, writer):
     message = callback(*(f"dt={n % 7}" for n in range(8000)))
-    assert len(json.dumps(message)) > context.config.http.max_body
+    assert len(json.dumps(message)) > context.config.http.max_body_size
     assert writer.post("/v1/events/hudi", json=message).status_code == 202
     assert len(reported(context)) == 7
     too_large = writer.post("/v1/events/hudi", headers={"Content-Length": str(MAX_BODY_BYTES["/v1/events/hudi"] + 1)})

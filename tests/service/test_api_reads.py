@@ -84,7 +84,7 @@ def test_the_partitions_of_the_last_whole_scan_add_up_to_the_scan(lake):
     for item in items:
         assert sum(line["files"] for line in item["lines"]) == item["files"]
     (left,) = items[-1]["lines"]
-    assert (left["reason"], left["knob"], left["varies"]) == ("alone", "min_input_files", False)
+    assert (left["reason"], left["setting"], left["has_several_values"]) == ("alone", "min_input_files", False)
 
 
 def test_partitions_come_in_pages(lake):

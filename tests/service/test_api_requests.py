@@ -285,8 +285,8 @@ def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path,
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
     shown = client.get(f"/v1/plans/{plan.plan_id}").json()
     assert (shown["state"], shown["waits_for_approval"], shown["decision"]) == ("requested", True, None)
-    assert shown["worth"]["predicted"]["payback_days"] is not None
-    assert {group["partition"] for group in shown["group_list"]} == set(shown["partition_names"])
+    assert shown["cost_benefit"]["predicted"]["payback_days"] is not None
+    assert {group["partition"] for group in shown["group_details"]} == set(shown["partition_names"])
     with client_of(context, reader) as other:
         assert other.post(f"/v1/plans/{plan.plan_id}/approve").status_code == 403
     answer = client.post(f"/v1/plans/{plan.plan_id[:23]}/decline", json={"reason": "month end"})
@@ -346,3 +346,9 @@ def test_the_page_of_a_proposal_asks_for_a_yes_and_takes_it(toys, tmp_path, cont
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/plans/{plan.plan_id}")
     assert context.store.plan(plan.plan_id).decided_by == "token ci"
     assert "Approve plan" not in client.get(f"/plans/{plan.plan_id}").text
+
+
+def test_a_request_with_a_former_name_of_a_setting_is_answered_with_a_deprecation(client):
+    former, present = ask(client, overrides={"receipt": "hash"}), ask(client, overrides={"verification": "hash"})
+    assert (former.status_code, present.status_code) == (202, 202)
+    assert ("Deprecation" in former.headers, "Deprecation" in present.headers) == (True, False)

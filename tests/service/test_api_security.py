@@ -194,7 +194,7 @@ def test_a_token_costs_no_query_while_it_is_fresh_and_its_use_is_noted(context, 
 
 
 def test_a_read_by_another_name_or_through_a_proxy_needs_a_token(tmp_path):
-    context = context_at(tmp_path, hosts=["lakefold.example.com"])
+    context = context_at(tmp_path, allowed_hosts=["lakefold.example.com"])
     token = add_token(context.store, "read")
     with client_of(context, host="lakefold.example.com") as client:
         assert client.get("/v1/plans").status_code == 401
@@ -214,7 +214,7 @@ def test_a_read_by_another_name_or_through_a_proxy_needs_a_token(tmp_path):
 
 
 def test_metrics_ask_for_a_token_where_they_are_told_to(tmp_path):
-    context = context_at(tmp_path, address="0.0.0.0", metrics_token=True)
+    context = context_at(tmp_path, address="0.0.0.0", metrics_need_token=True)
     token = add_token(context.store, "read")
     with client_of(context) as client:
         problem(client.get("/metrics"), 401, "unauthenticated")
@@ -240,7 +240,7 @@ def test_a_write_by_cookie_is_taken_only_from_the_page_itself(context):
 
 
 def test_a_body_that_is_too_large_is_refused_announced_or_not(tmp_path):
-    context = context_at(tmp_path, max_body="1000B")
+    context = context_at(tmp_path, max_body_size="1000B")
     writer, before = add_token(context.store, "write"), rows(context)
     body = b'{"table": "' + b"x" * 2000 + b'"}'
     with client_of(context, writer) as client:

@@ -102,7 +102,7 @@ def test_the_commands_are_those_of_the_contract():
         "tables rollback",
         "tables repair",
         "tables resolve",
-        "tables home",
+        "tables restore-locations",
         "plans list",
         "plans show",
         "plans request",
@@ -234,7 +234,7 @@ def test_config_check_finds_bad_rules_idle_rules_and_sources_that_are_not_there(
     assert 'lakefold.toml [[tables]] #1 match "x.*" matches no table' in err
     assert "source #1 (gone)" in err
     code, out, _ = run("config", "check", "--json")
-    assert json.loads(out)["rules_without_table"] == ['lakefold.toml [[tables]] #1 match "x.*"']
+    assert json.loads(out)["unmatched_rules"] == ['lakefold.toml [[tables]] #1 match "x.*"']
     file.write_text(base + "[defaults]\nsmall_file_limit = 0\n")
     code, _, err = run("config", "check")
     assert code == 1
@@ -250,7 +250,7 @@ def test_config_check_says_aloud_what_is_allowed_and_seldom_meant(run, home):
     assert code == 0
     assert "ms: a replaced file may be deleted while a query" in err
     assert "[defaults]: small_file_limit is 300 B: larger files are left alone" in err
-    cautions = json.loads(run("config", "check", "--json")[1])["cautions"]
+    cautions = json.loads(run("config", "check", "--json")[1])["warnings"]
     assert list(cautions.values()) == [["[defaults]"], ["[defaults]"]]
 
 
@@ -453,3 +453,21 @@ def test_a_terminal_gets_lines_that_fit_and_what_can_be_told_apart_at_both_ends(
 def test_a_count_that_is_not_zero_is_always_visible_in_a_bar():
     lines = bar_chart([("a", 1), ("bb", 0), ("c", 100_000)], width=10, marks={1: "limit"})
     assert lines == [" a │▏ 1", "bb │  ← limit", " c │██████████ 100,000"]
+
+
+def test_former_names_of_commands_and_options_work_are_hidden_and_say_the_present_name(run):
+    later = "now; the next release no longer accepts the old name\n"
+    for words in (("tables", "home", "t"), ("tables", "restore-locations", "t")):
+        code, _, err = run(*words)
+        expected = f"lakefold tables home is called lakefold tables restore-locations {later}"
+        assert (code, expected in err) == (ExitCode.DATABASE, words[1] == "home"), err
+    code, _, err = run("tables", "resolve", "t", "--take", "old")
+    assert (code, f"--take old is called --keep previous {later}" in err) == (ExitCode.DATABASE, True), err
+    code, _, err = run("tables", "resolve", "t", "--take", "old", "--keep", "previous")
+    assert (code, "--take is the former name of --keep" in err) == (ExitCode.USAGE, True), err
+    code, _, err = run("tables", "resolve", "t")
+    assert (code, "--keep is missing: previous or current" in err) == (ExitCode.USAGE, True), err
+    code, _, err = run("tables", "resolve", "t", "--take", "both")
+    assert (code, "is none of previous, current" in err) == (ExitCode.USAGE, True), err
+    assert " home " not in run("tables", "--help")[1]
+    assert "--take" not in run("tables", "resolve", "--help")[1]

@@ -50,14 +50,14 @@ def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
     store.complete(claim, commit, [figures], {"rewrite": 12})
     store.close()
     (entry,) = lakefold.json("clean", "-n")
-    assert (entry["path"], entry["due"]) == (path, False)
-    assert entry["kept"]  # the table says it is live
+    assert (entry["path"], entry["is_due"]) == (path, False)
+    assert entry["retained_reason"]  # the table says it is live
     assert 0 < entry["in_seconds"] <= 7 * 86400
     assert path in lakefold("clean", "orders", "--dry-run")
     assert "deleted 0 files" in lakefold("clean", "orders")
     lakefold.config.write_text(lakefold.config.read_text().replace("[defaults]", '[defaults]\nretention = "0s"'))
     (report,) = lakefold.json("clean", "orders", expect=3)
-    assert (report["deleted_files"], report["kept"][0]["version"]["path"]) == (0, path)
+    assert (report["deleted_files"], report["retained"][0]["version"]["path"]) == (0, path)
     assert (lakefold.base / path).exists()
     shown = lakefold("plans", "show", claim.plan.plan_id)
     assert "rewrite 12 ms" in shown

@@ -43,7 +43,7 @@ def test_explain_accounts_for_every_file_and_its_sums_are_the_tables(lakefold):
 
 def test_a_file_above_the_limit_is_left_alone_by_that_setting(lakefold):
     answer = lakefold.json("plans", "request", "orders", "-n", "--set", "small_file_limit=1KiB")[0]
-    assert [(e["reason"], e["knob"], e["files"], e["partitions"]) for e in answer["reasons"]] == [
+    assert [(e["reason"], e["setting"], e["files"], e["partitions"]) for e in answer["reasons"]] == [
         ("above_limit", "small_file_limit", 4, 2)
     ]
 
@@ -86,7 +86,7 @@ def test_a_request_plans_what_is_free_and_exits_11_only_where_nothing_is(lakefol
 def test_nothing_to_do_is_an_answer_with_reasons(lakefold):
     answer = lakefold.json("plans", "request", "orders", "--set", "min_input_files=3")[0]
     assert (answer["outcome"], answer["plan_ids"]) == ("nothing", [])
-    assert [(reason["reason"], reason["knob"]) for reason in answer["reasons"]] == [("few_files", "min_input_files")]
+    assert [(reason["reason"], reason["setting"]) for reason in answer["reasons"]] == [("few_files", "min_input_files")]
     text = lakefold("plans", "request", "orders", "--set", "min_input_files=3")
     assert "Nothing to do for sales.orders; the table has 4 files" in text
     assert "min_input_files" in text
@@ -117,7 +117,7 @@ def test_paused_and_halted_tables_are_refused_until_resumed(lakefold):
         "Integrity: a row is missing; after looking into it: lakefold resume"
         in lakefold.problem("plans", "request", "orders", expect=12)["detail"]
     )
-    assert lakefold.json("status")[0]["halted"] == ["sales.orders"]
+    assert lakefold.json("status")[0]["halted_tables"] == ["sales.orders"]
     assert "halted" in lakefold("tables", "list")
     assert lakefold.json("plans", "watch", plan, expect=1)[-1]["state"] == "failed"
     lakefold("resume", "orders")

@@ -287,7 +287,7 @@ def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_asked_fo
     assert configure_table(load_config(), ORDERS).ageing == timedelta(minutes=30)
     written('[work]\nobjective = "hudi"\n')
     assert configure_table(load_config(), ORDERS).ageing == timedelta()
-    for wrong, words in (('objective = "newest"', "must be worth or hudi"), ('ageing = "0s"', "greater than 0")):
+    for wrong, words in (('objective = "newest"', "must be benefit or hudi"), ('ageing = "0s"', "greater than 0")):
         written(f"[work]\n{wrong}\n")
         with pytest.raises(ConfigError, match=words):
             load_config()

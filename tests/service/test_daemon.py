@@ -209,7 +209,7 @@ def test_what_stays_is_looked_through_for_garbage_once_after_the_first_reading(t
         Daemon(load_config(write_config(home)), "api", on_first_refresh=lambda: settled.append(time.time()))
     ) as daemon:
         wait_for(lambda: settled, "the first reading")
-        wait_for(lambda: (value(daemon, "figures_timestamp_seconds") or 0) > settled[0] + 0.1, "another one")
+        wait_for(lambda: (value(daemon, "stored_metrics_timestamp_seconds") or 0) > settled[0] + 0.1, "another one")
     assert len(settled) == 1
 
 
@@ -262,7 +262,7 @@ def test_each_change_of_a_plans_state_is_one_line_that_says_plan_table_and_epoch
 
 
 def test_a_plan_past_keep_finished_is_forgotten_and_still_counted(toys, home, store, monkeypatch):
-    monkeypatch.setenv("LAKEFOLD_DATABASE__KEEP_FINISHED", "1ms")
+    monkeypatch.setenv("LAKEFOLD_DATABASE__PLAN_RETENTION", "1ms")
     for _ in range(2):
         with daemon_at(home, policy={"retention": "0s"}) as daemon:
             assert daemon.run_once() == ExitCode.OK

@@ -162,8 +162,8 @@ class Served:
         add("planner_runs_total", {"format": "hudi", "outcome": "error"}, 0)
         add("planner_run_duration_seconds_count", {"format": "hudi"}, len(scans))
         for outcome in ("ok", "error"):
-            add("planner_looks_total", {"format": "hudi", "outcome": outcome}, 0)
-        for name in ("planner_look_duration_seconds_count", "planner_look_partitions_total"):
+            add("planner_written_scans_total", {"format": "hudi", "outcome": outcome}, 0)
+        for name in ("planner_written_scan_duration_seconds_count", "planner_written_scan_partitions_total"):
             add(name, {"format": "hudi"}, 0)
         # Both partitions of this table always share their reasons.
         for reason in {reason for scan in scans for reason in scan["skipped"]}:
@@ -201,7 +201,7 @@ class Served:
             ("planner_last_success_timestamp_seconds", {}),
             ("executor_last_heartbeat_timestamp_seconds", {}),
             ("cleaner_last_success_timestamp_seconds", {}),
-            ("figures_timestamp_seconds", {}),
+            ("stored_metrics_timestamp_seconds", {}),
         ):
             assert self.began - 1 <= value(name, **labels) <= now + 1, name
         newest = self.rows("SELECT max(taken_at_ms) FROM scan_history")[0][0] / 1000

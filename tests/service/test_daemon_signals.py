@@ -48,7 +48,7 @@ def log_of(home):
 
 def test_sigterm_lets_the_plan_under_way_end(home, store, process):
     gate = home / "gate"
-    daemon = process(failpoints=f"before_receipt=wait:{gate}")
+    daemon = process(failpoints=f"before_verify=wait:{gate}")
     wait_for((home / "gate.reached").exists, "a plan in its receipt")
     url = log_of(home).partition("listening on ")[2].split()[0] + "/metrics"
 
@@ -70,7 +70,7 @@ def test_sigterm_lets_the_plan_under_way_end(home, store, process):
 def test_a_second_sigterm_stops_the_plan_before_its_commit_and_requeues_it(home, store, process):
     rows = table_rows(table_at(home))
     gate = home / "gate"
-    daemon = process(failpoints=f"before_receipt=wait:{gate}")
+    daemon = process(failpoints=f"before_verify=wait:{gate}")
     wait_for((home / "gate.reached").exists, "a plan in its receipt")
     daemon.send_signal(signal.SIGTERM)
     wait_for(lambda: "draining" in log_of(home), "draining")
@@ -86,7 +86,7 @@ def test_a_second_sigterm_stops_the_plan_before_its_commit_and_requeues_it(home,
 
 def test_a_third_signal_ends_the_process_at_once(home, process):
     gate = home / "gate"
-    daemon = process(failpoints=f"before_receipt=wait:{gate}")
+    daemon = process(failpoints=f"before_verify=wait:{gate}")
     wait_for((home / "gate.reached").exists, "a plan in its receipt")
     for said in ("draining", "again: stopping"):
         daemon.send_signal(signal.SIGTERM)

@@ -72,7 +72,7 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
         wait_for(
             lambda: [(p.spark, p.problem) for p in store.processes() if p.can_execute] == [("broken", DIED)], "told"
         )
-        assert DIED in (serializers.status(read_lake_state(store))["nobody_runs_plans"] or "")
+        assert DIED in (serializers.status(read_lake_state(store))["no_executor_reason"] or "")
         roles = {CLEAN_ROLE, SWEEP_ROLE}
         wait_for(lambda: not roles & {leader.role for leader in store.leaders() if leader.live}, "both given up")
         assert all(store.acquire_leader(name, "another", daemon.config.daemon.leader_ttl) for name in roles)

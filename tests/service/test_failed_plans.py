@@ -91,7 +91,7 @@ def test_f8_it_is_planned_again_as_soon_as_something_changed_or_somebody_wants_i
             item["logs"] = [log]
         timeline.publish(home.ref, {**document, "number": document["number"] + 1, "plan_id": None})
     elif lift == "settings":
-        home.settings["receipt"] = "footer"
+        home.settings["verification"] = "footer"
     elif lift == "write options":
         other = dataclasses.replace(home.ref, write_options={"merger": "another"})
         monkeypatch.setattr(toys, "discover", lambda location: iter([other]))

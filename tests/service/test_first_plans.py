@@ -98,7 +98,7 @@ def test_variables_that_nothing_reads_are_named_with_the_nearest_that_something_
     assert err == (
         "environment variable LAKEFOLD_DATABASE_URL is read by nothing; did you mean 'LAKEFOLD_DATABASE__URL'?\n"
     )
-    assert json.loads(run("config", "check", "--json")[1])["unread_variables"] == ["LAKEFOLD_DATABASE_URL"]
+    assert json.loads(run("config", "check", "--json")[1])["unknown_variables"] == ["LAKEFOLD_DATABASE_URL"]
 
 
 def test_every_variable_that_the_code_reads_is_known():

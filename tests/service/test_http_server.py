@@ -108,7 +108,7 @@ def test_without_a_token_nobody_listens_beyond_this_machine(tmp_path):
 def test_a_process_that_only_shows_metrics_needs_no_token_unless_they_do(tmp_path):
     check_exposure(context_at(tmp_path, "executor", address="0.0.0.0"))
     with pytest.raises(Rejected, match="no token is stored"):
-        check_exposure(context_at(tmp_path, "executor", address="0.0.0.0", metrics_token=True))
+        check_exposure(context_at(tmp_path, "executor", address="0.0.0.0", metrics_need_token=True))
 
 
 def answered(context):

@@ -173,7 +173,7 @@ def test_json_is_one_object_with_every_table(home, run):
     table(home / "lake/t")
     code, out, err = run("init", "lake", "--json")
     found = json.loads(out)
-    assert (code, err, found["file"], found["not_looked_at"]) == (0, "", "lakefold.toml", 0)
+    assert (code, err, found["file"], found["unread_tables"]) == (0, "", "lakefold.toml", 0)
     (seen,) = found["tables"]
     assert (seen["table"], seen["format"], seen["files"], seen["reducible_files"], seen["refused"]) == (
         "t",

@@ -141,12 +141,12 @@ def test_status_the_table_and_metrics_tell_of_a_budget_that_burns(home):
 
     (entry,) = serializers.status(read_lake_state(home.store))["attention"]
     words = "small_file_share is 100 % (at most 5 %), 78 % of its error budget is left and burns fast"
-    assert (entry["table"], entry["error_budgets"]) == ("held", words)
+    assert (entry["table"], entry["error_budget_problems"]) == ("held", words)
 
     table = configure_table(home.config, home.store.table_state("held").ref)
     small, oldest = queries.load_table(home.store, table)["objectives"]
-    assert (small["objective"], small["met"], small["pace"]) == ("small_file_share", False, "fast")
-    assert (oldest["objective"], oldest["met"], oldest["pace"]) == ("oldest_small_file", True, None)
+    assert (small["objective"], small["met"], small["burn_pace"]) == ("small_file_share", False, "fast")
+    assert (oldest["objective"], oldest["met"], oldest["burn_pace"]) == ("oldest_small_file", True, None)
     assert small["budget_left"] == left
 
 
@@ -181,10 +181,21 @@ def test_commands_show_what_a_table_is_held_to(home, run, monkeypatch):
     assert "(at most 24 h): met for 3.6 h, 100 % of the last 28 d (goal 99.5 %); 100 % of its error budget" in shown[1]
     code, out, error = run("tables", "explain", "held")
     assert "Objective: small_file_share is 100 % (at most 5 %): missed" in error + out
-    code, out, _ = run("tables", "list", "--state", "missed", "--json")
+    code, out, _ = run("tables", "list", "--state", "objective_missed", "--json")
     assert [line["table"] for line in map(json.loads, out.splitlines())] == ["held"]
-    code, out, _ = run("tables", "list", "--sort", "budget", "--json")
+    code, out, _ = run("tables", "list", "--sort", "error_budget", "--json")
     assert [line["table"] for line in map(json.loads, out.splitlines())] == ["held", "other"]
+    code, out, error = run("tables", "list", "--sort", "-budget", "--state", "missed")
+    assert (code, "held" in out) == (0, True)
+    later = "now; the next release no longer accepts the old name\n"
+    assert error == (
+        f"--state missed is called --state objective_missed {later}"
+        f"--sort -budget is called --sort -error_budget {later}"
+    )
+    code, out, error = run("tables", "list", "--sort", "rewrite", "--json")
+    assert (code, json.loads(error)["use"]) == (0, "--sort rewrite_bytes")
+    _, _, error = run("plans", "request", "other", "--set", "receipt=hash", "--set", "slo.goal=0.9")
+    assert error.startswith(f"--set receipt is called --set verification {later}")
     code, out, error = run("plans", "request", "other", "--set", "slo.goal=0.9")
     assert (code, "slo.goal is an objective of a table" in error) == (2, True), error
 
@@ -217,7 +228,9 @@ def test_tables_that_miss_an_objective_are_scanned_first_and_of_a_table_that_is_
         assert list(daemon.scheduler._tables) == ["held", "a"]
 
     def told() -> list[str | None]:
-        return [entry["error_budgets"] for entry in serializers.status(read_lake_state(home.store))["attention"]]
+        return [
+            entry["error_budget_problems"] for entry in serializers.status(read_lake_state(home.store))["attention"]
+        ]
 
     assert told() == ["small_file_share is 100 % (at most 5 %), 46 % of its error budget is left and burns fast"]
     home.passes(2)

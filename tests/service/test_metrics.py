@@ -37,6 +37,7 @@ from service.control import serializers
 from service.control.lake_cache import read_lake_state
 from service.control.store import ProcessFacts, ScanRecord, WorkBudget
 from service.control.store.scheduling import QueueEntry
+from service.server.observability.former_metrics import FORMER_METRICS
 from service.server.observability.metric_specs import SPECS
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_doc import render
@@ -265,7 +266,19 @@ def test_every_metric_of_the_table_is_on_the_page_with_its_labels_and_no_other(m
         spec.name.removesuffix("_total" if spec.type == "counter" else "_info"): {frozenset(spec.labels)}
         for spec in SPECS.values()
     }
-    assert ours == expected
+    former = {old.removesuffix("_total"): expected[new.removesuffix("_total")] for old, new in FORMER_METRICS.items()}
+    assert ours == expected | former
+
+
+def test_former_names_have_the_same_samples_and_say_the_present_name(metrics, store):
+    everything(metrics, store)
+    metrics.record_written_scan("hudi", "error", 2.5, 3)
+    lines = generate_latest(metrics.registry).decode().splitlines()
+    for old, new in FORMER_METRICS.items():
+        assert f"# HELP {old} Deprecated, use {new}." in lines
+        samples = [line for line in lines if line.startswith(new)]
+        assert samples
+        assert {line.replace(new, old, 1) for line in samples} <= set(lines)
 
 
 def test_no_label_can_ever_carry_a_partition_a_path_or_a_plan():
@@ -319,11 +332,13 @@ def test_a_scrape_touches_no_database(metrics, store):
     store.close()
     Path(store.url.removeprefix("sqlite:///")).unlink()
     after = page(metrics)
-    stored = {f"lakefold_{name}" for name in ("table_files", "table_bytes", "plans", "figures_timestamp_seconds")}
+    stored = {
+        f"lakefold_{name}" for name in ("table_files", "table_bytes", "plans", "stored_metrics_timestamp_seconds")
+    }
     assert {k: v for k, v in after.items() if k[0] in stored} == {k: v for k, v in before.items() if k[0] in stored}
 
 
 def test_the_figures_carry_the_time_at_which_they_were_read(metrics, store):
     before = datetime.now(UTC) - timedelta(seconds=2)
     scraped = published(metrics, store)
-    assert before.timestamp() <= value(scraped, "figures_timestamp_seconds") <= time.time() + 2
+    assert before.timestamp() <= value(scraped, "stored_metrics_timestamp_seconds") <= time.time() + 2

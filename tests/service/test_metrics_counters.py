@@ -57,7 +57,7 @@ def test_a_plans_wait_ends_with_its_first_claim_and_is_counted_once(metrics):
     assert value(scraped, "plan_wait_seconds_count", **labels) == 1
     assert 0.03 <= value(scraped, "plan_wait_seconds_sum", **labels) < 5
     stage = {**labels, "engine": "auto"}
-    assert value(scraped, "plan_stage_duration_seconds_count", **stage, stage="ask") == 2
+    assert value(scraped, "plan_stage_duration_seconds_count", **stage, stage="find_commit") == 2
     assert value(scraped, "plan_stage_duration_seconds_sum", **stage, stage="rewrite") == 7.0
     assert value(scraped, "plan_stage_duration_seconds_bucket", **stage, stage="rewrite", le="5.0") == 0
     assert value(scraped, "plan_stage_duration_seconds_bucket", **stage, stage="rewrite", le="15.0") == 1

@@ -113,7 +113,7 @@ def test_a_proposal_that_went_stale_is_replaced_by_its_successor(home):
 
 def test_other_settings_make_a_proposal_stale(home):
     (old,) = home.scan()
-    home.policy = {"receipt": "footer"}
+    home.policy = {"verification": "footer"}
     new, ended = home.scan()
     assert new.waits_for_approval
     assert ended.plan_id == old.plan_id

@@ -178,7 +178,7 @@ def test_what_concerns_all_tables_is_refused_with_the_tables_that_the_token_is_f
 
 
 def test_metrics_of_all_tables_are_refused_where_they_need_a_token(tmp_path):
-    context = context_at(tmp_path, rules=RULES, metrics_token=True)
+    context = context_at(tmp_path, rules=RULES, metrics_need_token=True)
     with client_of(context, limited(context, "read")) as client:
         assert client.get("/metrics").status_code == 403
     context.store.close()

@@ -112,7 +112,7 @@ def test_each_reading_command_prints_the_same_from_another_machine(service):
         ("tables", "list"): 0,
         ("tables", "list", "--exit-code"): 4,
         ("tables", "list", "--sort", "-name", "--limit", "1"): 0,
-        ("tables", "list", "--name", "T2", "--state", "paused", "--mode", "compact", "--sort", "worst"): 0,
+        ("tables", "list", "--name", "T2", "--state", "paused", "--mode", "compact", "--sort", "attention"): 0,
         ("tables", "list", "--owner", "nobody"): 0,
         ("tables", "list", "--sort", "sise"): 2,
         ("tables", "list", "--state", "halt"): 2,

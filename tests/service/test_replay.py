@@ -82,11 +82,11 @@ def test_a_history_is_replayed_under_every_combination_and_one_policy_is_recomme
     ]
     assert (found["commits"], found["rewrites"]) == (216, 1)
     none, often, seldom = (policies[name] for name in list(policies)[:2] + list(policies)[-1:])
-    assert none["end"] == {"files": 240, "small_files": 240, "bytes": 240 * 8 * MIB}
+    assert none["final"] == {"files": 240, "small_files": 240, "bytes": 240 * 8 * MIB}
     assert (none["plans"], none["write_amplification"]) == (0, 1.0)
     assert often["rewritten_bytes"] > 2 * seldom["rewritten_bytes"] > 0
     assert often["files"] < seldom["files"] < none["files"]
-    assert often["end"]["bytes"] == seldom["end"]["bytes"] == none["end"]["bytes"]
+    assert often["final"]["bytes"] == seldom["final"]["bytes"] == none["final"]["bytes"]
     assert len(none["by_day"]) == 9
     assert none["by_day"][-1]["files"] == 240
     take = found["recommended"]
@@ -127,7 +127,7 @@ def test_over_http_it_is_the_same_document(here, home):
     assert answer.status_code == 200
     assert [policy["name"] for policy in answer.json()["policies"]][2:] == ["min_input_files=8"]
     _, out, _ = here("tables", "replay", "t", "--days", "9", "--set", "min_input_files=2,8", "--json")
-    assert answer.json()["policies"][0]["end"] == json.loads(out)["policies"][0]["end"]
+    assert answer.json()["policies"][0]["final"] == json.loads(out)["policies"][0]["final"]
     assert (many.status_code, many.json()["type"]) == (422, "/docs/problems.md#setting")
 
 
@@ -157,15 +157,15 @@ def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change
     assert (source["operation"], source["application"]) == ("bulk_insert", "Hudi Streamer")
     assert (source["commits"], source["files"], source["small_files"]) == (96, 768, 768)
     assert sum(source["by_hour"]) == 768
-    fewer_tasks, inserts = found["tried"]
+    fewer_tasks, inserts = found["trials"]
     assert (fewer_tasks["setting"], fewer_tasks["value"]) == ("hoodie.bulkinsert.shuffle.parallelism", "1")
-    assert fewer_tasks["saves"]["files"] == pytest.approx((768 - 96) * 365.25 / 12 / 4, rel=0.01)
+    assert fewer_tasks["monthly_savings"]["files"] == pytest.approx((768 - 96) * 365.25 / 12 / 4, rel=0.01)
     assert fewer_tasks["writer_bytes"] == pytest.approx(0, abs=MIB)
     assert (inserts["setting"], inserts["value"]) == ("hoodie.datasource.write.operation", "insert")
     assert inserts["writer_bytes"] > 0
-    change = found["change"]
-    assert change == max((fewer_tasks, inserts), key=lambda trial: trial["saves"]["cpu_hours"])
-    assert change["saves"]["cpu_hours"] > 0
+    change = found["recommended_change"]
+    assert change == max((fewer_tasks, inserts), key=lambda trial: trial["monthly_savings"]["cpu_hours"])
+    assert change["monthly_savings"]["cpu_hours"] > 0
     code, text, _ = scattered("tables", "advise", "t", "--days", "4")
     assert code == 0
     assert re.search(r"bulk_insert +Hudi Streamer +96 +768 +100 % +2.0 MiB", text)
@@ -175,7 +175,7 @@ def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change
         answer = client.get("/v1/tables/t/advice", params={"days": 4})
     context.store.close()
     assert answer.status_code == 200
-    assert answer.json()["change"]["setting"] == change["setting"]
+    assert answer.json()["recommended_change"]["setting"] == change["setting"]
 
 
 def test_advice_that_takes_too_long_is_refused_as_a_replay_is(scattered, tmp_path, monkeypatch):
@@ -232,7 +232,7 @@ def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):
     _, out, _ = run("tables", "advise", "t", "--days", "1", "--json")
     found = json.loads(out)
     assert found["sources"][0]["small_files"] == 2
-    assert found["change"] is None
+    assert found["recommended_change"] is None
     assert found["text"].startswith("nothing is worth changing at the writer (hoodie.parquet.small.file.limit = ")
 
 

@@ -101,12 +101,12 @@ def test_plans_that_wait_say_that_nobody_runs_them_and_no_time_is_promised(store
     assert f"1 plan waits: {nobody}." in told("status")
     assert nobody in told("plans", "show", plan.plan_id)
     store.register_process(process(role="scheduler", slots=0), MINUTE)
-    assert status(store)["nobody_runs_plans"] == nobody
+    assert status(store)["no_executor_reason"] == nobody
     store.register_process(process("host-1/18/a/b.1", spark="broken", problem="no jars"), MINUTE)
-    assert status(store)["nobody_runs_plans"] == "no executor can run plans, since Spark is missing: no jars"
+    assert status(store)["no_executor_reason"] == "no executor can run plans, since Spark is missing: no jars"
     assert "host-1/18 can't use Spark: no jars" in told("status")
     store.register_process(process("host-1/18/a/b.1", spark="running"), MINUTE)
-    assert status(store)["nobody_runs_plans"] is None
+    assert status(store)["no_executor_reason"] is None
     assert status(store)["backlog_seconds"] > 0
     assert "waits" not in told("plans", "show", plan.plan_id)
     store.pause(None, "ada")
@@ -133,7 +133,7 @@ def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it
     assert json.loads(told("status", "--json"))["processes"][0]["name"] == facts.name
     store.register_process(facts, timedelta(milliseconds=-1))
     (found,) = status(store)["processes"]
-    assert (found["live"], status(store)["nobody_runs_plans"] is None) == (False, False)
+    assert (found["live"], status(store)["no_executor_reason"] is None) == (False, False)
     store.unregister_process(facts.name)
     assert status(store)["processes"] == []
 
@@ -170,7 +170,7 @@ def test_halted_partitions_are_named_with_the_command_that_settles_each_and_no_m
     assert serializers.summary_line(found).endswith("0 halted · 7 partitions halted")
     words = told("status")
     assert f"{TABLE.name}, partition dt=0, was halted" in words
-    assert f"lakefold tables resolve {TABLE.name} --partition dt=0 --take old|new" in words
+    assert f"lakefold tables resolve {TABLE.name} --partition dt=0 --keep previous|current" in words
     assert f"{TABLE.name}: 2 more partitions halted; lakefold tables show {TABLE.name}" in words
     assert "partition dt=6" not in words
     store.resume(TABLE.name, "ada")
@@ -182,7 +182,7 @@ def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_nam
     store.cancel(store.claim("e"), "a writer changed a.parquet", actor="e")
     why = "a writer changed a.parquet. Nothing was lost; the next scan plans again what is still worth it."
     assert f"cancelled  {why}" in told("plans", "show", plan.plan_id)
-    assert json.loads(told("plans", "show", plan.plan_id, "--json"))["how_it_ended"] == why
+    assert json.loads(told("plans", "show", plan.plan_id, "--json"))["end_reason"] == why
     another = plan_of("dt=3")
     store.add_plan(another, request_id=None, actor="a", estimate={})
     store.request_cancel(another.plan_id, actor="ada", reason="wrong day")
@@ -194,7 +194,12 @@ def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attenti
     scanned(store, "a", "compact", replace(FOUND, overlaps=2, overlap=met))
     scanned(store, "b", "compact", replace(FOUND, not_planned="mode compact needs concurrency to be set"))
     one, other = status(store)["attention"]
-    assert (one["table"], one["overlaps"], one["overlap"], one["not_planned"]) == ("a", 2, met, None)
+    assert (one["table"], one["conflicting_commits"], one["last_conflicting_commit"], one["not_planned_reason"]) == (
+        "a",
+        2,
+        met,
+        None,
+    )
     assert (other["table"], other["overlaps"], bool(other["not_planned"])) == ("b", 0, True)
     words = told("status")
     assert (

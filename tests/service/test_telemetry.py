@@ -104,7 +104,7 @@ def test_a_plan_asked_for_within_a_trace_is_seen_there_from_the_request_to_the_c
     attributes = {entry.key: entry.value for entry in lease.attributes}
     assert attributes["lakefold.plan"].string_value == plan.plan_id
     assert attributes["lakefold.result"].string_value == "completed"
-    for name in ("ask", "prepare", "rewrite", "receipt", "commit", "record"):
+    for name in ("find_commit", "prepare", "rewrite", "verify", "commit", "record"):
         [step] = by_name[name]
         assert (step.trace_id, step.parent_span_id) == (lease.trace_id, lease.span_id)
         assert lease.start_time_unix_nano <= step.end_time_unix_nano <= lease.end_time_unix_nano

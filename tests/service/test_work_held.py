@@ -78,7 +78,7 @@ def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, ta
         running.run_once()
         (plan,) = running.store.plans()
         assert plan.state is PlanState.REQUESTED
-        held = queries.load_plan(running.store, plan.plan_id)["held"]
+        held = queries.load_plan(running.store, plan.plan_id)["wait_reason"]
         assert held.startswith("waits for the hours of t1 (run_windows), the next at ")
         lake = read_lake_state(running.store)
         (line,) = serializers.describe_held_work(serializers.status(lake)["work"])
@@ -86,7 +86,11 @@ def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, ta
         metrics = Metrics("all")
         metrics.stored.publish(lake)
         value = metrics.registry.get_sample_value
-        assert [value("lakefold_plans_held", {"reason": kind}) for kind in ("budget", "window", "never")] == [0, 1, 0]
+        assert [value("lakefold_plans_held", {"reason": kind}) for kind in ("budget", "window", "exceeds_budget")] == [
+            0,
+            1,
+            0,
+        ]
     with daemon(tmp_path) as running:
         running.run_once()
     assert store.plan(plan.plan_id).state is PlanState.COMPLETED
@@ -106,4 +110,4 @@ def test_the_budget_of_all_tables_is_a_metric_with_what_was_used(tmp_path: Path,
         assert value("lakefold_work_budget", labels) == 1 << 30
         assert value("lakefold_work_used", labels) == used > 0
         assert value("lakefold_work_used", {"quantity": "bytes", "window": "hour"}) is None
-        assert serializers.status(lake)["work"]["budget"]["bytes_per_day"]["left"] == (1 << 30) - used
+        assert serializers.status(lake)["work"]["budget"]["bytes_per_day"]["remaining"] == (1 << 30) - used

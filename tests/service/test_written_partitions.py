@@ -59,9 +59,8 @@ def looks(daemon):
     """What the metrics tell of looks: how many by outcome, how many were timed, at how many partitions."""
 
     def value(name, **labels):
-        return (
-            daemon.metrics.registry.get_sample_value(f"lakefold_planner_look{name}", {"format": "toy", **labels}) or 0
-        )
+        registry = daemon.metrics.registry
+        return registry.get_sample_value(f"lakefold_planner_written_scan{name}", {"format": "toy", **labels}) or 0
 
     return {
         "ok": value("s_total", outcome="ok"),

@@ -43,7 +43,7 @@ def explained(daemon: Daemon) -> set[tuple[str, str]]:
     """Reasons, and what changes them, that ``tables explain`` prints of the table ``t1``."""
     table = daemon.scheduler._catalog.find("t1")
     lines = explanation_document(table, scan.explain_table(daemon.store, table), files=False)["items"]
-    return {(line["text"], line["knob"]) for line in lines}
+    return {(line["text"], line["setting"]) for line in lines}
 
 
 def value(daemon: Daemon, name: str, **labels: str) -> float | None:

@@ -28,10 +28,13 @@ from executors.outcome import RunResult
 from executors.sweep import sweep_table
 from executors.worker import Worker, WorkerSettings
 from lake.model import TableRef
+from service.control import serializers
+from service.control.config.loader import load_config
 from service.control.store import Store, schema
 from service.control.store.database import Database
 from service.control.store.schema import alembic_config
 from service.control.store.views import StoreSettings
+from service.control.wiring import create_store
 
 pytestmark = pytest.mark.slow
 
@@ -159,4 +162,26 @@ def test_a_failed_plan_of_an_earlier_lakefold_can_be_tried_again(earlier: str, t
     Worker(RunContext(store=store, spark=no_spark, formats=lambda _: case.format), settings=settings).run_once()
     assert store.plan(failed).state.value == "completed"
     assert [plan_id for plan_id, _ in case.commits(table)].count(failed) == 1
+    store.close()
+
+
+def test_a_configuration_of_former_names_opens_it_and_its_plans_are_shown_with_the_present_names(
+    earlier: str, table: TableRef, tmp_path: Path
+) -> None:
+    file = tmp_path / "lakefold.toml"
+    file.write_text(f'[database]\nurl = "{earlier}"\nkeep_finished = "9d"\n[defaults]\nreceipt = "hash"\n')
+    config = load_config(file)
+    assert [notice.split(";")[0] for notice in config.renamed] == [
+        f"{file}:3: [database] keep_finished is called plan_retention now",
+        f"{file}:5: receipt is called verification now",
+    ]
+    store = create_store(config)
+    store.upgrade()
+    shown = [serializers.plan_details(store.plan(plan_id), (), None, None) for plan_id in FOUND["roles"].values()]
+    assert {plan["options"]["verification"] for plan in shown} == {"hash"}
+    assert all(plan["options"]["receipt"] == "hash" for plan in shown)
+    assert {plan["step"] for plan in shown} == {None, "prepare", "verify", "record"}
+    steps = {step for plan in shown for step in plan["milliseconds"]}
+    assert {"find_commit", "verify"} <= steps, steps
+    assert not steps & {"ask", "receipt"}
     store.close()

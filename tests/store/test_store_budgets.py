@@ -222,10 +222,10 @@ def test_a_table_at_its_own_budget_keeps_its_place_and_whoever_waits_behind_it_s
     complete(store, _claimed_after(store, request(store, "dt=1")))
     first, other = request(store, "dt=2", worth=5), request(store, "dt=1", OTHER)
     assert store.claim("executor") is None
-    waits, behind = work_budget_document(store.work_budget())["held"]
-    assert (waits["plan_id"], waits["behind"]) == (first.plan_id, None)
-    assert waits["why"].startswith(f"waits for the budget of {TRIPS.name} (")
-    assert (behind["plan_id"], behind["kind"], behind["behind"]) == (other.plan_id, "budget", first.plan_id)
+    waits, behind = work_budget_document(store.work_budget())["waiting_plans"]
+    assert (waits["plan_id"], waits["behind_plan_id"]) == (first.plan_id, None)
+    assert waits["reason"].startswith(f"waits for the budget of {TRIPS.name} (")
+    assert (behind["plan_id"], behind["kind"], behind["behind_plan_id"]) == (other.plan_id, "budget", first.plan_id)
     line = describe_held_work(work_budget_document(store.work_budget()))[0]
     assert line.startswith(
         f"1 plan held back; plan {other.plan_id} waits for the budget of all tables ([work]) behind "
@@ -268,7 +268,12 @@ def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_is_in_nobody
         f"1 plan held back; plan {large.plan_id} never starts, being larger than the whole budget of all tables "
         "([work]): raise the budget or cancel the plan."
     )
-    assert document["budget"]["bytes_per_hour"] == {"budget": PLAN_BYTES, "used": PLAN_BYTES, "left": 0}
+    assert document["budget"]["bytes_per_hour"] == {
+        "budget": PLAN_BYTES,
+        "used": PLAN_BYTES,
+        "remaining": 0,
+        "left": 0,
+    }
     assert document["budget"]["cpu_seconds_per_day"]["budget"] is None
 
 
@@ -279,7 +284,9 @@ def test_what_can_never_start_and_what_makes_way_take_no_room_of_what_may_be_pla
         store.add_plan(
             plan, request_id=None, actor="test", estimate={}, queued=QueueEntry(needs_approval=plan is stale)
         )
-    assert [held.plan_id for held in store.work_budget().blocked_plans if held.kind == "never"] == [large.plan_id]
+    assert [held.plan_id for held in store.work_budget().blocked_plans if held.kind == "exceeds_budget"] == [
+        large.plan_id
+    ]
     assert store.remaining_table_budget(TRIPS.name).bytes == 0
     assert store.remaining_table_budget(TRIPS.name, excluded={stale.plan_id}).bytes == PLAN_BYTES
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan's life in the database, on SQLite and PostgreSQL."""
 
+import json
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import text
 from store_plans import (
     MIB,
     TRIPS,
@@ -362,3 +364,17 @@ def test_p8_a_commit_of_another_epoch_is_told_in_the_plans_history(store: Store)
     plan = add(store, "dt=1")
     store.complete(claimed(store), replace(commit_of(plan), epoch=7), figures_of(plan), {})
     assert store.plan_events(plan.plan_id)[-1].reason.endswith(" by epoch 7")
+
+
+def test_steps_and_options_are_stored_under_the_names_that_an_earlier_release_reads(store: Store) -> None:
+    add(store, "dt=1")
+    claim = claimed(store)
+    store.record_step(claim, Step.FIND_COMMIT, milliseconds=3)
+    store.record_step(claim, Step.VERIFY, milliseconds=5)
+    store.record_step(claim, Step.VERIFY, milliseconds=2)
+    view = store.plan(claim.plan.plan_id)
+    assert (view.step, view.milliseconds) == ("verify", {"find_commit": 3, "verify": 7})
+    with store._database.read() as connection:
+        row = connection.execute(text("SELECT step, milliseconds, options FROM plan")).one()
+    assert (row.step, json.loads(row.milliseconds)) == ("receipt", {"ask": 3, "receipt": 7})
+    assert json.loads(row.options)["receipt"] == claim.plan.options.verification.value

@@ -68,7 +68,7 @@ TARGETS = [
 @pytest.fixture(scope="module")
 def clerk(tmp_path_factory):
     """A browser signed in with a token that may write, on a database with one table."""
-    context = context_at(tmp_path_factory.mktemp("forms"), rules=RULES, rate_limit=0, max_body=f"{MOST_BODY}B")
+    context = context_at(tmp_path_factory.mktemp("forms"), rules=RULES, rate_limit=0, max_body_size=f"{MOST_BODY}B")
     context.store.register_table(TableRef(name="sales.orders", format="toy", location="/lake/orders"), "compact")
     with client_of(context, add_token(context.store, "write")) as client:
         yield client

@@ -63,20 +63,26 @@ def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(
         assert "goal 99 % of 28 d" in words
         assert "40 %burns fast 100, 66.7, 5.56" in words
         assert f"a.b misses its objectives: {problem}." in read(client, "/").words
-        assert "a.c" not in read(client, "/?state=missed").words.split("Tables", 1)[1]
+        assert "a.c" not in read(client, "/?state=objective_missed").words.split("Tables", 1)[1]
         assert "Objectives" not in read(client, "/tables/a.c").words
         first, second = client.get("/v1/tables/a.b").json()["objectives"]
-        assert (first["objective"], first["met"], first["pace"], second["pace"]) == (
+        assert (first["objective"], first["met"], first["burn_pace"], second["burn_pace"]) == (
             "small_file_share",
             False,
             "fast",
             None,
         )
         assert first["budget_left"] == pytest.approx(0.405, abs=0.01)
-        assert [one["table"] for one in client.get("/v1/tables?state=missed").json()["items"]] == ["a.b"]
-        assert [one["table"] for one in client.get("/v1/tables?sort=budget").json()["items"]] == ["a.b", "a.c"]
+        assert [one["table"] for one in client.get("/v1/tables?state=objective_missed").json()["items"]] == ["a.b"]
+        assert [one["table"] for one in client.get("/v1/tables?sort=error_budget").json()["items"]] == ["a.b", "a.c"]
+        for former, present in (("state=missed", "state=objective_missed"), ("sort=-budget", "sort=-error_budget")):
+            old, new = client.get(f"/v1/tables?{former}"), client.get(f"/v1/tables?{present}")
+            assert old.json() == new.json()
+            assert old.headers["Deprecation"].startswith("@1")
+            assert 'rel="deprecation"' in old.headers["Link"]
+            assert "Deprecation" not in new.headers
         (entry,) = client.get("/v1/status").json()["attention"]
-        assert (entry["table"], entry["error_budgets"]) == ("a.b", problem)
+        assert (entry["table"], entry["error_budget_problems"]) == ("a.b", problem)
     fresh.store.record_scan(found, None, [replace(missed, goal=0.999), met])
     with client_of(fresh) as client:
         words = read(client, "/tables/a.b").words
@@ -106,7 +112,17 @@ def test_each_column_orders_the_list_and_the_other_way_round_when_it_does_alread
     links = {a["href"] for a in found.all("a") if "sort=" in a.get("href", "")}
     assert links == {
         f"/?name=s.&state=compact&sort={order}"
-        for order in ("name", "state", "-files", "-reducible", "median", "-bytes", "-rewrite", "-plan", "-scanned")
+        for order in (
+            "name",
+            "state",
+            "-files",
+            "-reducible",
+            "median_bytes",
+            "-bytes",
+            "-rewrite_bytes",
+            "-last_plan",
+            "-last_scan",
+        )
     }
     sorted_ = read(page, "/?sort=-files")
     assert [cell["aria-sort"] for cell in sorted_.all("th") if "aria-sort" in cell] == ["descending"]

@@ -42,7 +42,7 @@ def _print_entries(run: CommandRun, found: Sequence[Mapping[str, Any]], limit: i
         (
             format_age(parse_timestamp(entry["at"]), now),
             entry["actor"],
-            entry["door"],
+            entry["channel"],
             entry["action"],
             entry["table"] or "",
             short_id(entry["subject"]),

@@ -51,7 +51,7 @@ def run_bulk_action(
     done, left = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     for page in _bulk_pages(run, action, meant, reason, dry_run=False) if plans else ():
         done += page["plans"]
-        left += page["left"]
+        left += page["skipped"]
     entries = [*({**plan, "done": True} for plan in done), *({**plan, "done": False} for plan in left)]
     run.out.results(entries, lambda: _print_result(run, action, len(done), left))
     return ExitCode.PARTIAL if left else ExitCode.OK

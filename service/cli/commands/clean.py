@@ -9,6 +9,7 @@ from lake.units import format_duration
 from service.cli.commands.common import CommandRun, ConfigFile, Json, OptionalTable, Table, command_run, current_actor
 from service.cli.commands.output import TableColumn
 from service.control.leadership import CLEAN_ROLE, leader_lease
+from service.former_names import both_names
 from service.problems import TRANSIENT, ExitCode, ProblemError, exit_codes_help
 from service.text import format_size, plural
 
@@ -85,34 +86,37 @@ def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]
         at = due.superseded_at + job.retention
         kept = job.skip_reason or reasons.get(due.version.path)
         entries.append(
-            {
-                "table": job.table.name,
-                "path": due.version.path,
-                "bytes": due.version.bytes,
-                "plan_id": due.plan_id,
-                "instant": due.version.instant,
-                "superseded_at": due.superseded_at,
-                "deletable_at": at,
-                "due": at <= now and kept is None,
-                "kept": kept,
-                "in_seconds": max(0.0, (at - now).total_seconds()),
-            }
+            both_names(
+                "superseded file",
+                {
+                    "table": job.table.name,
+                    "path": due.version.path,
+                    "bytes": due.version.bytes,
+                    "plan_id": due.plan_id,
+                    "instant": due.version.instant,
+                    "superseded_at": due.superseded_at,
+                    "deletable_at": at,
+                    "is_due": at <= now and kept is None,
+                    "retained_reason": kept,
+                    "in_seconds": max(0.0, (at - now).total_seconds()),
+                },
+            )
         )
     return entries
 
 
 def _print_superseded(run: CommandRun, waiting: list[dict[str, Any]]) -> None:
     def when(entry: dict[str, Any]) -> str:
-        if entry["kept"]:
-            return f"kept: {entry['kept']}"
-        return "now" if entry["due"] else f"in {format_duration(entry['in_seconds'])}"
+        if entry["retained_reason"]:
+            return f"kept: {entry['retained_reason']}"
+        return "now" if entry["is_due"] else f"in {format_duration(entry['in_seconds'])}"
 
     if waiting:
         rows = [(e["table"], e["path"], format_size(e["bytes"]), when(e)) for e in waiting]
         run.out.table(
             (TableColumn("TABLE"), TableColumn("FILE"), TableColumn("BYTES", True), TableColumn("DELETED")), rows
         )
-    now = [entry for entry in waiting if entry["due"]]
+    now = [entry for entry in waiting if entry["is_due"]]
     run.out.note(
         f"{plural(len(waiting), 'superseded file')}, {format_size(sum(e['bytes'] for e in waiting))}; "
         f"due now: {len(now):,}, {format_size(sum(e['bytes'] for e in now))}"
@@ -120,15 +124,16 @@ def _print_superseded(run: CommandRun, waiting: list[dict[str, Any]]) -> None:
 
 
 def _report_document(report: "CleanReport") -> dict[str, Any]:
-    return {
+    document = {
         "table": report.table,
         "deleted_files": report.deleted_files,
         "deleted_bytes": report.bytes_freed,
-        "kept": report.kept,
-        "closed": report.no_longer_awaiting,
-        "held": report.skip_reason,
+        "retained": report.kept,
+        "closed_entries": report.no_longer_awaiting,
+        "skip_reason": report.skip_reason,
         "error": report.error,
     }
+    return both_names("clean", document)
 
 
 def _print_reports(run: CommandRun, reports: "list[CleanReport]") -> None:

@@ -4,7 +4,7 @@
 import getpass
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -141,6 +141,15 @@ def parse_key_values(settings: Sequence[str], example: str = "small_file_limit=6
             raise ProblemError(USAGE, f"--set {setting!r} is not KEY=VALUE, such as {example}")
         found[key.strip()] = value.strip()
     return found
+
+
+def note_former_settings(run: CommandRun, keys: Iterable[str]) -> None:
+    """Print the present name of each setting that ``--set`` gives under a former name."""
+    from planner.policy.aliases import FORMER_NAMES
+
+    for key in keys:
+        if key in FORMER_NAMES:
+            run.out.deprecated(f"--set {key}", f"--set {FORMER_NAMES[key]}")
 
 
 def join_names(words: Sequence[str], most: int = 5) -> str:

@@ -8,6 +8,7 @@ import typer
 from lake.redaction import redact_database_url
 from service.cli.commands.common import ConfigFile, Json, command_run, join_names
 from service.cli.commands.output import TableColumn
+from service.former_names import both_names
 from service.problems import ExitCode, exit_codes_help
 from service.text import plural
 
@@ -23,7 +24,8 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
     """Read file and environment, find the tables, and check every rule and table as a scan does.
 
     Exits 3 if a source can't be resolved, or if a table is refused or can't be read. Needs no database. The tables of
-    a catalog database are not searched, since only a process with Spark can list them.
+    a catalog database are not searched, since only a process with Spark can list them. Names each setting of the file
+    and the environment that is given under a former name.
     """
     from planner.policy.validation import validation_warnings
     from service.control.config.catalog import Catalog
@@ -51,16 +53,17 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         for name, policy in (("[defaults]", default_policy(loaded)), *((table.name, table.policy) for table in tables)):
             for caution in validation_warnings(policy):
                 careful.setdefault(caution, []).append(name)
-        data = {
+        fields = {
             "file": loaded.file,
             "tables": len(tables),
             "modes": modes,
             "sources": sources,
             "problems": catalog.problems,
             "refused": refused,
-            "rules_without_table": idle,
-            "unread_variables": list(unread),
-            "cautions": careful,
+            "unmatched_rules": idle,
+            "unknown_variables": list(unread),
+            "warnings": careful,
+            "renamed_settings": list(loaded.renamed),
         }
 
         def text() -> None:
@@ -81,14 +84,14 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             )
             for rule in idle:
                 run.out.note(f"{rule} matches no table")
-            for problem in (*catalog.problems, *unread.values()):
+            for problem in (*catalog.problems, *loaded.renamed, *unread.values()):
                 run.out.note(problem)
             for caution, where in careful.items():
                 run.out.note(f"{join_names(where)}: {caution}")
             for name, why in refused.items():
                 run.out.note(why if why.startswith(name) else f"{name}: {why}")
 
-        run.out.result(data, text)
+        run.out.result(both_names("config check", fields), text)
         return ExitCode.PARTIAL if catalog.problems or refused else ExitCode.OK
 
 

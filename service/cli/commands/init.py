@@ -12,6 +12,7 @@ import typer
 from service.cli.commands.common import CommandRun, Json, command_run, require_local
 from service.cli.commands.config_template import describe_planned_work, render_config, sort_by_reducible
 from service.cli.commands.output import TableColumn
+from service.former_names import both_names
 from service.problems import CONFLICT, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_size, plural
 
@@ -81,10 +82,10 @@ def init(
             "file": file,
             "source": next(iter(source.values())),
             "tables": [_document(assessment) for assessment in assessments],
-            "not_looked_at": unseen,
+            "unread_tables": unseen,
             "problems": catalog.problems,
         }
-        run.out.result(data, lambda: _print_tables(run, assessments, unseen))
+        run.out.result(both_names("init", data), lambda: _print_tables(run, assessments, unseen))
         for problem in catalog.problems:
             run.out.note(problem)
         _print_next_steps(run, file, source, settings, assessments)
@@ -138,16 +139,17 @@ def _document(assessment: "TableAssessment") -> dict[str, Any]:
 
     layout, ref = assessment.layout, assessment.table.ref
     figures = ("files", "bytes", "small_files", "small_bytes", "partitions", "reducible_files", "reducible_bytes")
-    return {
+    document = {
         "table": ref.name,
         "format": ref.format,
         "location": ref.location,
         **{name: layout and getattr(layout, name) for name in figures},
-        "left_alone": assessment.main_skip_reason,
+        "main_skip_reason": assessment.main_skip_reason,
         "writers": assessment.writers,
         "likely_writers": [writer_document(writer, assessment.table) for writer in assessment.likely_writers],
-        "refused": assessment.error,
+        "error": assessment.error,
     }
+    return both_names("init table", document)
 
 
 def _print_tables(run: CommandRun, assessments: "Sequence[TableAssessment]", unread_count: int) -> None:

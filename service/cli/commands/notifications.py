@@ -9,6 +9,7 @@ import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, command_run
 from service.cli.commands.output import TableColumn
+from service.former_names import both_names
 from service.problems import TRANSIENT, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_age, parse_timestamp, plural
 
@@ -104,8 +105,11 @@ def send_test(json: Json = False, config: ConfigFile = None) -> None:
             answer = webhook.send(body)
         if answer.error is not None:
             raise ProblemError(TRANSIENT, f"webhook {webhook.display_url}: {answer.error}", answered=answer.status)
-        data = {"webhook": webhook.display_url, "answered": answer.status, "id": body["id"]}
-        run.out.result(data, lambda: run.out.line(f"{webhook.display_url} answered {answer.status}"))
+        data = {"webhook": webhook.display_url, "response_status": answer.status, "id": body["id"]}
+        run.out.result(
+            both_names("notification test", data),
+            lambda: run.out.line(f"{webhook.display_url} answered {answer.status}"),
+        )
 
 
 def _check_selection(numbers: list[int] | None, everything: bool) -> None:

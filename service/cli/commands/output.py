@@ -82,6 +82,12 @@ class CommandOutput:
             sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
+    def deprecated(self, old: str, new: str) -> None:
+        """Print on stderr that ``old`` is called ``new`` now; an object with ``--json``."""
+        text = f"{old} is called {new} now; the next release no longer accepts the old name"
+        sys.stderr.write(f"{to_json({'deprecated': old, 'use': new, 'detail': text}) if self.json else text}\n")
+        sys.stderr.flush()
+
     def error(self, error: BaseException, hint: str = "") -> None:
         """Print an error on stderr: one line and an optional hint, or a problem object."""
         if self.json:

@@ -41,10 +41,10 @@ def print_answer(run: CommandRun, answer: "PlanResponse", *, all_files: bool) ->
             (TableColumn("LEFT ALONE"), TableColumn("FILES", True), TableColumn("BYTES", True), TableColumn("SETTING")),
             (
                 (
-                    reason["text"] + (" …" if reason["varies"] else ""),
+                    reason["text"] + (" …" if reason["has_several_values"] else ""),
                     f"{reason['files']:,}",
                     format_size(reason["bytes"] + reason["log_bytes"]),
-                    reason["knob"],
+                    reason["setting"],
                 )
                 for reason in answer.reasons
             ),

@@ -69,7 +69,7 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         ("location", plan["location"]),
         ("created", f"{created.isoformat(timespec='seconds')} ({format_age(created, now)}) by {plan['actor']}"),
         ("request", plan["request_id"]),
-        ("adopted", plan["adopted"] and f"instant {plan['adopted']}, scheduled by another process"),
+        ("adopted", plan["adopted_instant"] and f"instant {plan['adopted_instant']}, scheduled by another process"),
         (
             "input",
             f"{plural(plan['input_files'], 'file')}, {format_size(plan['input_bytes'])} in "
@@ -79,7 +79,7 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         ("approval", _approval_text(plan)),
         ("executor", plan["executor"] and f"{plan['executor']}, epoch {plan['epoch']}, attempt {plan['attempts']}"),
         ("instant", plan["instant"] or ", ".join(plan["instants"])),
-        (plan["state"] if plan["how_it_ended"] else "error", plan["how_it_ended"] or plan["error"]),
+        (plan["state"] if plan["end_reason"] else "error", plan["end_reason"] or plan["error"]),
     ]
     for label, value in facts:
         if value:
@@ -92,14 +92,14 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         speed = plan["bytes_per_second"]
         left = f"; {format_size(speed)}/s, about {format_elapsed(plan['seconds_left'])} left" if speed else ""
         out.line(f"  {'progress':<10} {done}{left}")
-    for label, words in serializers.describe_cost(plan["worth"]):
+    for label, words in serializers.describe_cost(plan["cost_benefit"]):
         out.line(f"  {label:<10} {words}")
     if plan["state"] == "inflight" and plan["heartbeat_at"]:
         out.line(f"  {'heartbeat':<10} {format_age(parse_timestamp(plan['heartbeat_at']), now)}")
-    if plan["waits_since_nobody_runs_plans"]:
-        out.line(f"  {'waits':<10} {plan['waits_since_nobody_runs_plans']}")
-    if plan["held"]:
-        out.line(f"  {'held':<10} {plan['held']}")
+    if plan["no_executor_reason"]:
+        out.line(f"  {'waits':<10} {plan['no_executor_reason']}")
+    if plan["wait_reason"]:
+        out.line(f"  {'held':<10} {plan['wait_reason']}")
     if plan["spark_ui"]:
         out.line(f"  {'Spark UI':<10} {plan['spark_ui']}")
     spent = plan["milliseconds"]
@@ -110,7 +110,7 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         out.line(f"  {'steps':<10} {took}")
     out.line()
     _print_partitions(run, plan)
-    left_out = [group for group in plan["group_list"] if group["left_out"] is not None]
+    left_out = [group for group in plan["group_details"] if group["left_out"] is not None]
     if left_out:
         out.line()
         out.line("Left out")
@@ -180,7 +180,7 @@ def _print_partitions(run: CommandRun, plan: Mapping[str, Any]) -> None:
         )
         return
     sums: dict[str, list[int]] = {}
-    for group in plan["group_list"]:
+    for group in plan["group_details"]:
         entry = sums.setdefault(group["partition"], [0, 0, 0])
         for index, name in enumerate(("input_files", "input_bytes", "output_files")):
             entry[index] += group[name]

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.commands.bulk import run_bulk_action
-from service.cli.commands.common import CommandRun, ConfigFile, Json, PlanId, Table, Yes, command_run, parse_key_values
+from service.cli.commands.common import (
+    CommandRun,
+    ConfigFile,
+    Json,
+    PlanId,
+    Table,
+    Yes,
+    command_run,
+    note_former_settings,
+    parse_key_values,
+)
 from service.cli.commands.plan_filter import (
     ErrorOption,
     NameOption,
@@ -115,6 +125,7 @@ def request(
 
     with command_run(json, config) as run:
         overrides = parse_key_values(setting or [])
+        note_former_settings(run, overrides)
         kinds = [known.value for known in PlanKind]
         if kind is not None and kind not in kinds:
             raise ProblemError(USAGE, f"--kind {kind!r} is none of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
@@ -138,7 +149,7 @@ def request(
             raise ProblemError(INTERRUPTED, text) from None
         answer.raise_problem()
         run.out.result(answer.document(), lambda: print_answer(run, answer, all_files=files))
-        if answer.plan_ids and not run.out.json and (no_executor := run.client.status()["nobody_runs_plans"]):
+        if answer.plan_ids and not run.out.json and (no_executor := run.client.status()["no_executor_reason"]):
             run.out.note(f"Not started: {no_executor}")
         codes = _follow_all(run, answer.plan_ids) if wait else []
     return next((code for code in (ExitCode.ERROR, ExitCode.PARTIAL) if code in codes), ExitCode.OK)
@@ -358,11 +369,11 @@ def _waiting_reason(run: CommandRun, plan: Mapping[str, Any]) -> str:
         return (
             f"waiting until {parse_timestamp(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"
         )
-    held = next((entry for entry in status["work"]["held"] if entry["plan_id"] == plan["plan_id"]), None)
+    held = next((entry for entry in status["work"]["waiting_plans"] if entry["plan_id"] == plan["plan_id"]), None)
     if held is not None:
-        return f"the plan {held['why']}"
+        return f"the plan {held['reason']}"
     busy = "no executor has taken the plan yet; all of them are busy: lakefold plans list --state inflight"
-    return str(status["nobody_runs_plans"] or busy)
+    return str(status["no_executor_reason"] or busy)
 
 
 def _print_change(run: CommandRun, plan: Mapping[str, Any]) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold tables resolve`` and ``tables home``, which settle relocated partitions."""
+"""The commands ``lakefold tables resolve`` and ``tables restore-locations``, which settle relocated partitions."""
 
 import time
 from collections.abc import Collection
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, current_actor
+from service.cli.commands.output import CommandOutput
+from service.former_names import FORMER_LOCATIONS, both_names
 from service.problems import NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import did_you_mean, plural
 
@@ -24,17 +26,21 @@ _EPILOG = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABAS
 def add_to(tables: typer.Typer) -> None:
     """Register the commands."""
     tables.command("resolve", epilog=_EPILOG)(resolve)
-    tables.command("home", epilog=_EPILOG)(restore_locations)
+    tables.command("restore-locations", epilog=_EPILOG)(restore_locations)
+    tables.command("home", epilog=_EPILOG, hidden=True)(home)
 
 
 def resolve(
     table: Table,
-    take: Annotated[
-        str,
+    keep: Annotated[
+        str | None,
         typer.Option(
-            "--take", metavar="old|new", help="Which directory holds the rows: the former or the present one."
+            "--keep",
+            metavar="previous|current",
+            help="Required: the location that holds the rows, the partition's previous or its current one.",
         ),
-    ],
+    ] = None,
+    take: Annotated[str | None, typer.Option("--take", hidden=True)] = None,
     partition: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,9 +52,10 @@ def resolve(
 ) -> int:
     """Decide which directory holds a partition's rows after a late writer changed one, and end the halt.
 
-    A writer that began before the partition was moved has changed its former directory. With "old" the partition moves
-    back there, with "new" it stays where it is. The files of the other directory are kept until their retention has
-    passed. With --partition the halts of these partitions end, and those of the table and of its other partitions stay.
+    A writer that began before the partition was moved has changed its previous location. With "previous" the partition
+    moves back there, with "current" it stays where it is. The files of the other location are kept until their
+    retention has passed. With --partition the halts of these partitions end, and those of the table and of its other
+    partitions stay.
     """
     from executors.context import RunContext
     from executors.relocation.sweep import resolve_partitions
@@ -57,15 +64,22 @@ def resolve(
 
     words = [str(one) for one in LocationChoice]
     with command_run(json, config) as run:
-        if take not in words:
-            raise ProblemError(USAGE, f"--take {take!r} is none of {', '.join(words)}{did_you_mean(take, words)}")
+        if take is not None:
+            if keep is not None:
+                raise ProblemError(USAGE, "--take is the former name of --keep; give one of them")
+            keep = FORMER_LOCATIONS.get(take, take)
+            run.out.deprecated(f"--take {take}", f"--keep {keep}")
+        if keep is None:
+            raise ProblemError(USAGE, f"--keep is missing: {' or '.join(words)}")
+        if keep not in words:
+            raise ProblemError(USAGE, f"--keep {keep!r} is none of {', '.join(words)}{did_you_mean(keep, words)}")
         found = run.table(table)
         wanted = [one.strip("/") for one in partition] if partition else None
         _check_partitions(run, found.ref, wanted or ())
         for seconds in _RETRY_SECONDS:
             report = resolve_partitions(
                 found.ref,
-                LocationChoice(take),
+                LocationChoice(keep),
                 RunContext(store=run.store, spark=lambda: start_spark(run.config, found.ref)),
                 format=found.adapter,
                 partitions=wanted,
@@ -113,6 +127,12 @@ def restore_locations(table: Table, json: Json = False, config: ConfigFile = Non
         return _report_relocation(run, found.name, report)
 
 
+def home(table: Table, json: Json = False, config: ConfigFile = None) -> int:
+    """Do the same as ``restore-locations``, under the command's former name."""
+    CommandOutput(json=json).deprecated("lakefold tables home", "lakefold tables restore-locations")
+    return restore_locations(table, json, config)
+
+
 def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> int:
     from lake.model import partition_label
 
@@ -120,12 +140,12 @@ def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> in
     line = f"{table}: moved {moved} back, {aside} set aside, {plural(report.waiting, 'partition')} waiting"
     document = {
         "table": table,
-        "moved_back": report.relocated_back,
-        "aside": report.superseded,
-        "waiting": report.waiting,
+        "restored_partitions": report.relocated_back,
+        "archived_files": report.superseded,
+        "waiting_partitions": report.waiting,
         "halted": report.first_halt_reason,
         "halted_partitions": report.halt_reasons,
-        "held": report.deferred,
+        "locked_partitions": report.deferred,
     }
 
     def print_report() -> None:
@@ -135,5 +155,5 @@ def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> in
         for name in report.deferred:
             run.out.line(f"{partition_label(name)} is held by the sweep, by the cleaner or by a plan; try again")
 
-    run.out.result(document, print_report)
+    run.out.result(both_names("relocation", document), print_report)
     return ExitCode.PARTIAL if report.waiting or report.halt_reasons or report.deferred else ExitCode.OK

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from lake.units import format_duration
-from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run
+from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, note_former_settings
 from service.cli.commands.output import TableColumn
 from service.problems import ExitCode, exit_codes_help
 from service.text import format_percent, format_size, parse_timestamp, plural
@@ -38,6 +38,7 @@ def replay(
     none. docs/planning.md says how each number comes about.
     """
     with command_run(json, config) as run:
+        note_former_settings(run, (one.partition("=")[0].strip() for one in settings or ()))
         found = run.client.replay(table, days, settings or [])
         run.out.result(found, lambda: _print_replay(run, found))
 
@@ -76,11 +77,11 @@ def _policy_row(policy: Mapping[str, Any]) -> tuple[Any, ...]:
         policy["name"],
         f"{policy['files']:,.0f}",
         format_percent(policy["small_share"]),
-        format_size(round(policy["rewritten_bytes_a_day"])),
+        format_size(round(policy["rewritten_bytes_per_day"])),
         "–" if amplification is None else f"{amplification:.2f}×",
-        format_duration(policy["cpu_seconds_a_day"]) if policy["cpu_seconds_a_day"] else "",
+        format_duration(policy["cpu_seconds_per_day"]) if policy["cpu_seconds_per_day"] else "",
         f"{policy['plans']:,}" if policy["plans"] else "",
-        "best" if policy["best"] else "",
+        "best" if policy["is_pareto_optimal"] else "",
     )
 
 
@@ -109,9 +110,9 @@ def _print_advice(run: CommandRun, found: Mapping[str, Any]) -> None:
     )
     run.out.table(columns, (_source_row(source) for source in found["sources"]))
     run.out.line()
-    rewritten = format_size(round(found["rewritten_bytes_a_month"]))
+    rewritten = format_size(round(found["rewritten_bytes_per_month"]))
     run.out.line(
-        f"compacting it as configured rewrites {rewritten} and {found['cpu_hours_a_month']:,.1f} CPU hours a month"
+        f"compacting it as configured rewrites {rewritten} and {found['cpu_hours_per_month']:,.1f} CPU hours a month"
     )
     run.out.line(found["text"])
 

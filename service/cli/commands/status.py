@@ -70,23 +70,23 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
             out.line(f"{name}: {slices} not matching its commits, left alone; lakefold verify {name}")
-        if table["overlaps"]:
-            words = serializers.describe_overlaps(name, table["overlaps"], table["overlap"])
+        if table["conflicting_commits"]:
+            words = serializers.describe_overlaps(name, table["conflicting_commits"], table["last_conflicting_commit"])
             out.line(f"{name} {words} (docs/runbook.md#singlewritertablewritten)")
         if table["foreign_files"]:
             words = serializers.describe_foreign_files(table["foreign_files"], table["foreign_file"])
             out.line(f"{name} has {words} (docs/runbook.md#tablehasforeignfiles)")
-        if table["not_planned"]:
-            out.line(f"{name} is not planned: {table['not_planned']}")
+        if table["not_planned_reason"]:
+            out.line(f"{name} is not planned: {table['not_planned_reason']}")
         if table["scan_error"]:
             out.line(f"{name} could not be scanned: {table['scan_error']}")
         if table["failed_plan"]:
             why = f": {table['failed_reason']}" if table["failed_reason"] else ""
             out.line(f"{name}: its newest plan failed{why}; lakefold plans show {table['failed_plan']}")
-        if table["contested"]:
-            out.line(f"{name}: {table['contested']} (docs/runbook.md#commitconflictshigh)")
-        if table["error_budgets"]:
-            out.line(f"{name}: {table['error_budgets']} (docs/runbook.md#layoutbudgetburnsfast)")
+        if table["write_conflicts"]:
+            out.line(f"{name}: {table['write_conflicts']} (docs/runbook.md#commitconflictshigh)")
+        if table["error_budget_problems"]:
+            out.line(f"{name}: {table['error_budget_problems']} (docs/runbook.md#layoutbudgetburnsfast)")
         if table["quarantined_files"]:
             files = plural(table["quarantined_files"], "file")
             out.line(f"{name}: {files} with unreadable content, left alone; lakefold tables show {name}")
@@ -152,11 +152,11 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
     for process in data["processes"]:
         if process["live"] and process["problem"]:
             out.line(f"{process_label(process['name'])} can't use Spark: {process['problem']}")
-    if not data["scheduler"]:
+    if not data["has_scheduler"]:
         out.line("No scheduler is running: nothing is scanned and no request is answered; lakefold serve starts one.")
-    if data["nobody_runs_plans"]:
+    if data["no_executor_reason"]:
         waiting = f"{plural(data['requested'], 'plan')} wait{'s' if data['requested'] == 1 else ''}: "
-        out.line(f"{waiting if data['requested'] else ''}{data['nobody_runs_plans']}.")
+        out.line(f"{waiting if data['requested'] else ''}{data['no_executor_reason']}.")
 
 
 def _running_plans(process: Mapping[str, Any]) -> str:

@@ -148,8 +148,8 @@ def print_reasons(run: CommandRun, lines: Iterable[Mapping[str, Any]], sums: Map
         partition = partition_name(line["partition"]) if line["partition"] != before else ""
         before = line["partition"]
         log_cells = (f"{line['log_files']:,}", format_size(line["log_bytes"])) if logs else ()
-        text = line["text"] + (" …" if line["varies"] else "")
-        rows.append((partition, f"{line['files']:,}", format_size(line["bytes"]), *log_cells, text, line["knob"]))
+        text = line["text"] + (" …" if line["has_several_values"] else "")
+        rows.append((partition, f"{line['files']:,}", format_size(line["bytes"]), *log_cells, text, line["setting"]))
     log_cells = (f"{sums['log_files']:,}", format_size(sums["log_bytes"])) if logs else ()
     rows.append(("total", f"{sums['files']:,}", format_size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
     run.out.table(columns, rows)

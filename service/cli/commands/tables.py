@@ -9,6 +9,7 @@ import typer
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, Yes, command_run
 from service.cli.commands.output import TableColumn
 from service.cli.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
+from service.former_names import FORMER_STATES, present_order
 from service.modes import MODES, PLANNED_MODES
 from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import did_you_mean, format_size, plural
@@ -30,8 +31,7 @@ StateOption = Annotated[
     typer.Option(
         "--state",
         "-s",
-        help="Only tables that are halted, paused, compact, propose, observe, off or unreadable, or that missed an "
-        "objective.",
+        help="Only tables that are halted, paused, compact, propose, observe, off, unreadable or objective_missed.",
     ),
 ]
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
@@ -54,10 +54,10 @@ def list_(
         typer.Option(
             "--sort",
             metavar="ORDER",
-            help="By worst, name, state, format, mode, owner, files, reducible, median, bytes, rewrite, plan, "
-            "scanned or budget; a leading - means descending.",
+            help="By attention, name, state, format, mode, owner, files, reducible, median_bytes, bytes, "
+            "rewrite_bytes, last_plan, last_scan or error_budget; a leading - means descending.",
         ),
-    ] = "-rewrite",
+    ] = "-rewrite_bytes",
     limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Show at most this many.")] = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a table has files to rewrite.")] = False,
     json: Json = False,
@@ -66,9 +66,9 @@ def list_(
     """List the tables as their last scans saw them, those with most to rewrite first."""
     with command_run(json, config) as run:
         table_filter = _build_table_filter(
-            name=name, database=database, state=state, format=format, mode=mode, owner=owner
+            run, name=name, database=database, state=state, format=format, mode=mode, owner=owner
         )
-        found = run.client.tables(table_filter, _check_sort(sort), limit)
+        found = run.client.tables(table_filter, _check_sort(run, sort), limit)
         run.out.results(found.tables, lambda: print_tables(run, found.tables, filtered=bool(table_filter)))
         for problem in found.problems:
             run.out.note(problem)
@@ -89,7 +89,9 @@ def databases(
 ) -> None:
     """Sum up the tables of each database, which is a table's name up to its last dot."""
     with command_run(json, config) as run:
-        table_filter = _build_table_filter(name=name, database=None, state=state, format=format, mode=mode, owner=owner)
+        table_filter = _build_table_filter(
+            run, name=name, database=None, state=state, format=format, mode=mode, owner=owner
+        )
         found = run.client.databases(table_filter)
         columns = (
             TableColumn("DATABASE"),
@@ -115,10 +117,13 @@ def databases(
         run.out.results(found, lambda: run.out.table(columns, rows))
 
 
-def _build_table_filter(**said: str | None) -> "TableFilter":
+def _build_table_filter(run: CommandRun, **said: str | None) -> "TableFilter":
     """Build the filter from the options. Raises ProblemError for an unknown state or mode."""
     from service.control.store.views import EXTRA_STATE_FILTERS, TABLE_STATES
 
+    if (state := said["state"]) is not None and state in FORMER_STATES:
+        said["state"] = FORMER_STATES[state]
+        run.out.deprecated(f"--state {state}", f"--state {said['state']}")
     known = {"state": (*TABLE_STATES, *EXTRA_STATE_FILTERS), "mode": MODES}
     for option, words in known.items():
         if (word := said[option]) is not None and word not in words:
@@ -126,9 +131,12 @@ def _build_table_filter(**said: str | None) -> "TableFilter":
     return cast("TableFilter", {key: value for key, value in said.items() if value is not None})
 
 
-def _check_sort(sort: str) -> str:
+def _check_sort(run: CommandRun, sort: str) -> str:
     from service.control.store import TableOrder
 
+    if (present := present_order(sort)) != sort:
+        run.out.deprecated(f"--sort {sort}", f"--sort {present}")
+        sort = present
     orders = [str(order) for order in TableOrder]
     if (word := sort.removeprefix("-")) not in orders:
         raise ProblemError(USAGE, f"--sort {sort!r} is none of {', '.join(orders)}{did_you_mean(word, orders)}")

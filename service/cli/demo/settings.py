@@ -37,7 +37,7 @@ min_input_files = 4                # 2
 quiet_period = "3s"                # 15min
 scan_interval = "2s"               # 5min
 retention = "{retention}"{" " * (20 - len(retention))}# 7d
-receipt = "hash"                   # every value is verified before a commit
+verification = "hash"              # every value is verified before a commit
 backoff = "1s"                     # 30s
 max_attempts = 20                  # 5; two busy processes share two cores and one lock
 

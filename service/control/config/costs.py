@@ -13,7 +13,7 @@ from service.control.config.field_types import Duration, SettingsSection
 
 Bytes = Annotated[int, BeforeValidator(parse_bytes), Field(ge=0)]
 #: the objective that orders plans by their savings for their cost
-OBJECTIVE_WORTH = "worth"
+OBJECTIVE_BENEFIT = "benefit"
 
 
 class CostSettings(SettingsSection):
@@ -41,8 +41,8 @@ class WorkSettings(SettingsSection):
     """``[work]``: the order of plans, and the budget of the plans of all tables together."""
 
     objective: str = Field(
-        default=OBJECTIVE_WORTH,
-        description="`worth`: the plan that saves most for its cost goes first; a format that has a planner of its "
+        default=OBJECTIVE_BENEFIT,
+        description="`benefit`: the plan that saves most for its cost goes first; a format that has a planner of its "
         "own: the oldest plan goes first, as in that planner",
     )
     ageing: Duration = Field(
@@ -64,7 +64,7 @@ class WorkSettings(SettingsSection):
     @classmethod
     def _check_objective(cls, word: str) -> str:
         known = [
-            OBJECTIVE_WORTH,
+            OBJECTIVE_BENEFIT,
             *(one.name for one in load_formats() if Capability.NATIVE_GROUPS in one.capabilities),
         ]
         if word not in known:

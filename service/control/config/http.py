@@ -37,13 +37,13 @@ class HttpSettings(SettingsSection):
 
     address: str = Field(default="127.0.0.1", description="where it listens")
     port: int = Field(default=9464, ge=0, le=65535, description="where it listens; port 0 takes a free one")
-    hosts: tuple[str, ...] = Field(
+    allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="names, without port, by which clients may call it besides `localhost`, `127.0.0.1` and `[::1]`; "
         "on an address other than the loopback any name may be used unless some are listed",
     )
-    metrics_token: bool = Field(default=False, description="`/metrics` needs a token too")
-    max_body: Annotated[int, BeforeValidator(parse_bytes)] = Field(
+    metrics_need_token: bool = Field(default=False, description="`/metrics` needs a token too")
+    max_body_size: Annotated[int, BeforeValidator(parse_bytes)] = Field(
         default=1024 * 1024, gt=0, description="larger bodies are refused with 413"
     )
     body_timeout: Annotated[Duration, Field(gt=timedelta(0))] = Field(

@@ -9,14 +9,15 @@ from the environment.
 
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 import lake.formats
 from lake.capabilities import ListedInMetastore
@@ -27,6 +28,14 @@ from service.control.config.field_types import SettingsSection, StringMap, flatt
 from service.control.config.http import HttpSettings
 from service.control.config.notify import NotifySettings
 from service.control.config.oidc import OidcSettings
+from service.control.config.renamed import (
+    RENAMED_KEYS,
+    RenamedConflictError,
+    former_keys,
+    policy_notices,
+    variables_with_present_names,
+    with_present_names,
+)
 from service.control.config.sections import DaemonSettings, DatabaseSettings, SourceSettings, TableRule
 from service.control.config.telemetry import OpenLineageSettings, OpenTelemetrySettings
 from service.problems import CONFIGURATION, ServiceError
@@ -89,6 +98,8 @@ class _Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(env_settings, EnvSettingsSource)
+        env_settings.env_vars = variables_with_present_names(env_settings.env_vars, ENV_PREFIX, [])
         return env_settings, init_settings
 
 
@@ -142,6 +153,8 @@ class Config:
     default_layers: tuple[Layer, ...]
     #: ``section.key`` → the origin of its value, for everything that was set outside ``[defaults]``
     origins: Mapping[str, str] = field(default_factory=dict)
+    #: a line for each former name of a setting in file and environment, with its place and the present name
+    renamed: tuple[str, ...] = ()
 
     @property
     def formats(self) -> list[TableFormat]:
@@ -203,7 +216,10 @@ def load_config_for_source(source: Mapping[str, str]) -> Config:
 def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Config:
     _check_environment_sections()
     try:
+        document, notices = _rename_settings(document, path, text)
         settings = _Settings(**document)
+    except RenamedConflictError as error:
+        raise ConfigError(str(error)) from None
     except ValidationError as error:
         raise ConfigError(_describe_validation_error(error, path, text)) from error
     except ValueError as error:  # the environment's JSON
@@ -231,7 +247,42 @@ def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Con
         **{name: getattr(settings, name) for name in SECTIONS},
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
+        renamed=(*notices, *_policy_notices(layers, settings.tables, path, text)),
     )
+
+
+def _rename_settings(document: dict[str, Any], path: Path | None, text: str) -> tuple[dict[str, Any], list[str]]:
+    """Return the document under the present names of settings, and the notices of file and environment.
+
+    Raises RenamedConflictError if a setting has both of its names.
+    """
+    notices: list[str] = []
+    renamed = {
+        section: with_present_names(section, content, partial(_setting_place, path, text, (section,)), notices)
+        if section in SECTIONS and isinstance(content, Mapping)
+        else content
+        for section, content in document.items()
+    }
+    variables_with_present_names({name.lower(): value for name, value in os.environ.items()}, ENV_PREFIX, notices)
+    return renamed, notices
+
+
+def _policy_notices(layers: Sequence[Layer], rules: Sequence[TableRule], path: Path | None, text: str) -> Iterator[str]:
+    """Yield a notice for each former name of a policy setting in the defaults and the rules."""
+    for layer in layers:
+        yield from policy_notices(layer.settings, partial(_layer_place, layer, path, text))
+    for number, rule in enumerate(rules):
+        yield from policy_notices(rule.policy_settings, partial(_setting_place, path, text, ("tables", number)))
+
+
+def _layer_place(layer: Layer, path: Path | None, text: str, key: str) -> str:
+    return _setting_place(path, text, layer.key_path, key) if layer.key_path else layer.origin
+
+
+def _setting_place(path: Path | None, text: str, section: tuple[int | str, ...], key: str) -> str:
+    """Return the place of a setting in messages; without a line it is one of the environment's."""
+    line = find_line(text, (*section, key))
+    return f"{path}:{line}" if path and line else f"environment variable {ENV_PREFIX}{str(section[0]).upper()}"
 
 
 def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
@@ -250,11 +301,13 @@ def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
 def _environment_keys(section: str) -> dict[str, str]:
     """Return each key in ``section`` that a variable sets, with the name of the variable."""
     start = f"{ENV_PREFIX}{section}__"
-    return {
+    found = {
         name[len(start) :].lower(): name
         for name in os.environ
         if name.upper().startswith(start) and len(name) > len(start)
     }
+    present = RENAMED_KEYS.get(section.lower(), {})
+    return {present.get(key, key): name for key, name in found.items()}
 
 
 def _check_environment_sections() -> None:
@@ -333,9 +386,11 @@ def _format_key_path(key_path: tuple[int | str, ...]) -> str:
 def _environment_variable(key_path: tuple[int | str, ...]) -> str | None:
     if not key_path:
         return None
-    wanted = ENV_PREFIX + "__".join(str(part) for part in key_path).upper()
-    whole = ENV_PREFIX + str(key_path[0]).upper()
-    return next((name for name in os.environ if name.upper() in (wanted, whole)), None)
+    section, *keys = map(str, key_path)
+    spellings = [keys, *([old, *keys[1:]] for old in former_keys(section, keys[0]))] if keys else [keys]
+    wanted = {f"{ENV_PREFIX}{'__'.join((section, *spelling))}".upper() for spelling in spellings}
+    whole = f"{ENV_PREFIX}{section}".upper()
+    return next((name for name in os.environ if name.upper() in {*wanted, whole}), None)
 
 
 def _sibling_keys(key_path: tuple[int | str, ...]) -> list[str]:
@@ -345,10 +400,14 @@ def _sibling_keys(key_path: tuple[int | str, ...]) -> list[str]:
 
 
 def find_line(text: str, key_path: tuple[int | str, ...]) -> int | None:
-    """Return the line of ``text`` that sets the key at ``key_path`` or opens its section; None if there is neither."""
+    """Return the line of ``text`` that sets the key at ``key_path`` or opens its section; None if there is neither.
+
+    The line may have a former name of the key.
+    """
     section = str(key_path[0]) if key_path else ""
     index = next((part for part in key_path if isinstance(part, int)), None)
     key = str(key_path[-1]) if len(key_path) > 1 and isinstance(key_path[-1], str) else None
+    spellings = {key, *former_keys(section, key)} if key is not None else set()
     element, inside, opened, nested = -1, False, None, ""
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.split("#")[0].strip()
@@ -360,7 +419,7 @@ def find_line(text: str, key_path: tuple[int | str, ...]) -> int | None:
             inside = ours and (index is None or element == index)
             opened = number if inside and opened is None else opened
             nested = header[len(section) + 1 :]
-        elif (inside and key is not None and key in (name, f"{nested}.{name}")) or (
+        elif (inside and spellings & {name, f"{nested}.{name}"}) or (
             key is None and opened is None and name == section
         ):
             return number

@@ -56,10 +56,10 @@ class NotifySettings(SettingsSection):
     page_url: WebAddress | None = Field(
         default=None, description="where people reach lakefold's page; messages then have a `link`"
     )
-    keep_delivered: Duration = Field(
+    delivered_retention: Duration = Field(
         default=timedelta(days=3), description="how long delivered messages stay in the database"
     )
-    keep_dead: Duration = Field(
+    dead_retention: Duration = Field(
         default=timedelta(days=30), description="how long messages that were given up stay in the database"
     )
     heartbeat_url: SecretAddress | None = Field(default=None, description="called after a successful scan")

@@ -49,7 +49,7 @@ class OidcSettings(SettingsSection):
     groups_claim: str = Field(default="groups", description="the claim with the groups of a person")
     write_groups: tuple[str, ...] = Field(default=(), description="groups whose members may write")
     read_groups: tuple[str, ...] = Field(default=(), description='groups whose members may read; `["*"]` for everybody')
-    session: Annotated[Duration, Field(gt=timedelta(0))] = Field(
+    session_lifetime: Annotated[Duration, Field(gt=timedelta(0))] = Field(
         default=timedelta(hours=8), description="after this time people have to sign in again"
     )
 

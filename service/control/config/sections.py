@@ -31,12 +31,12 @@ class DatabaseSettings(SettingsSection):
         description="where plans live: `sqlite:////absolute/path.db` or `postgresql+psycopg://user@host/name`; "
         "without it an SQLite file in the user's data directory",
     )
-    keep_finished: Duration = Field(
+    plan_retention: Duration = Field(
         default=timedelta(days=90),
         description="how long ended plans, with their groups and events, and answered requests with their idempotency "
         "keys are kept; 0 for ever",
     )
-    keep_audit: Duration = Field(
+    audit_retention: Duration = Field(
         default=timedelta(days=365),
         description="how long entries of `lakefold audit` are kept, 0 for ever; at most 100,000 entries",
     )
@@ -195,7 +195,7 @@ class DaemonSettings(SettingsSection):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="`debug`, `info`, `warning`, `error`"
     )
-    merge_events: Path | None = Field(
+    merge_events_file: Path | None = Field(
         default=None,
         description="a file to which each completed plan adds one line of JSON for each of its partitions, as Spark's "
         "Hive auto-merge does to an event log (`AutoMergeSmallFileEvent`)",

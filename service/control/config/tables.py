@@ -20,12 +20,13 @@ from lake.ports import TableFormat
 from lake.version import __version__
 from planner.budgets import Budget
 from planner.cost import Prices
-from planner.policy.aliases import ALIASES, AUTOMERGE_ENABLED_KEY, is_disabled_by_automerge
+from planner.policy.aliases import ALIASES, AUTOMERGE_ENABLED_KEY, FORMER_NAMES, is_disabled_by_automerge
 from planner.policy.compatibility import unsupported_settings
 from planner.policy.fields import GLOBAL_FIELDS, GlobalSettings, TableSettings
 from planner.policy.policy import DEFAULTS, FIELD_PARSERS, PolicyError, SizingPolicy, field_name_of_key, setting_name
-from service.control.config.costs import OBJECTIVE_WORTH
+from service.control.config.costs import OBJECTIVE_BENEFIT
 from service.control.config.loader import Config, ConfigError, Layer, find_line
+from service.control.config.renamed import conflict_text
 from service.control.config.sections import Access
 from service.modes import Mode
 from service.problems import BAD_SETTING, ServiceError
@@ -149,7 +150,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         access=access,
         prices=configured_prices(config),
         work_budget=global_budget(config),
-        ageing=config.work.ageing if config.work.objective == OBJECTIVE_WORTH else timedelta(),
+        ageing=config.work.ageing if config.work.objective == OBJECTIVE_BENEFIT else timedelta(),
         origins=origins | {"mode": said_by} | {key: Origin(source=place) for key, place in places.items()},
     )
 
@@ -254,6 +255,9 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
                 )
             if slot in GLOBAL_FIELDS and not layer.is_global:
                 raise _setting_error(config, layer, key, f"{key} has one value for all tables; set it in [defaults]")
+            if slot in chosen and chosen[slot][1] is layer:
+                for old in {key, chosen[slot][0].key} & FORMER_NAMES.keys():
+                    raise _setting_error(config, layer, old, conflict_text(old, setting_name(slot)))
             chosen.pop(slot, None)  # of two spellings the later layer's has to come last
             chosen[slot] = Origin(source=layer.origin, key=key, value=value), layer
     settings = {origin.key: origin.value for slot, (origin, _) in chosen.items() if slot != _DIALECT_KEY}

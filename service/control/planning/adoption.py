@@ -80,7 +80,9 @@ def adopt_pending_actions(
                 estimate=estimate,
                 queued=QueueEntry(
                     cpu_seconds=worth.cpu_seconds,
-                    priority_offset=priority_offset(worth.benefit_cost_ratio, table.policy.weight, table.ageing),
+                    priority_offset=priority_offset(
+                        worth.benefit_cost_ratio, table.policy.priority_weight, table.ageing
+                    ),
                     needs_approval=table.mode == "propose",
                 ),
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from lake.plan import PlanState
 from service import problems
 from service.control.store.errors import NotFound, PartitionsLocked, WrongState
+from service.former_names import both_names
 from service.problems import ProblemError
 from service.text import to_jsonable
 
@@ -45,15 +46,16 @@ def preview_bulk_action(
     until = min(plan_filter.get("until") or now, now)
     found = _matching_plans(store, action, {**plan_filter, "until": until}, after)
     plans = found[:MAX_PLANS]
-    return {
+    document = {
         "action": action,
         "dry_run": True,
         "action_id": None,
         "plans": [_plan_line(plan) for plan in plans],
-        "left": [],
+        "skipped": [],
         "until": until.isoformat(),
         "next": plans[-1].plan_id if len(found) > MAX_PLANS else None,
     }
+    return both_names("bulk action", document)
 
 
 def run_bulk_action(
@@ -85,7 +87,7 @@ def run_bulk_action(
         following = _next_cursor(store, action, plan_filter, begun.plan_ids)
         begun = store.finish_bulk_action(begun.action_id, actor, _apply_to_plans(store, begun, following))
     assert begun.answer is not None
-    return dict(begun.answer)
+    return both_names("bulk action", begun.answer)
 
 
 def _apply_to_plans(store: "Store", bulk_action: "BulkAction", next_cursor: str | None) -> dict[str, Any]:
@@ -110,14 +112,15 @@ def _apply_to_plans(store: "Store", bulk_action: "BulkAction", next_cursor: str 
         plan_id: _plan_line(known[plan_id]) if plan_id in known else {"plan_id": plan_id, "table": None}
         for plan_id in bulk_action.plan_ids
     }
-    return {
+    document = {
         "action": bulk_action.action,
         "dry_run": False,
         "action_id": bulk_action.action_id,
         "plans": [about[plan_id] for plan_id in bulk_action.plan_ids if plan_id not in reasons],
-        "left": [about[plan_id] | {"reason": reason} for plan_id, reason in reasons.items()],
+        "skipped": [about[plan_id] | {"reason": reason} for plan_id, reason in reasons.items()],
         "next": next_cursor,
     }
+    return both_names("bulk action", document)
 
 
 def _next_cursor(

@@ -20,6 +20,7 @@ from service.control.config.tables import ConfiguredTable
 from service.control.planning.likely_writers import writer_document
 from service.control.store.tables import LINE_FIELDS, PARTITION_SCHEMA
 from service.control.store.views import ScanRecord
+from service.former_names import both_names
 
 _BATCH = 10_000
 #: how long an overlapping commit is reported
@@ -65,17 +66,18 @@ class DecisionLine:
     def document(self) -> dict[str, Any]:
         """Return the line as JSON."""
         partition = {"partitions": self.partitions} if self.partition is None else {"partition": self.partition}
-        return partition | {
+        fields = partition | {
             "reason": self.reason.value,
             "text": self.text,
-            "varies": self.varies,
-            "knob": self.setting,
+            "has_several_values": self.varies,
+            "setting": self.setting,
             "slices": self.slices,
             "files": self.files,
             "bytes": self.bytes,
             "log_files": self.log_files,
             "log_bytes": self.log_bytes,
         }
+        return both_names("decision", fields)
 
 
 class DecisionSummary:
@@ -254,7 +256,16 @@ def explanation_document(
         "notes": table.policy.notes,
         "writers": [writer_document(writer, table) for writer in writers],
         "objectives": [
-            {"objective": one.objective, "met": one.is_met, "value": one.value, "bound": one.bound, "text": one.text}
+            both_names(
+                "objective",
+                {
+                    "objective": one.objective,
+                    "met": one.is_met,
+                    "value": one.value,
+                    "limit": one.bound,
+                    "text": one.text,
+                },
+            )
             for one in (() if is_partial else evaluate_objectives(planning, table.policy))
         ],
         "items": slice_documents(planning) if files else [line.document() for line in account.by_partition],

@@ -5,22 +5,24 @@ from typing import Any
 
 from lake.capabilities import LikelyWriter
 from service.control.config.tables import ConfiguredTable
+from service.former_names import both_names
 
 
 def writer_document(writer: LikelyWriter, table: ConfiguredTable) -> dict[str, Any]:
     """Return a tool as JSON.
 
-    ``warns`` is True if the tool may not see files after a relocation; ``text`` has everything in words.
+    ``has_warning`` is True if the tool may not see files after a relocation; ``text`` has everything in words.
     """
-    return {
+    document = {
         "tool": writer.tool,
-        "warns": writer.consequence is not None,
+        "has_warning": writer.consequence is not None,
         "evidence": list(writer.evidence),
         "consequence": writer.consequence,
         "remedy": writer.remedy or None,
         "access": table.access,
         "text": _writer_text(writer, table),
     }
+    return both_names("likely writer", document)
 
 
 def writer_warning(writer: LikelyWriter) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from lake.errors import one_line
 from lake.plan import Plan, PlanKind
 from service import problems
+from service.former_names import both_names
 from service.problems import Problem, ProblemError
 from service.text import to_jsonable
 
@@ -63,7 +64,8 @@ class PlanResponse:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "PlanResponse":
         """Return the response that ``document`` was made from."""
-        values = {**document, **{key: tuple(document[key]) for key in ("plan_ids", "plans", "reasons")}}
+        values = {**document, **{key: tuple(document[key]) for key in ("plan_ids", "plans")}}
+        values["reasons"] = tuple(both_names("decision", reason) for reason in document["reasons"])
         taken = document["taken_at"]
         return cls(**{**values, "taken_at": datetime.fromisoformat(taken) if taken else None})
 

@@ -26,6 +26,7 @@ from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.store.errors import PartitionsLocked
 from service.control.store.scheduling import QueueEntry
 from service.control.store.views import Request, TableObjective, TableState
+from service.former_names import both_names
 from service.text import to_jsonable
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class PlanningSession:
                         queued=QueueEntry(
                             cpu_seconds=worth.cpu_seconds,
                             priority_offset=priority_offset(
-                                worth.benefit_cost_ratio, self.table.policy.weight, self.table.ageing
+                                worth.benefit_cost_ratio, self.table.policy.priority_weight, self.table.ageing
                             ),
                             urgency=urgent,
                             urgency_reason=", ".join(found.text for found in missed),
@@ -225,10 +226,10 @@ class PlanningSession:
         """Return a reason in the words of a request, which may have left out partitions or kinds itself."""
         words: dict[str, str] = {}
         if self.requested_partitions is not None and line.reason is Reason.FILTERED:
-            words = {"text": "partition not asked for", "knob": ""}
+            words = {"text": "partition not asked for", "setting": ""}
         elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
-            words = {"text": f"not asked for, only {self.kind}", "knob": ""}
-        return line.document() | words
+            words = {"text": f"not asked for, only {self.kind}", "setting": ""}
+        return both_names("decision", line.document() | words)
 
 
 def snapshot_partitions(snapshot: Snapshot) -> set[str]:

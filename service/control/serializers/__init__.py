@@ -22,7 +22,7 @@ from service.control.serializers.objectives import (
     describe_objective,
     objective_document,
 )
-from service.control.serializers.partitions import filter_partitions, worst_partitions
+from service.control.serializers.partitions import filter_partitions, partition_documents, worst_partitions
 from service.control.serializers.plans import (
     PROGRESS_FIELDS,
     TERMINAL_STATES,

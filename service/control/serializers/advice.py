@@ -4,6 +4,7 @@
 from typing import TYPE_CHECKING, Any
 
 from lake.units import format_bytes
+from service.former_names import both_names
 from service.text import plural, share_of
 
 if TYPE_CHECKING:
@@ -13,19 +14,20 @@ if TYPE_CHECKING:
 
 def advice(table: str, history: "TableHistory", found: "Advice") -> dict[str, Any]:
     """Return the document of the advice for ``table``; figures of savings are per month."""
-    return {
+    document = {
         "table": table,
         "since": history.since,
         "until": history.until,
         "days": found.days,
         "notes": list(history.notes),
         "sources": [_source_document(source) for source in found.sources],
-        "rewritten_bytes_a_month": found.rewritten_bytes,
-        "cpu_hours_a_month": found.cpu_hours,
-        "tried": [_trial_document(trial) for trial in found.trials],
-        "change": None if found.best is None else _trial_document(found.best),
+        "rewritten_bytes_per_month": found.rewritten_bytes,
+        "cpu_hours_per_month": found.cpu_hours,
+        "trials": [_trial_document(trial) for trial in found.trials],
+        "recommended_change": None if found.best is None else _trial_document(found.best),
         "text": _advice_text(found),
     }
+    return both_names("advice", document)
 
 
 def _source_document(source: "SmallFileSource") -> dict[str, Any]:
@@ -46,11 +48,11 @@ def _source_document(source: "SmallFileSource") -> dict[str, Any]:
 
 def _trial_document(trial: "Trial") -> dict[str, Any]:
     saving = trial.savings
-    return {
+    document = {
         "setting": trial.remedy.setting,
         "value": trial.remedy.value,
-        "worth": trial.is_worthwhile,
-        "saves": {
+        "is_worthwhile": trial.is_worthwhile,
+        "monthly_savings": {
             "files": saving.files,
             "small_files": saving.small_files,
             "rewritten_bytes": saving.rewritten_bytes,
@@ -58,6 +60,7 @@ def _trial_document(trial: "Trial") -> dict[str, Any]:
         },
         "writer_bytes": saving.writer_bytes,
     }
+    return both_names("advice/trials[]", document)
 
 
 def _advice_text(found: "Advice") -> str:

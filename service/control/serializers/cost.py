@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from service.former_names import both_names
 from service.text import format_percent, format_size, plural
 
 if TYPE_CHECKING:
@@ -18,13 +19,14 @@ PREDICTED_FIELDS = ("cpu_seconds", "bytes", "files_saved")
 def plan_cost(plan: "PlanView") -> dict[str, Any]:
     """Return the predicted and the actual cost of a plan, and the errors of the prediction.
 
-    ``predicted`` is None for a plan from before predictions were made, ``happened`` until the plan is completed.
+    ``predicted`` is None for a plan from before predictions were made, ``actual`` until the plan is completed.
     ``errors`` are shares of the actual figures; empty until both are known.
     """
-    predicted = plan.estimate.get("worth")
-    happened = None
+    stored = plan.estimate.get("worth")
+    predicted = None if stored is None else both_names("plan/cost_benefit/predicted", stored)
+    actual = None
     if plan.used_cpu_seconds is not None:
-        happened = {
+        actual = {
             "cpu_seconds": plan.used_cpu_seconds,
             "cpu_measured": plan.cpu_measured,
             "bytes": plan.bytes_after,
@@ -32,11 +34,11 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
         }
         if predicted is not None and predicted["cost"] is not None:
             more = (plan.used_cpu_seconds - predicted["cpu_seconds"]) / 3600 * predicted["cpu_hour"]
-            happened["cost"] = predicted["cost"] + more
+            actual["cost"] = predicted["cost"] + more
     errors = {}
-    if predicted is not None and happened is not None:
-        errors = {name: prediction_error(predicted[name], happened[name]) for name in PREDICTED_FIELDS}
-    return {"predicted": predicted, "happened": happened, "errors": errors}
+    if predicted is not None and actual is not None:
+        errors = {name: prediction_error(predicted[name], actual[name]) for name in PREDICTED_FIELDS}
+    return both_names("plan/cost_benefit", {"predicted": predicted, "actual": actual, "errors": errors})
 
 
 def describe_hold(held: "BlockedPlan") -> str:
@@ -46,7 +48,7 @@ def describe_hold(held: "BlockedPlan") -> str:
         if held.is_table_budget
         else "of all tables ([work])"
     )
-    if held.kind == "never":
+    if held.kind == "exceeds_budget":
         return f"never starts, being larger than the whole budget {whose}: raise the budget or cancel the plan"
     if held.kind == "window":
         until = "" if held.until is None else f", the next at {held.until.isoformat(timespec='minutes')}"
@@ -68,19 +70,23 @@ def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
     return {name: median(errors) for name, errors in told.items() if errors}
 
 
-def prediction_error(predicted: float, happened: float) -> float | None:
+def prediction_error(predicted: float, actual: float) -> float | None:
     """Return the error of a prediction as a share of the actual figure; None if that is 0."""
-    return abs(predicted - happened) / happened if happened > 0 else None
+    return abs(predicted - actual) / actual if actual > 0 else None
 
 
-def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
+def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the cost and benefit of a plan as pairs of a label and a line."""
     from lake.units import format_duration, format_elapsed
 
-    predicted, happened = worth["predicted"], worth["happened"]
+    predicted, actual = document["predicted"], document["actual"]
     lines = []
     if predicted is not None:
-        source = f"by {plural(predicted['history'], 'plan')} before it" if predicted["history"] else "by the constants"
+        source = (
+            f"by {plural(predicted['rate_samples'], 'plan')} before it"
+            if predicted["rate_samples"]
+            else "by the constants"
+        )
         lines.append(
             (
                 "predicted",
@@ -93,31 +99,32 @@ def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
         lines.append(
             (
                 "saves",
-                f"{predicted['opens_saved_a_day']:,.0f} opens, {format_size(round(predicted['bytes_saved_a_day']))} "
-                f"and {format_elapsed(predicted['cpu_seconds_saved_a_day'])} of CPU a day"
-                f"{_format_cost(predicted, 'saved_a_day', ', ')}; pays back {back}",
+                f"{predicted['opens_saved_per_day']:,.0f} opens, "
+                f"{format_size(round(predicted['bytes_saved_per_day']))} "
+                f"and {format_elapsed(predicted['cpu_seconds_saved_per_day'])} of CPU a day"
+                f"{_format_cost(predicted, 'savings_per_day', ', ')}; pays back {back}",
             )
         )
-    if happened is not None:
-        errors = worth["errors"]
-        told = [] if happened["cpu_measured"] else ["by the time of its steps"]
+    if actual is not None:
+        errors = document["errors"]
+        told = [] if actual["cpu_measured"] else ["by the time of its steps"]
         if errors.get("cpu_seconds") is not None:
             told.append(f"off by {format_percent(errors['cpu_seconds'])}")
         off = f" ({', '.join(told)})" if told else ""
         lines.append(
             (
-                "happened",
-                f"{format_elapsed(happened['cpu_seconds'])} of CPU{off}, {format_size(happened['bytes'])} written, "
-                f"{plural(happened['files_saved'], 'file')} fewer{_format_cost(happened, 'cost', '; ', predicted)}",
+                "actual",
+                f"{format_elapsed(actual['cpu_seconds'])} of CPU{off}, {format_size(actual['bytes'])} written, "
+                f"{plural(actual['files_saved'], 'file')} fewer{_format_cost(actual, 'cost', '; ', predicted)}",
             )
         )
     return lines
 
 
-def _format_cost(worth: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:
+def _format_cost(document: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:
     """Return an amount with its currency; '' if no prices are set."""
-    amount = worth.get(name)
-    return "" if amount is None else f"{before}{amount:.3g} {(named or worth)['currency']}".rstrip()
+    amount = document.get(name)
+    return "" if amount is None else f"{before}{amount:.3g} {(named or document)['currency']}".rstrip()
 
 
 def held_reason(store: "Store", plan: "PlanView") -> str | None:
@@ -134,33 +141,44 @@ def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
     A figure without a budget is None.
     """
     spans = (("hour", work.budget.hour, work.usage.hour), ("day", work.budget.day, work.usage.day))
-    return {
+    document = {
         "budget": {
-            f"{name}_per_{span}": {
-                "budget": _finite(getattr(most, field) / unit),
-                "used": getattr(used, field) / unit,
-                "left": _finite(max(0, getattr(most, field) - getattr(used, field)) / unit),
-            }
+            f"{name}_per_{span}": both_names(
+                "status/work/budget{}",
+                {
+                    "budget": _finite(getattr(most, field) / unit),
+                    "used": getattr(used, field) / unit,
+                    "remaining": _finite(max(0, getattr(most, field) - getattr(used, field)) / unit),
+                },
+            )
             for span, most, used in spans
             for name, field, unit in (("bytes", "bytes", 1), ("cpu_seconds", "cpu_ms", 1000))
             if work.budget.is_set
         },
-        "held": [
-            {"plan_id": held.plan_id, "table": held.table, "kind": held.kind, "until": held.until}
-            | {"behind": held.blocker[0] if held.blocker else None, "why": describe_hold(held)}
-            for held in work.blocked_plans
-        ],
+        "waiting_plans": [_waiting_plan(held) for held in work.blocked_plans],
     }
+    return both_names("status/work", document)
+
+
+def _waiting_plan(held: "BlockedPlan") -> dict[str, Any]:
+    blocker = held.blocker[0] if held.blocker else None
+    fields = {"plan_id": held.plan_id, "table": held.table, "kind": held.kind, "until": held.until}
+    reason = describe_hold(held)
+    return both_names("status/work/waiting_plans[]", fields | {"behind_plan_id": blocker, "reason": reason})
 
 
 def describe_held_work(work: Mapping[str, Any]) -> list[str]:
     """Return a line for each reason why plans are held back: the number of plans, and the first of them."""
     lines = []
-    for kind, behind in (("never", False), ("window", False), ("budget", True), ("budget", False)):
-        held = [plan for plan in work["held"] if plan["kind"] == kind and (plan["behind"] is not None) is behind]
+    for kind, behind in (("exceeds_budget", False), ("window", False), ("budget", True), ("budget", False)):
+        held = [
+            plan
+            for plan in work["waiting_plans"]
+            if plan["kind"] == kind and (plan["behind_plan_id"] is not None) is behind
+        ]
         if held:
             first = f"{plural(len(held), 'plan')} held back; plan {held[0]['plan_id']}"
-            lines.append(f"{first} {held[0]['why']}.")
+            lines.append(f"{first} {held[0]['reason']}.")
     return lines
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from service.former_names import both_names
 from service.modes import PLANNED_MODES
 from service.text import format_percent, parse_timestamp
 
@@ -14,11 +15,11 @@ if TYPE_CHECKING:
 
 def objective_document(objective: "TableObjective") -> dict[str, Any]:
     """Return an objective of a table with all its figures."""
-    return {
+    document = {
         "objective": str(objective.objective),
         "met": objective.met,
         "value": objective.value,
-        "bound": objective.bound,
+        "limit": objective.bound,
         "text": objective.text,
         "since": objective.since,
         "judged_at": objective.judged_at,
@@ -26,11 +27,12 @@ def objective_document(objective: "TableObjective") -> dict[str, Any]:
         "window_seconds": objective.window.total_seconds(),
         "share_met": objective.share_met,
         "budget_left": objective.budget_left,
-        "burn": dict(objective.burn),
-        "pace": objective.pace,
+        "burn_rates": dict(objective.burn),
+        "burn_pace": objective.pace,
         "met_seconds": objective.met_seconds,
         "missed_seconds": objective.missed_seconds,
     }
+    return both_names("objective", document)
 
 
 def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: datetime) -> str | None:
@@ -61,5 +63,5 @@ def describe_objective(objective: Mapping[str, Any], now: datetime) -> str:
     return (
         f"{objective['text']}: {'met' if objective['met'] else 'missed'} for {lasted}, "
         f"{format_percent(objective['share_met'])} of the last {window} (goal {100 * objective['goal']:.6g} %); "
-        f"{describe_error_budget(objective['budget_left'], objective['pace'])}"
+        f"{describe_error_budget(objective['budget_left'], objective['burn_pace'])}"
     )

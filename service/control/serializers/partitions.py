@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The partitions of a table at its last whole scan: filtered by name, and the worst of them."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from service.former_names import both_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,3 +25,9 @@ def worst_partitions(partitions: "pa.Table", limit: int) -> "pa.Table":
     import pyarrow.compute as pc
 
     return partitions.take(pc.select_k_unstable(partitions, k=limit, sort_keys=list(_WORST_FIRST_KEYS)))
+
+
+def partition_documents(partitions: "pa.Table") -> list[dict[str, Any]]:
+    """Return the partitions as JSON. The database has the former names of the fields of their ``lines``."""
+    rows: list[dict[str, Any]] = partitions.to_pylist()
+    return [row | {"lines": [both_names("decision", line) for line in row["lines"]]} for row in rows]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from service.control.serializers.cost import plan_cost
+from service.former_names import both_names
 
 if TYPE_CHECKING:
     from lake.plan import PlanState, ProposalDecision
@@ -38,7 +39,7 @@ PROGRESS_FIELDS = (
 
 def plan_summary(plan: "PlanView") -> dict[str, Any]:
     """Return a plan for a listing."""
-    return {
+    fields = {
         "plan_id": plan.plan_id,
         "table": plan.table,
         "format": plan.format,
@@ -68,13 +69,14 @@ def plan_summary(plan: "PlanView") -> dict[str, Any]:
         "cancel_reason": plan.cancel_reason,
         "request_id": plan.request_id,
         "actor": plan.actor,
-        "adopted": plan.adopted,
+        "adopted_instant": plan.adopted,
         "waits_for_approval": plan.waits_for_approval,
         "proposed_at": plan.proposed_at,
         "decision": plan.decision,
         "decided_by": plan.decided_by,
         "decided_at": plan.decided_at,
     }
+    return both_names("plan", fields)
 
 
 def plan_details(
@@ -85,28 +87,29 @@ def plan_details(
     ``no_executor`` is the reason why no executor would claim it, None if one would. ``held_reason`` is the reason,
     besides a free executor, for which it waits.
     """
-    return plan_summary(plan) | {
+    fields = plan_summary(plan) | {
         "location": plan.location,
         "snapshot_instant": plan.snapshot_instant,
         "instants": plan.instants,
-        "options": plan.options,
+        "options": both_names("plan/options", plan.options),
         "estimate": plan.estimate,
         "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until,
         "heartbeat_at": plan.heartbeat_at,
         "not_before": plan.not_before,
-        "how_it_ended": end_reason(plan),
-        "worth": plan_cost(plan),
-        "held": held_reason,
+        "end_reason": end_reason(plan),
+        "cost_benefit": plan_cost(plan),
+        "wait_reason": held_reason,
         **progress_rate(plan, no_executor),
-        "waits_since_nobody_runs_plans": _no_executor_for(plan, no_executor),
+        "no_executor_reason": _no_executor_for(plan, no_executor),
         "spark_ui": plan.spark_ui,
         "cancel_requested_by": plan.cancel_requested_by,
         "partition_names": plan.partitions,
         "figures": _figure_documents(plan),
-        "group_list": plan.groups,
+        "group_details": plan.groups,
         "events": events,
     }
+    return both_names("plan", fields)
 
 
 def _no_executor_for(plan: "PlanView", no_executor: str | None) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lake.history import ChangeKind
+from service.former_names import both_names
 
 if TYPE_CHECKING:
     from lake.history import TableHistory
@@ -43,24 +44,25 @@ def replay(
 
 def _policy_document(one: "PolicyOutcome") -> dict[str, Any]:
     work, end = one.result.work, one.result.final_totals
-    return {
+    document = {
         "name": one.variant.name,
         "settings": dict(one.variant.settings),
-        "best": one.is_pareto_optimal,
+        "is_pareto_optimal": one.is_pareto_optimal,
         "files": one.files,
         "small_files": one.small_files,
         "small_share": one.small_share,
-        "end": {"files": end.files, "small_files": end.small_files, "bytes": end.bytes},
+        "final": {"files": end.files, "small_files": end.small_files, "bytes": end.bytes},
         "plans": work.plans,
         "input_files": work.input_files,
         "output_files": work.output_files,
         "rewritten_bytes": work.rewritten_bytes,
-        "rewritten_bytes_a_day": one.rewritten_bytes_a_day,
+        "rewritten_bytes_per_day": one.rewritten_bytes_a_day,
         "writer_bytes": work.writer_bytes,
         "write_amplification": one.write_amplification,
-        "cpu_seconds_a_day": one.cpu_seconds_a_day,
+        "cpu_seconds_per_day": one.cpu_seconds_a_day,
         "by_day": [_day_document(day) for day in one.result.daily_totals],
     }
+    return both_names("replay/policies[]", document)
 
 
 def _day_document(day: "DailyTotals") -> Mapping[str, Any]:

@@ -21,9 +21,9 @@ _BYTE_SETTINGS = (
     "budget_bytes_per_day",
     "work.bytes_per_hour",
     "work.bytes_per_day",
-    "missing_base",
+    "log_only_slice_size",
     "compact_log_bytes",
-    "http.max_body",
+    "http.max_body_size",
 )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from planner.writers.model import MAX_FILES, FileChange, SimulatedFile, SimulationError, SimulationStep
 from planner.writers.scenario import parse_scenario
 from planner.writers.simulation import simulate
+from service.former_names import both_names
 from service.problems import BAD_SETTING, ProblemError
 from service.text import format_size, plural, share_of
 
@@ -53,14 +54,15 @@ def _step_document(step: SimulationStep, limit: int) -> dict[str, Any]:
 
 
 def _change_document(change: FileChange) -> dict[str, Any]:
-    return {
+    document = {
         "action": change.action,
         "file": change.file.number,
         "partition": change.file.partition,
         "added_rows": change.added_rows,
         "written_bytes": change.written_bytes,
-        "of_files": change.merged_files,
+        "merged_files": change.merged_files,
     }
+    return both_names("simulation/steps[]/changes[]", document)
 
 
 def _file_document(file: SimulatedFile, limit: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from service.control.serializers.objectives import budget_problems
 from service.control.serializers.processes import has_scheduler, no_executor_reason, process_list
 from service.control.serializers.tables import describe_contention, halted_partitions, pause_fields
 from service.control.serializers.trend import lake_points, trends
+from service.former_names import both_names
 from service.modes import PLANNED_MODES
 from service.text import format_percent, format_size, plural, share_of
 
@@ -22,7 +23,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
     """Return the status of the lake at the reading's time, ``taken_at``.
 
     ``backlog_seconds`` goes by the speed of the last completed plans; None without any, and if no process runs plans.
-    ``scheduler`` is True if a process leads scans; without one no table is scanned and no request answered.
+    ``has_scheduler`` is True if a process leads scans; without one no table is scanned and no request answered.
 
     ``attention`` has the tables that are halted or paused, have a halted partition, are damaged, could not be scanned
     or have unreadable files; whose newest plan failed; that are single_writer and were written by others during a plan;
@@ -41,7 +42,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
     proposed = Counter[str]()
     for waiting in figures.proposals:
         proposed[waiting.table] += waiting.plans
-    return {
+    document = {
         "taken_at": figures.taken_at,
         "files_removed": figures.files_removed,
         "bytes_rewritten": figures.bytes_rewritten,
@@ -58,7 +59,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
         "trends": trends(lake_points(lake)),
         "superseded_files": sum(entry.files for entry in figures.superseded),
         "superseded_bytes": sum(entry.bytes for entry in figures.superseded),
-        "halted": list(figures.halted_tables),
+        "halted_tables": list(figures.halted_tables),
         "halted_partitions": sum(len(table.halted_partitions) for table in figures.tables),
         **pause_fields(figures.pause),
         "paused_tables": [table.name for table in figures.tables if table.paused],
@@ -72,9 +73,10 @@ def status(lake: "LakeState") -> dict[str, Any]:
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
         "processes": process_list(lake.processes, lake.leaders, lake.running_plans),
-        "scheduler": has_scheduler(lake.leaders),
-        "nobody_runs_plans": no_executor_reason(lake.processes),
+        "has_scheduler": has_scheduler(lake.leaders),
+        "no_executor_reason": no_executor_reason(lake.processes),
     }
+    return both_names("status", document)
 
 
 def backlog_seconds(lake: "LakeState") -> float | None:
@@ -145,7 +147,7 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
     states = (table.halted, table.halted_partitions, table.quarantined, table.paused)
     if not any((*states, damaged, error, failed, overlaps, foreign, not_planned, contest, proposed, budgets)):
         return None
-    return {
+    entry = {
         "table": table.name,
         "halted_at": table.halted_at,
         "halted_reason": table.halted_reason,
@@ -155,16 +157,17 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
         "scan_error": error,
         "failed_plan": failed and failed.plan_id,
         "failed_reason": failed and failed.error,
-        "overlaps": overlaps,
-        "contested": contest and describe_contention(contest),
-        "overlap": good and good.overlap,
+        "conflicting_commits": overlaps,
+        "write_conflicts": contest and describe_contention(contest),
+        "last_conflicting_commit": good and good.overlap,
         "foreign_files": foreign,
         "foreign_file": good and good.foreign_file,
-        "not_planned": not_planned,
+        "not_planned_reason": not_planned,
         "proposed": proposed,
-        "error_budgets": budgets,
+        "error_budget_problems": budgets,
         **pause_fields(table.pause),
     }
+    return both_names("status/attention[]", entry)
 
 
 def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -> str:
@@ -195,7 +198,7 @@ def summary_line(status: Mapping[str, Any]) -> str:
         f"{status['inflight']} running, {status['requested'] - status['proposed']} waiting",
         *([f"{status['proposed']} to approve"] if status["proposed"] else []),
         f"backlog {format_size(status['backlog_bytes'])}{left if status['backlog_bytes'] else ''}",
-        f"{len(status['halted'])} halted",
+        f"{len(status['halted_tables'])} halted",
         *([f"{plural(status['halted_partitions'], 'partition')} halted"] if status["halted_partitions"] else []),
     ]
     return " · ".join([*parts, "paused"] if status["paused"] else parts)

@@ -46,7 +46,7 @@ def commands_before_partition_resume(table: str, partition: str) -> list[str]:
     named = ["--partition", partition]
     return [
         shlex.join(["lakefold", "tables", "explain", table, *named]),
-        shlex.join(["lakefold", "tables", "resolve", table, *named, "--take"]) + " old|new",
+        shlex.join(["lakefold", "tables", "resolve", table, *named, "--keep"]) + " previous|current",
         shlex.join(["lakefold", "resume", table]),
     ]
 

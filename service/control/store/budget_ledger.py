@@ -146,7 +146,7 @@ class BudgetState:
         opens_at = self.next_open_at(plan.table)
         if self.can_never_start(plan):
             own = not plan.cost.is_within(self._limits.for_table(plan.table).budget.largest_plan)
-            return replace(held, kind="never", is_table_budget=own, until=None)
+            return replace(held, kind="exceeds_budget", is_table_budget=own, until=None)
         if opens_at is not None:
             return replace(held, kind="window", is_table_budget=True, until=opens_at)
         if blocker is None:

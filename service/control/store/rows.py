@@ -62,7 +62,7 @@ def _columns_of(kind: type) -> list[tuple[str, str, Callable[[Any], Any] | None]
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
-    """Return ``options`` as JSON, with the names of the database."""
+    """Return ``options`` as JSON. An earlier release that runs beside this one reads ``receipt``."""
     return {"receipt" if name == "verification" else name: value for name, value in asdict(options).items()}
 
 
@@ -73,7 +73,7 @@ def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
         compression=document["compression"],
         sort_columns=tuple(document["sort_columns"]),
         layout=document["layout"],
-        verification=VerificationLevel(document["receipt"]),
+        verification=VerificationLevel(document.get("verification") or document["receipt"]),
     )
 
 

@@ -129,7 +129,7 @@ class TableQueries(StorePart):
                     ObjectiveRow.table_name == TableRow.name, is_in_force()
                 )
                 return cast(least.correlate(TableRow).scalar_subquery() * _BILLION, BigInteger)
-            case TableOrder.WORST:
+            case TableOrder.ATTENTION:
                 unserved = and_(TableRow.paused_at_ms.is_(None), TableRow.mode != "compact")
                 rank = case((TableRow.halted_at_ms.is_not(None), 0), (unserved, 2), else_=1)
                 urgency = cast(rank, BigInteger) * literal(_MAX_TABLE_BYTES, BigInteger)
@@ -159,7 +159,7 @@ class TableQueries(StorePart):
         if state == "unreadable":
             last = select(ScanRow.outcome).where(ScanRow.id == TableRow.last_scan_id).correlate(TableRow)
             found.append(last.scalar_subquery() == "error")
-        elif state == "missed":
+        elif state == "objective_missed":
             missed = select(ObjectiveRow.table_name).where(ObjectiveRow.met.is_(False), is_in_force())
             found += [TableRow.name.in_(missed), TableRow.mode != "off"]
         elif state:

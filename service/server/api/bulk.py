@@ -42,7 +42,7 @@ def cancel_plans(
     """Cancel the selected plans: requested ones at once, inflight ones before their commit.
 
     At most 1,000 plans, newest first; `next` is the `after` of the next call, null if there are no further plans.
-    `left` has the plans that could not be cancelled, each with the reason. 400 if nothing selects plans.
+    `skipped` has the plans that could not be cancelled, each with the reason. 400 if nothing selects plans.
     """
     return _apply(context, "cancel", caller, chosen, idempotency_key)
 
@@ -51,7 +51,7 @@ def cancel_plans(
 def retry_plans(
     context: ContextDep, caller: Writer, chosen: BulkSelection, idempotency_key: IdempotencyKey = None
 ) -> Response:
-    """Request the selected failed plans again; `left` has the plans whose partitions are not free.
+    """Request the selected failed plans again; `skipped` has the plans whose partitions are not free.
 
     At most 1,000 plans, newest first; `next` is the `after` of the next call, null if there are no further plans.
     """
@@ -65,7 +65,7 @@ def approve_plans(
     """Approve the selected plans that wait for approval (mode `propose`); `{"proposed": true}` selects all.
 
     At most 1,000 plans, newest first; `next` is the `after` of the next call, null if there are no further plans.
-    `left` has the plans that others have decided meanwhile. Plans proposed after `until` are excluded; a dry run
+    `skipped` has the plans that others have decided meanwhile. Plans proposed after `until` are excluded; a dry run
     returns the `until` of its listing.
     """
     return _apply(context, "approve", caller, chosen, idempotency_key)

@@ -3,12 +3,14 @@
 
 from typing import Annotated, Literal, cast
 
-from fastapi import Depends, Query
+from fastapi import Depends, Query, Request
 from pydantic import BaseModel, Field
 
 from lake.plan import PlanState
 from service.control.store import ErrorClass, PlanFilter, TableFilter, TableOrder, build_plan_filter
+from service.former_names import FORMER_ORDERS, FORMER_STATES, present_order
 from service.modes import Mode
+from service.server.api.deprecation import mark_deprecated
 from service.server.api.request_types import TimeOrAge
 
 
@@ -35,14 +37,24 @@ def _plan_filter_from_query(selection: Annotated[PlanSelection, Query()]) -> Pla
 
 
 PlanFilterQuery = Annotated[PlanFilter, Depends(_plan_filter_from_query)]
-StateFilter = Literal["halted", "paused", "compact", "propose", "observe", "off", "unreadable", "missed"]
-_ORDERS = "|".join(TableOrder)
+
+
+StateFilter = Literal[
+    "halted", "paused", "compact", "propose", "observe", "off", "unreadable", "objective_missed", "missed"
+]
+_ORDERS = "|".join([*TableOrder, *FORMER_ORDERS])
 Sort = Annotated[
-    str, Query(pattern=f"^-?({_ORDERS})$", description=f"One of {', '.join(TableOrder)}; a leading - means descending.")
+    str,
+    Query(
+        pattern=f"^-?({_ORDERS})$",
+        description=f"One of {', '.join(TableOrder)}; a leading - means descending. "
+        f"Deprecated: {', '.join(FORMER_ORDERS)}.",
+    ),
 ]
 
 
 def _table_filter_from_query(
+    request: Request,
     name: Annotated[
         str, Query(max_length=1024, description="Only tables whose name contains this, in either case.")
     ] = "",
@@ -50,13 +62,19 @@ def _table_filter_from_query(
         str | None, Query(max_length=1024, description="Only tables of this database (name up to the last dot).")
     ] = None,
     state: Annotated[
-        StateFilter | Literal[""], Query(description="`unreadable`: their last scan failed; `missed`: an objective is.")
+        StateFilter | Literal[""],
+        Query(
+            description="`unreadable`: their last scan failed; `objective_missed`: they miss an objective; `missed`: "
+            "deprecated name of `objective_missed`."
+        ),
     ] = "",
     format: Annotated[str, Query(max_length=100, description="Only tables of this format.")] = "",
     mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
     owner: Annotated[str, Query(max_length=200, description="Only tables with this owner in the configuration.")] = "",
 ) -> TableFilter:
-    fields = {"name": name, "state": state, "format": format, "mode": mode, "owner": owner}
+    if state in FORMER_STATES:
+        mark_deprecated(request)
+    fields = {"name": name, "state": FORMER_STATES.get(state, state), "format": format, "mode": mode, "owner": owner}
     found = {"database": database} if database is not None else {}
     return cast("TableFilter", found | {key: value for key, value in fields.items() if value})
 
@@ -64,6 +82,8 @@ def _table_filter_from_query(
 TableFilterQuery = Annotated[TableFilter, Depends(_table_filter_from_query)]
 
 
-def parse_sort(sort: str) -> tuple[TableOrder, bool]:
+def parse_sort(request: Request, sort: str) -> tuple[TableOrder, bool]:
     """Return the order of a checked ``sort``, and whether it is descending."""
-    return TableOrder(sort.removeprefix("-")), sort.startswith("-")
+    if (present := present_order(sort)) != sort:
+        mark_deprecated(request)
+    return TableOrder(present.removeprefix("-")), sort.startswith("-")

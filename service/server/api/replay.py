@@ -75,7 +75,7 @@ def replay(
 def advice(context: ContextDep, table: str, days: Days = DEFAULT_DAYS) -> Response:
     """The writes that made the table's small files, and the writer's setting whose change would have saved most.
 
-    `change` is null if no change is worth it. Nothing is stored. 422 and 429 as for a replay.
+    `recommended_change` is null if no change is worth it. Nothing is stored. 422 and 429 as for a replay.
     """
     found = find_table(context, table)
     with replay_slot():

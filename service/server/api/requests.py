@@ -3,26 +3,31 @@
 
 import asyncio
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, Header, Query
 from pydantic import Field, StringConstraints
+from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from lake.plan import PlanKind
+from planner.policy.aliases import FORMER_NAMES
 from service import problems
 from service.control.planning import requests
 from service.control.planning.plan_request import PlanRequest, PlanResponse
 from service.control.store import Request
+from service.former_names import both_names
 from service.problems import ProblemError
 from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import Context, ContextDep
+from service.server.api.deprecation import mark_deprecated
 from service.server.api.problems import HttpProblemError
 from service.server.api.request_types import Partitions, RequestBody, TableName
 from service.server.api.responses import json_response
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
+from service.text import to_jsonable
 
 router = APIRouter(prefix="/requests", tags=["requests"])
 
@@ -49,6 +54,7 @@ class PlanRequestBody(RequestBody):
 @router.post("", status_code=202, dependencies=[invalidates_lake_cache])
 async def request_plans(
     context: ContextDep,
+    http_request: HttpRequest,
     body: PlanRequestBody,
     caller: Annotated[Caller, require("write")],
     dry_run: Annotated[bool, Query(description="Answer with the plans and store none.")] = False,
@@ -71,6 +77,8 @@ async def request_plans(
     "Nothing to do" is an answer, with reasons.
     """
     body.dry_run |= dry_run
+    if body.overrides.keys() & FORMER_NAMES.keys():
+        mark_deprecated(http_request)
     request = await to_thread.run_sync(_submit, context, body, caller.actor, idempotency_key)
     wait_seconds = wait if wait is not None else MAX_WAIT_SECONDS if body.dry_run else 0.0
     deadline = time.monotonic() + wait_seconds
@@ -79,7 +87,7 @@ async def request_plans(
         request = await to_thread.run_sync(context.store.request, request.request_id)
     if request.answer is not None:
         _raise_problem(request, PlanResponse.from_document(request.answer))
-    response = json_response(request)
+    response = json_response(_request_document(request))
     response.status_code = 202 if request.answer is None else 200
     response.headers["Location"] = f"/v1/requests/{request.request_id}"
     return response
@@ -88,7 +96,15 @@ async def request_plans(
 @router.get("/{request_id}")
 def show_request(context: ContextDep, request_id: str) -> Response:
     """A request and, once there is one, its `answer`: new plans, reasons, and the plans that hold partitions."""
-    return json_response(context.store.request(request_id))
+    return json_response(_request_document(context.store.request(request_id)))
+
+
+def _request_document(request: Request) -> dict[str, Any]:
+    """Return a request as JSON; an answer that an earlier release stored gets the present names, too."""
+    document: dict[str, Any] = to_jsonable(request)
+    if answer := document["answer"]:
+        answer["reasons"] = [both_names("decision", reason) for reason in answer["reasons"]]
+    return document
 
 
 def _submit(context: Context, body: PlanRequestBody, actor: str, key: str | None) -> Request:

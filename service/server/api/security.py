@@ -146,18 +146,19 @@ def allowed_hosts(context: Context) -> frozenset[str] | None:
     """Return the host names that requests may use; None for any.
 
     Another site can point its own name at the loopback (DNS rebinding); such a name is refused. Outside the loopback
-    everything needs a token, which such a site does not have, so names are only restricted if http.hosts is set.
+    everything needs a token, which such a site does not have, so names are only restricted if
+    http.allowed_hosts is set.
     """
     http = context.config.http
-    if not is_loopback(http.address) and not http.hosts:
+    if not is_loopback(http.address) and not http.allowed_hosts:
         return None
-    return frozenset((*_LOOPBACK_HOSTS, http.address, *(host.lower() for host in http.hosts)))
+    return frozenset((*_LOOPBACK_HOSTS, http.address, *(host.lower() for host in http.allowed_hosts)))
 
 
 def check_exposure(context: Context) -> None:
     """Raise Rejected if the process would listen beyond this machine although there is neither a token nor OIDC."""
     http = context.config.http
-    asks = context.serves_api or http.metrics_token
+    asks = context.serves_api or http.metrics_need_token
     if asks and not is_loopback(http.address) and context.oidc is None and not context.tokens.has_tokens():
         raise Rejected(
             f"http.address {http.address} can be reached by others and no token is stored; first: "

@@ -27,7 +27,7 @@ def list_tables(
     context: ContextDep,
     request: Request,
     table_filter: TableFilterQuery,
-    sort: Sort = "-rewrite",
+    sort: Sort = "-rewrite_bytes",
     limit: Limit = 1000,
     after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
     number: Annotated[
@@ -46,7 +46,7 @@ def list_tables(
     """
     if after is not None and number is not None:
         raise ProblemError(problems.USAGE, "page and after exclude each other")
-    order, descending = parse_sort(sort)
+    order, descending = parse_sort(request, sort)
     found = context.store.list_tables(
         order, descending=descending, limit=limit, page=number, after=after, **table_filter
     )
@@ -111,10 +111,11 @@ def list_partitions(
         return list_response(request, [], taken_at=None)
     found = serializers.filter_partitions(layout.partitions, search)
     if worst:
-        return list_response(request, serializers.worst_partitions(found, limit).to_pylist(), taken_at=layout.taken_at)
+        worst_first = serializers.partition_documents(serializers.worst_partitions(found, limit))
+        return list_response(request, worst_first, taken_at=layout.taken_at)
     if after is not None:
         found = found.filter(pc.greater(found["partition"], after))
-    items = found.slice(0, limit).to_pylist()
+    items = serializers.partition_documents(found.slice(0, limit))
     return list_response(
         request, items, items[-1]["partition"] if found.num_rows > limit else None, taken_at=layout.taken_at
     )

@@ -387,8 +387,8 @@ class Daemon:
     def _prune(self) -> None:
         if self.leadership.is_leader(SCAN_ROLE):
             self.store.prune_sign_ins()
-            self.store.prune_audit(self.config.database.keep_audit)
-        keep, forgotten = self.config.database.keep_finished, 0
+            self.store.prune_audit(self.config.database.audit_retention)
+        keep, forgotten = self.config.database.plan_retention, 0
         while keep and self.leadership.is_leader(SCAN_ROLE) and not self._draining.is_set():
             pruned = self.store.prune(keep)
             forgotten += pruned
@@ -419,8 +419,8 @@ def serve(config: Config, role: str, once: bool = False) -> int:
     With ``once`` it does the work that is due now and ends. Raises the errors of ``Daemon`` and ``Daemon.run``.
     """
     logs.configure_logging(config.daemon.log_level, config.daemon.log_format)
-    for unread in unknown_variables().values():
-        logger.warning("%s", unread)
+    for notice in (*config.renamed, *unknown_variables().values()):
+        logger.warning("%s", notice)
     with Daemon(config, role, on_first_refresh=_freeze_heap) as daemon:
         signals.install(drain=daemon.drain, abort=daemon.abort)
         return daemon.run_once() if once else daemon.run()

@@ -27,6 +27,8 @@ from service.server.api import (
     tables,
 )
 from service.server.api.context import Context
+from service.server.api.deprecation import DeprecationMiddleware
+from service.server.api.former_fields import add_former_fields
 from service.server.api.problems import add_exception_handlers
 from service.server.api.security import require
 from service.server.http.connections import connection_limit
@@ -122,12 +124,13 @@ def create_bare_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI
 
 def create_app(context: Context) -> FastAPI:
     """Create the application of a process."""
-    app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_token)
+    app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_need_token)
     app.state.context = context
     # An open stream never makes room for another connection: half of the connections are reserved for other requests.
     most = connection_limit(context.config.http.max_connections) // 2
     app.state.progress = progress.ProgressStreams(context.store, context.tokens, most)
     app.add_middleware(TraceparentMiddleware)
+    app.add_middleware(DeprecationMiddleware)
     app.add_middleware(Guard, context=context)
     # Outside the guard, so that refused requests are timed too.
     app.add_middleware(TimingMiddleware, metrics=context.metrics, routes=app.routes)
@@ -140,6 +143,7 @@ def openapi_document() -> dict[str, Any]:
     document = create_bare_app(serves_api=True).openapi()
     schemes = document["components"]["securitySchemes"]
     schemes |= callbacks.SECURITY_SCHEMES
+    add_former_fields(document)
     return document
 
 

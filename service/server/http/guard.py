@@ -25,7 +25,7 @@ from service.server.web.problems import problem_page, wants_html
 
 #: the maximum number of digits in a Content-Length header
 _MAX_LENGTH_DIGITS = 18
-#: maximum body bytes of paths that need no token or another kind of key; other paths have http.max_body
+#: maximum body bytes of paths that need no token or another kind of key; other paths have http.max_body_size
 _MAX_BODY_WITHOUT_TOKEN = callbacks.MAX_BODY_BYTES | login.MAX_BODY_BYTES
 #: maximum body bytes of paths that need only the read scope
 _MAX_BODY_OF_READERS = simulate.MAX_BODY_BYTES
@@ -61,7 +61,7 @@ class Guard:
         send = _with_headers(send_chunked(send))
         current_channel.set(AccessChannel.HTTP if scope["path"].startswith("/v1/") else AccessChannel.PAGE)
         request, http = Request(scope), self._context.config.http
-        most = (_MAX_BODY_WITHOUT_TOKEN | _MAX_BODY_OF_READERS).get(request.url.path, http.max_body)
+        most = (_MAX_BODY_WITHOUT_TOKEN | _MAX_BODY_OF_READERS).get(request.url.path, http.max_body_size)
         try:
             host = security.request_host(request.headers)
             _check_framing(scope, request)
@@ -85,7 +85,9 @@ class Guard:
 
     async def _admit(self, scope: Scope, request: Request, host: str) -> None:
         if self._hosts is not None and host not in self._hosts:
-            raise HttpProblemError(problems.WRONG_HOST, f"this is not {host!r}; http.hosts adds names", host=host)
+            raise HttpProblemError(
+                problems.WRONG_HOST, f"this is not {host!r}; http.allowed_hosts adds names", host=host
+            )
         token, by_cookie = security.request_token(request)
         caller = await self._find_caller(token)
         state: dict[str, Any] = scope.setdefault("state", {})

@@ -16,7 +16,7 @@ def body_too_large(max_bytes: int) -> HTTPException:
 
     FastAPI passes an HTTPException through while it reads a body.
     """
-    return HTTPException(413, f"the body has more than {max_bytes} bytes; most routes take http.max_body")
+    return HTTPException(413, f"the body has more than {max_bytes} bytes; most routes take http.max_body_size")
 
 
 class BodyMemory:

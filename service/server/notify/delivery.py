@@ -73,7 +73,9 @@ class WebhookDelivery:
             if answer.status is None:
                 return  # the receiver does not answer: the other messages wait for the next tick and lose no attempt
         if self._is_leader() and time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
-            self._store.prune_notifications(delivered=self._notify.keep_delivered, dead=self._notify.keep_dead)
+            self._store.prune_notifications(
+                delivered=self._notify.delivered_retention, dead=self._notify.dead_retention
+            )
             self._pruned_at = time.monotonic()
 
     def _record(self, message: Notification, answer: DeliveryResult) -> None:

@@ -170,20 +170,20 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "Partitions with at least one slice left alone for the reason, counted at each planning run.",
             ),
             MetricSpec(
-                "lakefold_planner_looks_total",
+                "lakefold_planner_written_scans_total",
                 "counter",
                 ("format", "outcome"),
                 "Scans of partitions of one table that writers reported.",
             ),
             MetricSpec(
-                "lakefold_planner_look_duration_seconds",
+                "lakefold_planner_written_scan_duration_seconds",
                 "histogram",
                 ("format",),
                 "Seconds of one such scan, planning included.",
                 buckets=_STEP_SECONDS,
             ),
             MetricSpec(
-                "lakefold_planner_look_partitions_total",
+                "lakefold_planner_written_scan_partitions_total",
                 "counter",
                 ("format",),
                 "Reported partitions that were scanned, each counted once per scan.",
@@ -298,7 +298,7 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_plans_held",
                 ("reason",),
                 "Requested plans that are held back: by a budget, by the hours of their table (window), or permanently "
-                "because they exceed a whole budget (never).",
+                "because they exceed a whole budget (exceeds_budget).",
             ),
             _stored_metric(
                 "lakefold_plan_prediction_error_ratio",
@@ -371,7 +371,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric("lakefold_paused", (), "1 while the whole service is paused."),
             MetricSpec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),
             _stored_metric(
-                "lakefold_figures_timestamp_seconds",
+                "lakefold_stored_metrics_timestamp_seconds",
                 (),
                 "Time when the figures of the database were last read; every stored gauge has this age.",
             ),

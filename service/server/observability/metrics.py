@@ -22,6 +22,7 @@ from lake.plan import AUTO, Claim, PlanKind, Step
 from lake.version import __version__
 from planner.reasons import Reason
 from service.control.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
+from service.server.observability.former_metrics import FormerMetrics
 from service.server.observability.metric_specs import SPECS
 from service.server.observability.stored_metrics import StoredFigures
 from service.server.observability.table_series import TableCounters, TableSeries
@@ -58,6 +59,7 @@ class Metrics(Observer):
             {"version": __version__, "python": platform.python_version(), "role": role}
         )
         registry.register(self.stored)
+        registry.register(FormerMetrics([*self._counters.values(), *self._histograms.values(), self.stored]))
         ProcessCollector(registry=registry)
         self.table_series: tuple[TableSeries, ...] = (self.stored.tables, self._tables)
         self.registry.register(self.process_registry)
@@ -81,10 +83,10 @@ class Metrics(Observer):
         for format_ in FORMATS:
             for outcome in ("ok", "error"):
                 self._counter("planner_runs_total", format=format_, outcome=outcome)
-                self._counter("planner_looks_total", format=format_, outcome=outcome)
+                self._counter("planner_written_scans_total", format=format_, outcome=outcome)
             self._histogram("planner_run_duration_seconds", format=format_)
-            self._histogram("planner_look_duration_seconds", format=format_)
-            self._counter("planner_look_partitions_total", format=format_)
+            self._histogram("planner_written_scan_duration_seconds", format=format_)
+            self._counter("planner_written_scan_partitions_total", format=format_)
             self._counter("plan_leases_expired_total", format=format_)
             for retried in (Transient, SessionSpoiled):
                 self._counter("plan_retries_total", format=format_, reason=retried.__name__)
@@ -138,9 +140,9 @@ class Metrics(Observer):
 
     def record_written_scan(self, format_: str, outcome: str, seconds: float, partitions: int) -> None:
         """Record a scan with planning of reported partitions of one table: outcome ok or error."""
-        self._counter("planner_looks_total", format=format_, outcome=outcome).inc()
-        self._histogram("planner_look_duration_seconds", format=format_).observe(seconds)
-        self._counter("planner_look_partitions_total", format=format_).inc(partitions)
+        self._counter("planner_written_scans_total", format=format_, outcome=outcome).inc()
+        self._histogram("planner_written_scan_duration_seconds", format=format_).observe(seconds)
+        self._counter("planner_written_scan_partitions_total", format=format_).inc(partitions)
 
     def record_planner_success(self) -> None:
         """Record that the scan loop works: a table was scanned, or there is none."""

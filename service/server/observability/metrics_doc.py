@@ -3,6 +3,7 @@
 
 from pathlib import Path
 
+from service.server.observability.former_metrics import FORMER_METRICS
 from service.server.observability.metric_specs import SECTIONS, MetricSpec
 
 TARGET = Path("docs") / "metrics.md"
@@ -19,7 +20,7 @@ in `deploy/grafana/`.
 - The page is rendered every `[daemon] metrics_interval` and served from memory: a scrape lists no table, queries no
   database and costs no more than sending the bytes, gzipped if the scraper accepts gzip.
 - **stored** metrics are gauges over the database's rows: every process on one database shows the same values, so take
-  `max` and not `sum` over processes. `lakefold_figures_timestamp_seconds` shows the age of the rows.
+  `max` and not `sum` over processes. `lakefold_stored_metrics_timestamp_seconds` shows the age of the rows.
 - **process** metrics count the work of one process since its start: take `sum` over processes.
 - Series whose labels are known beforehand start at 0. `_created` series are off unless
   `PROMETHEUS_DISABLE_CREATED_SERIES=false`; metrics with the label `table` have no such series. The usual `process_*`
@@ -35,6 +36,16 @@ A table in mode propose or compact costs about 53 series, one that is only obser
 within the last three intervals, else 503.
 """
 
+_FORMER_NAMES = """\
+## Former names
+
+These names are exported beside the present ones in this release, with the same samples; the next release drops them.
+The label `stage` of `lakefold_plan_stage_duration_seconds` has the values `find_commit` and `verify` for `ask` and
+`receipt`, and the label `reason` of `lakefold_plans_held` has `exceeds_budget` for `never`.
+
+| former name | present name |
+|---|---|"""
+
 
 def _row(spec: MetricSpec) -> str:
     labels = ", ".join(f"`{label}`" for label in spec.labels) or "–"
@@ -49,7 +60,8 @@ def render() -> str:
         parts.append(
             f"## {section.title}\n\n| name | type | labels | source | meaning |\n|---|---|---|---|---|\n{rows}\n"
         )
-    return "\n".join(parts)
+    former = "\n".join(f"| `{old}` | `{new}` |" for old, new in FORMER_METRICS.items())
+    return "\n".join([*parts, f"{_FORMER_NAMES}\n{former}\n"])
 
 
 if __name__ == "__main__":

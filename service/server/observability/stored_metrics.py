@@ -3,7 +3,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.control.serializers import backlog_seconds, prediction_errors, work_budget_document
+from service.control.store.views.budgets import BlockReason
 from service.modes import PLANNED_MODES
 from service.server.observability.metric_specs import SPECS, MetricSpec
 from service.server.observability.table_series import SampleColumn, TableKey, TableSeries
@@ -107,7 +108,7 @@ class StoredFigures(Collector):
         )
         yield _gauge("lakefold_source_problems", [((), len(lake.source_problems))])
         yield _gauge("lakefold_paused", [((), figures.paused)])
-        yield _gauge("lakefold_figures_timestamp_seconds", [((), figures.taken_at.timestamp())])
+        yield _gauge("lakefold_stored_metrics_timestamp_seconds", [((), figures.taken_at.timestamp())])
 
 
 def _budget_metrics(work: "WorkBudget") -> Iterator[Metric]:
@@ -116,7 +117,7 @@ def _budget_metrics(work: "WorkBudget") -> Iterator[Metric]:
     for name, field in (("lakefold_work_budget", "budget"), ("lakefold_work_used", "used")):
         yield _gauge(name, ((labels, of[field]) for labels, of in limited.items()))
     kinds = [held.kind for held in work.blocked_plans]
-    yield _gauge("lakefold_plans_held", (((kind,), kinds.count(kind)) for kind in ("budget", "window", "never")))
+    yield _gauge("lakefold_plans_held", (((kind,), kinds.count(kind)) for kind in get_args(BlockReason)))
 
 
 class StoredTables(TableSeries):

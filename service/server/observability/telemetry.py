@@ -23,10 +23,10 @@ class Telemetry:
         self._lineage: LineageObserver | None = None
         self._merge_events: MergeEventsObserver | None = None
         try:
-            if config.daemon.merge_events is not None:
+            if config.daemon.merge_events_file is not None:
                 from service.server.observability import merge_events
 
-                self._merge_events = merge_events.MergeEventsObserver(config.daemon.merge_events)
+                self._merge_events = merge_events.MergeEventsObserver(config.daemon.merge_events_file)
             if config.opentelemetry.traces_url is not None:
                 from service.server.observability import tracing
 

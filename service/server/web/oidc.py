@@ -76,7 +76,7 @@ def finish_sign_in(
         f"{person.name} {secrets.token_hex(4)}",
         digest=token_digest(token),
         scope=person.scope,
-        expires_in=provider.settings.session,
+        expires_in=provider.settings.session_lifetime,
         actor=f"oidc {person.name}",
         person=person.name,
     )

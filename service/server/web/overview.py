@@ -63,7 +63,7 @@ def summary_parts(lake: LakeState) -> list[SummaryPart]:
     """Return the parts of the summary line, each figure with its exact value in the title."""
     status = serializers.status(lake)
     backlog, left = status["backlog_bytes"], status["backlog_seconds"]
-    halted, running, proposed = len(status["halted"]), status["inflight"], status["proposed"]
+    halted, running, proposed = len(status["halted_tables"]), status["inflight"], status["proposed"]
     waiting = status["requested"] - proposed
     speed = f", {format_bytes(status['bytes_per_second'])}/s lately" if status["bytes_per_second"] else ""
     parts = [

@@ -75,12 +75,12 @@ def show_overview(
     context: ContextDep,
     request: Request,
     table_filter: TableFilterQuery,
-    sort: Sort = "worst",
+    sort: Sort = "attention",
     page: Annotated[int, Query(ge=1, le=MAX_ROW_NUMBER)] = 1,
     days: int = TREND_DAYS[0],
 ) -> Response:
     """Show the lake in one line, and the tables."""
-    now, (order, descending) = datetime.now(UTC), parse_sort(sort)
+    now, (order, descending) = datetime.now(UTC), parse_sort(request, sort)
     lake = context.lake_cache.get()
     changes = trend_panel(lake.cached("points", lambda: lake_points(lake)), days, request.url)
     tables = table_list_page(context, table_filter, order, descending, page, table_list_query(request.query_params))

@@ -10,6 +10,7 @@ from lake.plan import PlanState
 from service.control.planning.bulk_actions import ALLOWED_STATES, APPROVAL_ACTIONS, MAX_PLANS, BulkActionName
 from service.control.store import BulkAction, ErrorClass, Figures, PlanFilter
 from service.control.store.plan_queries import PlanQueries
+from service.former_names import both_names
 from service.server.web.formatting import shell_command
 from service.server.web.rendering import PageContent, query_path
 from service.text import plural
@@ -62,7 +63,7 @@ def plan_list_page(
     proposed = sum(entry.plans for entry in figures.proposals if meant(entry.table)) if counted else None
     found = store.plans(**plan_filter, after=after, limit=PLANS_PER_PAGE + 1)
     shown = found[:PLANS_PER_PAGE]
-    answer = done.answer if done is not None else None
+    answer = both_names("bulk action", done.answer) if done is not None and done.answer is not None else None
     return PageContent(
         tabs=(
             _tab("all", sum(counts.values()) if counted else None, query),
@@ -82,7 +83,7 @@ def plan_list_page(
             (action, query_path(f"/bulk/{action}", query)) for action in _possible_actions(plan_filter) if shown
         ),
         outcome=f"{plural(len(answer['plans']), 'plan')} {_RESULT_TEXT[answer['action']]}" if answer else "",
-        skipped=tuple(answer["left"]) if answer else (),
+        skipped=tuple(answer["skipped"]) if answer else (),
     )
 
 

@@ -120,7 +120,7 @@ def _policy_row(found: Mapping[str, Any], policy: Mapping[str, Any]) -> PolicyRo
         policy=policy,
         kind=_kind(found, policy["name"]),
         small=format_percent(policy["small_share"]),
-        rewritten=format_bytes(round(policy["rewritten_bytes_a_day"])),
+        rewritten=format_bytes(round(policy["rewritten_bytes_per_day"])),
         write_amplification="–" if amplification is None else f"{amplification:.2f}×",
     )
 
@@ -151,7 +151,7 @@ def _chart(found: Mapping[str, Any]) -> ReplayChart:
             for index, day in enumerate(points)
         )
         path += f"H{_WIDTH:.1f}" if len(points) == 1 else ""
-        end = policy["end"]["files"]
+        end = policy["final"]["files"]
         words = f"{policy['name']}: {plural(end, 'file')} at the end, {policy['files']:,.0f} on average"
         lines.append(PolicyLine(name=policy["name"], kind=_kind(found, policy["name"]), path=path, description=words))
     order = {"other": 0, "none": 1, "configured": 2, "recommended": 3}

@@ -22,7 +22,7 @@ from service.server.web.rendering import PageContent, query_path
 from service.text import format_percent, plural, share_of
 
 TABLES_PER_PAGE = 50
-STATE_CHOICES = ("halted", "unreadable", "missed", "paused", "compact", "propose", "observe", "off")
+STATE_CHOICES = ("halted", "unreadable", "objective_missed", "paused", "compact", "propose", "observe", "off")
 #: linked pages on either side of the current one, besides the first and the last
 _PAGES_AROUND = 2
 _QUERY_FIELDS = ("name", "database", "state", "format", "mode", "owner", "sort")

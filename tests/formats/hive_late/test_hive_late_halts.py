@@ -18,7 +18,6 @@ from waiting import wait_for
 from executors.observer import Observer
 from executors.outcome import RunResult
 from lake.errors import Transient
-from lake.relocation.decide import LocationChoice
 from service.cli import main
 from service.control.config.loader import Config, load_config
 from service.control.config.tables import configure_table
@@ -170,18 +169,19 @@ def test_each_halted_partition_is_settled_by_itself_and_the_sweep_goes_on_meanwh
     halted = bench.store.table_state(bench.table.name).halted_partitions
     assert halted.keys() == {PARTITION, OTHER}
 
-    def resolve(partition: str, take: LocationChoice) -> tuple[int, str]:
-        words = ("tables", "resolve", "toy", "--partition", partition, "--take", take, "--config", str(config.file))
-        return main.run(words), capsys.readouterr().out
+    def resolve(partition: str, *choice: str) -> tuple[int, str]:
+        words = ("tables", "resolve", "toy", "--partition", partition, *choice, "--config", str(config.file))
+        return main.run(words), capsys.readouterr().err
 
-    assert resolve(OTHER, LocationChoice.PREVIOUS)[0] == 0
+    assert resolve(OTHER, "--keep", "previous") == (0, "")
     assert bench.store.halted_partitions(bench.table).keys() == {PARTITION}
     upkeep.sweep_recent()
     assert (read(bench, OTHER), in_partition(bench)) == (formers[OTHER], there[PARTITION])
-    assert resolve(PARTITION, LocationChoice.CURRENT)[0] == 0
+    notice = "--take new is called --keep current now; the next release no longer accepts the old name\n"
+    assert resolve(PARTITION, "--take", "new") == (0, notice)
     upkeep.sweep_recent()
     assert (in_partition(bench), bench.store.halted_partitions(bench.table)) == (there[PARTITION], {})
-    code, _ = resolve("dt=7", LocationChoice.CURRENT)
+    code, _ = resolve("dt=7", "--keep", "current")
     assert code == 10, "no such partition was moved"
 
 

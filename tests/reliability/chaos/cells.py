@@ -98,7 +98,9 @@ class Setting:
         second = random.random() < 0.4
         roles = ("all",) if second else random.choice([("all", "all"), ("scheduler", "executor", "executor")])
         services = random.choice(_SERVICES)
-        policy = {"receipt": random.choice(["footer", "hash"])} | ({"table_services": services} if services else {})
+        policy = {"verification": random.choice(["footer", "hash"])} | (
+            {"table_services": services} if services else {}
+        )
         is_utc = random.random() < 0.5
         writers_clock = clock_of_writers(random, is_utc=is_utc)
         counts = (len(roles), 1)

@@ -65,7 +65,7 @@ class System:
         """
         done = self.installation.run("clean", "-n", "--json", expect=None)
         entries = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-        found = [(str(entry["path"]), entry["kept"]) for entry in entries]
+        found = [(str(entry["path"]), entry["retained_reason"]) for entry in entries]
         return [(path, kept) for path, kept in found if kept is None or not _OF_THE_WRITERS_CLEANER.search(kept)]
 
     def status(self) -> dict[str, Any]:

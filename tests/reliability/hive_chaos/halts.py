@@ -105,7 +105,7 @@ class Halts:
 
     def resolve(self, installation: Installation) -> None:
         """Say which of the overwrites counts; the owner is held."""
-        words = ("tables", "resolve", self._owner.table, "--partition", SPLIT_PARTITION, "--take", self._take)
+        words = ("tables", "resolve", self._owner.table, "--partition", SPLIT_PARTITION, "--keep", self._take)
         answer = ""
 
         def is_settled() -> bool:
@@ -127,10 +127,10 @@ class Halts:
     def _overwrite_both(self, here: Path, former: Path) -> None:
         """The overwrite that will count has the higher number, and so is the later one in the ledger."""
         self._is_split = True
-        self._take = self._chance.choice(("old", "new"))
+        self._take = self._chance.choice(("previous", "current"))
         loser, winner = (self._noted(overwrites=True) for _ in range(2))
         # Where it is comes first: the other one is younger then, and nothing tells whether it has met these files.
-        numbers = (winner, loser) if self._take == "new" else (loser, winner)
+        numbers = (winner, loser) if self._take == "current" else (loser, winner)
         for place, number in zip((here, former), numbers, strict=True):
             for path in sorted(place.iterdir()):
                 if not path.name.startswith((".", "_")):

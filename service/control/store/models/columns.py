@@ -4,9 +4,11 @@
 import json
 from typing import Any
 
-from sqlalchemy import BigInteger, Dialect, Index, Integer, MetaData, Text, text
+from sqlalchemy import BigInteger, Dialect, Index, Integer, MetaData, String, Text, text
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
+
+from lake.plan import Step
 
 
 class Json(TypeDecorator[Any]):
@@ -22,6 +24,42 @@ class Json(TypeDecorator[Any]):
     def process_result_value(self, value: Any, dialect: Dialect) -> Any:
         """See SQLAlchemy."""
         return None if value is None else json.loads(value)
+
+
+#: step → its name in the database, which an earlier release that runs beside this one can read
+_STORED_STEPS = {Step.FIND_COMMIT.value: "ask", Step.VERIFY.value: "receipt"}
+_STEPS = {stored: step for step, stored in _STORED_STEPS.items()}
+
+
+class StepName(TypeDecorator[str]):
+    """A step of a plan's run; the database has the name that earlier releases gave it."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        """See SQLAlchemy."""
+        return None if value is None else _STORED_STEPS.get(value, value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:
+        """See SQLAlchemy."""
+        return None if value is None else _STEPS.get(value, value)
+
+
+class StepTimes(Json):
+    """The duration of each step; the database has the names that earlier releases gave the steps."""
+
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """See SQLAlchemy."""
+        named = None if value is None else {_STORED_STEPS.get(step, step): took for step, took in value.items()}
+        return super().process_bind_param(named, dialect)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """See SQLAlchemy."""
+        found = super().process_result_value(value, dialect)
+        return None if found is None else {_STEPS.get(step, step): took for step, took in found.items()}
 
 
 #: 64 bits on both; SQLite numbers rows by itself only in a column declared INTEGER

@@ -17,7 +17,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Mapped, mapped_column
 
 from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, ProposalDecision
-from service.control.store.models.columns import Base, Json, RowId, in_clause, partial_index
+from service.control.store.models.columns import Base, Json, RowId, StepName, StepTimes, in_clause, partial_index
 
 _IS_LIVE = in_clause("state", sorted(LIVE_STATES))
 _IS_LOCKED_BY_PLAN = "holder_kind = 'plan'"
@@ -121,7 +121,7 @@ class PlanRow(Base):
     #: the part of the priority that is due to an objective that its table misses
     urgency_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     #: the last step that ended in the last attempt
-    step: Mapped[str | None] = mapped_column(String)
+    step: Mapped[str | None] = mapped_column(StepName)
     #: the time from which on that attempt is not yet counted in ``milliseconds``; None before the first attempt
     step_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     progress_bytes_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
@@ -154,7 +154,7 @@ class PlanRow(Base):
     finalized_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: the completed instant that holds the plan's result
     instant: Mapped[str | None] = mapped_column(String)
-    milliseconds: Mapped[Any] = mapped_column(Json, server_default="{}")
+    milliseconds: Mapped[Any] = mapped_column(StepTimes, server_default="{}")
     figures: Mapped[Any] = mapped_column(Json, server_default="[]")
     files_before: Mapped[int] = mapped_column(BigInteger, server_default="0")
     bytes_before: Mapped[int] = mapped_column(BigInteger, server_default="0")

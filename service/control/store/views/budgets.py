@@ -36,19 +36,22 @@ class NoLimits:
         return TableLimits()
 
 
+BlockReason = Literal["budget", "window", "exceeds_budget"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPlan:
     """A plan that only a budget or its table's hours keep from an executor.
 
-    The budget is the table's own if ``is_table_budget``, else that of all tables. A plan of kind ``never`` is larger
-    than a whole budget. ``until`` is when the wait may be over, or when the next charge expires; None if that is
+    The budget is the table's own if ``is_table_budget``, else that of all tables. A plan of kind ``exceeds_budget`` is
+    larger than a whole budget. ``until`` is when the wait may be over, or when the next charge expires; None if that is
     unknown. ``blocker`` is an earlier plan, and its table, that waits for the budget of that table and is the only
     obstacle of this plan.
     """
 
     plan_id: str
     table: str
-    kind: Literal["budget", "window", "never"]
+    kind: BlockReason
     is_table_budget: bool
     until: datetime | None
     blocker: tuple[str, str] | None = None

@@ -15,13 +15,13 @@ TABLE_STATES = ("halted", "paused", "compact", "propose", "observe", "off")
 
 
 #: further values of the filter ``state``
-EXTRA_STATE_FILTERS = ("unreadable", "missed")
+EXTRA_STATE_FILTERS = ("unreadable", "objective_missed")
 
 
 class TableOrder(StrEnum):
     """The orders of a list of tables; figures are of the last good scan."""
 
-    WORST = "worst"  #: halted ones first, then those that are served, with most to rewrite
+    ATTENTION = "attention"  #: halted ones first, then those that are served, with most to rewrite
     NAME = "name"
     STATE = "state"
     FORMAT = "format"
@@ -29,20 +29,20 @@ class TableOrder(StrEnum):
     OWNER = "owner"
     FILES = "files"
     REDUCIBLE = "reducible"  #: the share of files
-    MEDIAN = "median"
+    MEDIAN = "median_bytes"
     BYTES = "bytes"
-    REWRITE = "rewrite"  #: bytes that plans would read
-    PLAN = "plan"  #: when the newest plan was created
-    SCANNED = "scanned"
-    BUDGET = "budget"  #: the least rest of an error budget, for tables with objectives
+    REWRITE = "rewrite_bytes"  #: bytes that plans would read
+    PLAN = "last_plan"  #: when the newest plan was created
+    SCANNED = "last_scan"
+    BUDGET = "error_budget"  #: the least rest of an error budget, for tables with objectives
 
 
 class TableFilter(TypedDict, total=False):
     """A filter of tables; an empty one matches all.
 
     ``name`` is a part of the name in any case, ``database`` the part before its last dot. ``state`` is one of
-    ``TABLE_STATES``, or ``unreadable`` if the last scan failed, or ``missed`` if the table missed an objective at the
-    last good scan.
+    ``TABLE_STATES``, or ``unreadable`` if the last scan failed, or ``objective_missed`` if the table missed an
+    objective at the last good scan.
     """
 
     name: str | None
