@@ -99,7 +99,7 @@ def test_predictions_become_better_with_history(store: Store) -> None:
     assert errors[0] > 0.4
     assert errors[-1] < 0.1
     assert prediction_errors(store.plans())["cpu_seconds"] < errors[1]
-    assert "(by 7 plans before it)" in describe_cost(plan_cost(store.plans()[0]))[0][1]
+    assert "(from 7 earlier plans)" in describe_cost(plan_cost(store.plans()[0]))[0][1]
 
 
 def test_plans_from_before_predictions_were_made_have_none_and_spoil_none(store: Store) -> None:

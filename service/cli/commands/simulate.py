@@ -92,7 +92,7 @@ def _print_simulation(run: CommandRun, found: Mapping[str, Any], *, files: bool)
     for note in found["notes"]:
         run.out.note(note)
     limit, target = format_size(found["small_file_limit_bytes"]), format_size(found["target_bytes"])
-    run.out.line(f"{found['writer']}: files below {limit} are small, {target} is what the writer fills them to")
+    run.out.line(f"{found['writer']}: files below {limit} are small; the writer fills files up to {target}")
     run.out.line()
     if files:
         _print_files(run, found)

@@ -80,7 +80,9 @@ def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
     predicted, happened = worth["predicted"], worth["happened"]
     lines = []
     if predicted is not None:
-        source = f"by {plural(predicted['history'], 'plan')} before it" if predicted["history"] else "by the constants"
+        source = (
+            f"from {plural(predicted['history'], 'earlier plan')}" if predicted["history"] else "from the constants"
+        )
         lines.append(
             (
                 "predicted",
@@ -106,7 +108,7 @@ def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
         off = f" ({', '.join(told)})" if told else ""
         lines.append(
             (
-                "happened",
+                "actual",
                 f"{format_elapsed(happened['cpu_seconds'])} of CPU{off}, {format_size(happened['bytes'])} written, "
                 f"{plural(happened['files_saved'], 'file')} fewer{_format_cost(happened, 'cost', '; ', predicted)}",
             )

@@ -278,9 +278,9 @@ class Lifecycle(StorePart):
             self._halt(
                 connection,
                 row,
-                f"attempt {commit.epoch} committed {commit.instant}, and this database knows of {row.epoch} only: it "
-                "was set back to an earlier state, or another lakefold runs on a copy of it; make sure that none does, "
-                f"then lakefold resume {row.table_name}",
+                f"attempt {commit.epoch} committed {commit.instant}, above the newest attempt of this database "
+                f"({row.epoch}): the database was restored from an earlier state, or another lakefold runs on a copy; "
+                f"find that lakefold and stop it, then lakefold resume {row.table_name}",
             )
 
     def _halt(self, connection: Connection, row: Row[Any], error: str, partitions: Collection[str] = ()) -> None:

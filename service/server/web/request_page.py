@@ -13,10 +13,10 @@ from service.server.web.request_form import overrides_as_text, request_form_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPage:
-    """A request, and its result once ``request.answer`` exists. ``has_scheduler`` if a scheduler runs.
+    """A request, and its result once ``request.answer`` exists. ``has_scheduler`` is True if a scheduler runs.
 
-    ``refused`` says why the plans of a dry run can't be stored. ``form_url`` leads to the filled-in form, which has
-    room for one partition; '' for a request with several partitions.
+    ``refused`` is the reason why the plans of a dry run can't be stored. ``form_url`` is the address of the filled-in
+    form. The form takes one partition, so ``form_url`` is '' for a request with several.
     """
 
     request: Request
