@@ -151,7 +151,7 @@ def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heart
     begun(trips)
     (entry,) = FORMAT.pending_actions(trips.ref)
     assert (entry.action, entry.is_abandoned) == ("commit", True)
-    assert roll_back(trips, DEAD) == f"commit {DEAD} is rolled back: what was written of it is deleted"
+    assert roll_back(trips, DEAD) == f"commit {DEAD} is rolled back: its files are deleted"
     assert FORMAT.pending_actions(trips.ref) == []
     begun(trips)
     assert maintain(trips, "rollback") == [f"rolled back {DEAD}, whose writers died"]

@@ -131,7 +131,7 @@ def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lak
     assert done == {
         "table": "sales.orders",
         "instant": dead,
-        "done": f"commit {dead} is rolled back: what was written of it is deleted",
+        "done": f"commit {dead} is rolled back: its files are deleted",
     }
     assert not list(timeline.glob(f"{dead}*"))
     lakefold.problem("tables", "rollback", "orders", dead, expect=10)

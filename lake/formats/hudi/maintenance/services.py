@@ -2,9 +2,9 @@
 """Runs the table's own services: its clean policy, its archival, the rollback of failed writes.
 
 Hudi's clean policy does not respect lakefold's retention, and its archiver takes a commit's replaced files as deleted
-as soon as a clean says so. Two rules follow. A clean never deletes files that lakefold still retains. No commit leaves
-the active timeline while a file that it replaced exists: that file would become live again, and every row of it would
-be doubled.
+as soon as a clean states so. Two rules follow. A clean never deletes files that lakefold still retains. No commit
+leaves the active timeline while a file that it replaced exists: that file would become live again, and every row of it
+would be doubled.
 """
 
 import json
@@ -65,7 +65,7 @@ def run_services(
 def _roll_back_failed_writes(client: HudiClient) -> str | None:
     """Roll back writes whose heartbeat has stopped, as Hudi's lazy policy does before a write."""
     if not client.optimistic:
-        # Single writers have no heartbeats, so living and dead writers can't be distinguished.
+        # Single writers have no heartbeats, so live and dead writers can't be distinguished.
         return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
     before = {instant.time for instant in check_preconditions(client, _ROLLING_BACK, is_withdrawal=True).pending}
     java = client.new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
@@ -181,7 +181,7 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
             for entry in list_pending_actions(client.table, client.storage, timeline)
         ):
             adoption.abort_adopted(client, time)
-            return f"{instant.kind} {time} is rolled back to requested: what was written of it is deleted"
+            return f"{instant.kind} {time} is rolled back to requested: its files are deleted"
         if instant.kind not in COMMIT_ACTIONS:
             raise Rejected(
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
@@ -191,7 +191,7 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
             client, _ROLLING_BACK, is_withdrawal=True, check=unchanged_instant_check(client, instant, _ROLLING_BACK)
         )
         client.write_client.rollback(time)
-        return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
+        return f"{instant.kind} {time} is rolled back: its files are deleted"
 
 
 def _withdraw_dead_plan(client: HudiClient, instant: Instant, plan_id: str) -> str:
@@ -199,10 +199,10 @@ def _withdraw_dead_plan(client: HudiClient, instant: Instant, plan_id: str) -> s
     delete_ended_attempts(client.storage, instant.time)
     withdraw_plan(client, plan_id, {instant.time})
     if client.read_timeline().find(instant.time, action=instant.action) is None:
-        return f"{instant.kind} {instant.time} of plan {plan_id} is withdrawn: what was written of it is deleted"
+        return f"{instant.kind} {instant.time} of plan {plan_id} is withdrawn: its files are deleted"
     return (
-        f"{instant.kind} {instant.time} of plan {plan_id} stays scheduled, since log files are named after it; what "
-        "was written of it is deleted. adopt_pending = true has it executed"
+        f"{instant.kind} {instant.time} of plan {plan_id} stays scheduled, since log files are named after it; "
+        "its files are deleted. With adopt_pending = true a scan plans its execution"
     )
 
 
@@ -219,9 +219,10 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
         if entry.plan_id is None:
             raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
         at_work = list_attempts(client.storage).get(time)
-        who = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
+        owner = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
         raise Conflict(
-            f"{name}: {entry.action} {time} of plan {entry.plan_id} may be in the hands of another lakefold: {who}; it "
+            f"{name}: {entry.action} {time} of plan {entry.plan_id} may be in the hands of another lakefold: "
+            f"{owner}; it "
             "counts as dead when its process is seen to have ended, or after "
             f"{format_duration(ATTEMPT_TIMEOUT)} of silence"
         )
