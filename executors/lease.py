@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renews one claim from a thread, and receives there the requests that the plan's executor has to obey."""
+"""The lease of one claim: a thread renews it, and receives the requests to stop that its executor must obey."""
 
 import logging
 import threading
@@ -25,14 +25,14 @@ _JOIN_SECONDS = 10.0
 
 
 class Aborted(Transient):
-    """This process was requested to stop at once; the plan goes back to requested."""
+    """This process was requested to stop at once; the plan becomes requested again."""
 
 
 class Lease:
     """Renews ``claim`` every ``interval`` inside the ``with`` block.
 
-    ``check`` raises LeaseLost or CancelRequested after such an answer, or Aborted once ``abort`` is set. The store is
-    called from a second thread and must allow that.
+    ``check`` raises LeaseLost or CancelRequested after a heartbeat with this result, or Aborted once ``abort`` is set.
+    The store is called from a second thread, so it must be thread-safe.
     """
 
     def __init__(self, claim: Claim, store: PlanStore, *, interval: timedelta, abort: threading.Event | None = None):
@@ -86,13 +86,13 @@ class Lease:
 
     @property
     def is_cancel_requested(self) -> bool:
-        """True if a heartbeat returned that an operator wants the plan cancelled."""
+        """True if a heartbeat returned a request to cancel the plan."""
         return self._cancel_requested
 
     def renew_if_stale(self, *, at_least: timedelta = timedelta()) -> None:
-        """``renew`` unless the last renewal was within one interval: the process may have been suspended since.
+        """``renew`` if the last renewal is older than one interval, since the process may have been suspended.
 
-        With ``at_least``, for work that no lock of the table protects for that time, always renew.
+        Always renews with ``at_least``, the duration of work that no lock of the table protects.
         """
         if at_least or time.monotonic() - self._renewed_at >= self._interval_seconds:
             self.renew(at_least=at_least)
@@ -100,7 +100,7 @@ class Lease:
 
     @contextmanager
     def cancelling(self, writer: TableWriter) -> Iterator[None]:
-        """Inside the block, call ``writer.cancel`` as soon as ``check`` would raise; ``check`` at the end, too."""
+        """Inside the block, call ``writer.cancel`` as soon as ``check`` would raise; ``check`` at the end as well."""
         self.check()
         self._writer = writer
         try:
@@ -136,7 +136,7 @@ class Lease:
                 try:
                     self._send_heartbeat()
                 except Exception as error:
-                    # The plan goes on: it renews again before its commit, and does not commit without an answer.
+                    # The plan continues: it renews again before its commit, and does not commit without an answer.
                     log.warning("plan %s: heartbeat failed: %s", self._claim.plan.plan_id, error)
             writer = self._writer
             if writer is not None and now >= next_cancel and self._must_stop():

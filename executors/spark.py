@@ -120,7 +120,7 @@ def session_settings(
     if on_s3:
         conf |= _S3_DEFAULTS
         packages = [*packages, *S3_PACKAGES]
-    # A setting of packages replaces all of them, and may want the whole SDK.
+    # A setting of packages replaces all of them, and may require the whole SDK.
     if packages and PACKAGES not in settings:
         conf[PACKAGES] = ",".join(packages)
         if on_s3:
@@ -237,7 +237,7 @@ def active_session() -> "SparkSession | None":
 
 
 def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
-    """Return those of ``formats`` with requirements that the process's session was started without."""
+    """Return the ``formats`` with requirements that the process's session was started without."""
     with _lock:
         if _started_for is None:
             return ()
@@ -259,16 +259,16 @@ def end_session() -> None:
 def _with_own_options(options: str) -> str:
     """Return the JVM's ``options`` with defaults added: a temporary directory, a log of errors only.
 
-    A Log4j configuration in ``$SPARK_CONF_DIR`` takes precedence, too.
+    A Log4j configuration in ``$SPARK_CONF_DIR`` takes precedence as well.
     """
     # The JVM's standard output is dropped, but a crash report must not be.
-    ours = ["-XX:+DisplayVMOutputToStderr"]
+    own_options = ["-XX:+DisplayVMOutputToStderr"]
     if _TMPDIR not in options:
-        ours.append(shlex.quote(f"{_TMPDIR}{new_scratch_directory()}"))
+        own_options.append(shlex.quote(f"{_TMPDIR}{new_scratch_directory()}"))
     directory = os.environ.get("SPARK_CONF_DIR")
     if "-Dlog4j" not in options and not (directory and any(Path(directory).glob("log4j2.*"))):
-        ours.append(shlex.quote(f"{_LOGGING}{Path(__file__).with_name('log4j2.properties')}"))
-    return " ".join((*ours, options)).rstrip()
+        own_options.append(shlex.quote(f"{_LOGGING}{Path(__file__).with_name('log4j2.properties')}"))
+    return " ".join((*own_options, options)).rstrip()
 
 
 def drop_dead_session() -> bool:
@@ -392,7 +392,7 @@ def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
 
 
 def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
-    """Return how the JVM that was to start ended; None if it lives, or gave up by itself and reported why."""
+    """Return how the JVM that was to start ended; None if it runs, or gave up by itself and reported why."""
     if not begun:
         return None
     try:
@@ -402,7 +402,7 @@ def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
     number = -code if code < 0 else code - 128
     if number in {signal.SIGKILL, *signal.valid_signals()} and number > 0:
         name = signal.Signals(number).name
-        memory = ", as the kernel does where memory runs out" if number == signal.SIGKILL else ""
+        memory = ", as the kernel does if memory runs out" if number == signal.SIGKILL else ""
         return f"was ended by {name}{memory}"
     # 1 is spark-submit's exit code for unavailable packages and for invalid settings.
     return None if code == 1 else f"ended with exit code {code}"
