@@ -37,7 +37,7 @@ class LeaderStore(Protocol):
 
 
 class Leadership:
-    """The singleton roles that one process wants, and the roles that it holds.
+    """The singleton roles that one process tries to hold, and the roles that it holds.
 
     ``is_leader`` never queries the database. A role counts as held until its time to live has passed on this host's
     monotonic clock, counted from *before* the last renewal was sent. So a process without a connection to the database
@@ -75,9 +75,9 @@ class Leadership:
                         if self._expires_at.pop(role, None) is not None:
                             self._store.release_leader(role, self._holder)
                         continue
-                    asked = time.monotonic()
+                    started = time.monotonic()
                     if self._store.acquire_leader(role, self._holder, self._ttl):
-                        self._expires_at[role] = asked + self._ttl.total_seconds()
+                        self._expires_at[role] = started + self._ttl.total_seconds()
                     else:
                         self._expires_at.pop(role, None)
             finally:

@@ -109,7 +109,7 @@ def test_what_was_adopted_is_proposed_once_while_its_writer_goes_on(
     pending.clear()
     (found,) = scanned()
     assert not found.waits_for_approval
-    assert "what it would have executed, 7, was executed or withdrawn" in str(found.cancel_reason)
+    assert "the rewrite that it would have executed, 7, was executed or withdrawn" in str(found.cancel_reason)
 
 
 def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(

@@ -64,9 +64,9 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> N
     }
     assert worth["errors"] == {"cpu_seconds": pytest.approx(0.436), "bytes": 0.0, "files_saved": 0.0}
     assert dict(describe_cost(worth)) == {
-        "predicted": "5.64 s of CPU, 16.0 MiB rewritten, 1 file fewer; 0.00564 EUR (by the constants)",
+        "predicted": "5.64 s of CPU, 16.0 MiB rewritten, 1 file fewer; 0.00564 EUR (from the constants)",
         "saves": "24 opens, 1.5 MiB and 480 ms of CPU a day, 0.00048 EUR; pays back after 11.7 d",
-        "happened": "10 s of CPU (by the time of its steps, off by 44 %), 16.0 MiB written, 1 file fewer; 0.01 EUR",
+        "actual": "10 s of CPU (by the time of its steps, off by 44 %), 16.0 MiB written, 1 file fewer; 0.01 EUR",
     }
 
 
@@ -85,7 +85,7 @@ def test_what_tasks_count_of_the_rewriting_stands_for_the_time_that_it_took(data
     view = store.plan(plan.plan_id)
     assert (view.used_cpu_seconds, view.cpu_measured) == (65.0, True), "60 s measured, and 2 s of 2.5 cores"
     assert store.cpu_history("hudi", "auto") == [(plan.bytes, 65.0)]
-    assert "1m 5s of CPU (off by" in dict(describe_cost(plan_cost(view)))["happened"]
+    assert "1m 5s of CPU (off by" in dict(describe_cost(plan_cost(view)))["actual"]
     store.close()
 
 
@@ -113,4 +113,4 @@ def test_plans_from_before_predictions_were_made_have_none_and_spoil_none(store:
     )
     view = replace(store.plan(plan.plan_id), used_cpu_seconds=3.0, files_before=2, files_after=1, bytes_after=5)
     assert prediction_errors([view]) == {}
-    assert [label for label, _ in describe_cost(plan_cost(view))] == ["happened"]
+    assert [label for label, _ in describe_cost(plan_cost(view))] == ["actual"]

@@ -216,7 +216,7 @@ class PlanningSession:
         """Return a reason in the words of a request, which may have left out partitions or kinds itself."""
         words: dict[str, str] = {}
         if self.requested_partitions is not None and line.reason is Reason.FILTERED:
-            words = {"text": "partition not asked for", "knob": ""}
+            words = {"text": "partition not requested", "knob": ""}
         elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
             words = {"text": f"not asked for, only {self.kind}", "knob": ""}
         return line.document() | words
@@ -225,8 +225,8 @@ class PlanningSession:
 def compute_settings_digest(table: ConfiguredTable) -> str:
     """Return a digest of everything besides its files that determines a plan of ``table``."""
     ref = table.ref
-    said = table.access, ref.sessions_refresh
-    writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
+    access = table.access, ref.sessions_refresh
+    writers = ref.concurrency, ref.on_conflict, access, sorted(ref.write_options.items())
     parts = (__version__, ref.location, ref.identity, writers, table.policy)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 

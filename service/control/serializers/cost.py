@@ -41,22 +41,23 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
 
 def describe_hold(held: "BlockedPlan") -> str:
     """Return the reason, besides a free executor, for which a plan waits."""
-    whose = (
+    budget_owner = (
         f"of {held.table} (budget_bytes_per_…, budget_cpu_hours_per_…)"
         if held.is_table_budget
         else "of all tables ([work])"
     )
     if held.kind == "never":
-        return f"never starts, being larger than the whole budget {whose}: raise the budget or cancel the plan"
+        return f"never starts, being larger than the whole budget {budget_owner}: raise the budget or cancel the plan"
     if held.kind == "window":
         until = "" if held.until is None else f", the next at {held.until.isoformat(timespec='minutes')}"
         return f"waits for the hours of {held.table} (run_windows){until}"
     until = "" if held.until is None else f"; some of it is free again at {held.until.isoformat(timespec='seconds')}"
     if held.blocker is None:
-        return f"waits for the budget {whose}{until}"
+        return f"waits for the budget {budget_owner}{until}"
     plan_id, table = held.blocker
     return (
-        f"waits for the budget {whose} behind plan {plan_id}, which waits for that of {table} (budget_bytes_per_…, "
+        f"waits for the budget {budget_owner} behind plan {plan_id}, which waits for that of {table} "
+        "(budget_bytes_per_…, "
         f"budget_cpu_hours_per_…): raise the latter or cancel that plan{until}"
     )
 
@@ -64,8 +65,8 @@ def describe_hold(held: "BlockedPlan") -> str:
 def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
     """Return the median error of each predicted figure over completed ``plans``, without figures that no plan has."""
     found = [plan_cost(plan)["errors"] for plan in plans]
-    told = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED_FIELDS}
-    return {name: median(errors) for name, errors in told.items() if errors}
+    known = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED_FIELDS}
+    return {name: median(errors) for name, errors in known.items() if errors}
 
 
 def prediction_error(predicted: float, happened: float) -> float | None:
@@ -102,10 +103,10 @@ def describe_cost(worth: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
     if happened is not None:
         errors = worth["errors"]
-        told = [] if happened["cpu_measured"] else ["by the time of its steps"]
+        notes = [] if happened["cpu_measured"] else ["by the time of its steps"]
         if errors.get("cpu_seconds") is not None:
-            told.append(f"off by {format_percent(errors['cpu_seconds'])}")
-        off = f" ({', '.join(told)})" if told else ""
+            notes.append(f"off by {format_percent(errors['cpu_seconds'])}")
+        off = f" ({', '.join(notes)})" if notes else ""
         lines.append(
             (
                 "actual",

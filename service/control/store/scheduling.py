@@ -126,7 +126,7 @@ class Scheduling(StorePart):
             _lock_plan_partitions(connection, plan.table.name, plan.plan_id, plan.partitions)
             reason = "planned" if plan.adopted_instant is None else f"adopted instant {plan.adopted_instant}"
             reason += f" for request {request_id}" if request_id is not None else ""
-            reason += f"; goes first: {urgency_reason}" if urgency_reason else ""
+            reason += f"; runs first: {urgency_reason}" if urgency_reason else ""
             reason += "; waits for approval" if proposed else ""
             record_event(connection, plan.plan_id, None, PlanState.REQUESTED, epoch=0, actor=actor, reason=reason)
             if proposed:
@@ -341,7 +341,7 @@ def _proposed_figures(plan: Plan) -> dict[str, int]:
 
 def _lock_plan_partitions(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
     delete_expired_locks(connection, table)
-    # Sorted, so that two plans that want the same partitions never deadlock.
+    # Sorted, so that two plans for the same partitions never deadlock.
     connection.execute(
         insert(LivePartitionRow),
         [

@@ -33,7 +33,7 @@ def in_clause(column: str, values: Any) -> str:
 
 
 class Base(DeclarativeBase):
-    """Base of the rows; names every constraint, so that a migration can name what it changes."""
+    """Base of the rows; names every constraint, so that migrations can name them."""
 
     metadata = MetaData(
         naming_convention={

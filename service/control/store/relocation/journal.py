@@ -32,7 +32,7 @@ _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that is no relocation: a writer has recreated a forgotten location."""
+"""The prefix of the token of a row that is no relocation: a writer has recreated a pruned location."""
 
 
 def is_recreated(token: str) -> bool:
