@@ -187,7 +187,7 @@ def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called
     for _ in range(3):
         observers.clean_succeeded()
     assert counting.calls == 3
-    assert [record.getMessage() for record in caplog.records] == ["Broken: no; plans go on"]
+    assert [record.getMessage() for record in caplog.records] == ["Broken: no; plans continue"]
 
 
 def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog):

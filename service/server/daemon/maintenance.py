@@ -237,7 +237,7 @@ class Maintenance:
         )
 
     def _should_search_relocations(self, table: TableRef) -> bool:
-        """Return True if a search for relocations that the database does not know under the table's name is due."""
+        """Return True if a search for relocations that the database lacks under the table's name is due."""
         asked_at = self._searched_at.get((table.name, table.location), -math.inf)
         return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds() and isinstance(
             load_format(table.format), RecordsRelocations
