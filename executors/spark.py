@@ -108,8 +108,8 @@ def session_settings(
 ) -> dict[str, str]:
     """Return the settings of a new session: ``settings`` over lakefold's defaults, and those for S3 if needed.
 
-    S3 is needed if one of ``locations`` is on S3, or with a setting of S3A. ``formats`` are those of the tables to be
-    served, by default all formats. Raises Rejected if two of them can't share a session, unless ``settings`` has the
+    S3 is needed if one of ``locations`` is on S3, or if S3A has a setting. ``formats`` are the formats of the tables to
+    be served, by default all formats. Raises Rejected if two of them can't share a session, unless ``settings`` has the
     differing keys.
     """
     packages, needed = _requirements_of(lake.formats.FORMATS if formats is None else formats, settings)
@@ -170,7 +170,7 @@ def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tup
             elif settings.setdefault(key, value) != value:
                 raise Rejected(
                     f"{set_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
-                    f"and {value}; set it in [spark] to what serves both, or serve each format by processes with "
+                    f"and {value}; set it in [spark] to a value for both, or serve each format by processes with "
                     "[[sources]] and a [database] of their own"
                 )
             set_by.setdefault(key, name)
@@ -247,7 +247,7 @@ def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
 
 
 def end_session() -> None:
-    """End the process's session with its JVM, whose packages are those that it was started with.
+    """End the process's session and its JVM, since the packages of a JVM can't be changed.
 
     Work in the session ends with the errors of a dead JVM.
     """
@@ -392,7 +392,7 @@ def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
 
 
 def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
-    """Return how the JVM that was to start ended; None if it runs, or gave up by itself and reported why."""
+    """Return how the JVM ended that failed to start; None if it runs, or has reported the reason itself."""
     if not begun:
         return None
     try:

@@ -210,7 +210,7 @@ def test_a_plan_that_waits_for_approval_is_shown_and_decided_on_from_another_mac
     for plan in (first, second):
         proposed_before(service, plan)
     assert "requested, waits for approval" in service.both("plans", "list")[1]
-    assert re.search(r"approval +waits for it since", service.both("plans", "show", first)[1])
+    assert re.search(r"approval +waiting for", service.both("plans", "show", first)[1])
     assert service.there("plans", "approve", first[-10:], "--reason", "quiet now")[0] == 0
     code, out, _ = service.there("plans", "decline", second, "--json")
     assert (code, json.loads(out)) == (0, {"plan_id": second, "state": "cancelled", "decision": "declined"})

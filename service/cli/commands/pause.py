@@ -46,13 +46,11 @@ def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, co
             if reason is not None:
                 *checks, _ = serializers.commands_before_resume(table, reason)
                 run.out.note(f"{table} was halted: {reason}")
-                run.out.note(f"To look into it first: {'; '.join(checks)} (docs/runbook.md#tablehalted)")
+                run.out.note(f"To check first: {'; '.join(checks)} (docs/runbook.md#tablehalted)")
             for one in partitions[:MAX_PARTITIONS_NAMED]:
                 run.out.note(f"{table}, partition {one['partition']}, was halted: {one['halted_reason']}")
                 *checks, _ = serializers.commands_before_partition_resume(table, one["partition"])
-                run.out.note(
-                    f"To look into it and settle it first: {'; '.join(checks)} (docs/runbook.md#partitionhalted)"
-                )
+                run.out.note(f"To check and resolve it first: {'; '.join(checks)} (docs/runbook.md#partitionhalted)")
             if (more := len(partitions) - MAX_PARTITIONS_NAMED) > 0:
                 run.out.note(f"{plural(more, 'more partition')} halted; lakefold tables show {table}")
             if reason is not None or partitions:

@@ -40,7 +40,7 @@ class HttpSettings(SettingsSection):
         default=(),
         description="names, without port, by which clients may call the server besides `localhost`, `127.0.0.1` and "
         "`[::1]`; "
-        "on an address other than the loopback any name may be used unless some are listed",
+        "on an address other than the loopback all names are allowed unless some are listed",
     )
     metrics_token: bool = Field(default=False, description="`/metrics` needs a token too")
     max_body: Annotated[int, BeforeValidator(parse_bytes)] = Field(
