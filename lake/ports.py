@@ -105,7 +105,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVerification:
-    """The result of ``verify``. Empty tuples mean that the table is as its last commits say.
+    """The result of ``verify``. Empty tuples mean that the table is as its last commits state.
 
     ``missing`` are live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no

@@ -63,7 +63,7 @@ def test_no_plan_is_published_while_an_owners_restore_is_pending(table: NewTable
     with (
         trips.writer() as writer,
         pytest.raises(
-            Transient, match=r"publishing a plan waits for the pending restore \d+, which takes the table back"
+            Transient, match=r"publishing a plan waits for the pending restore \d+, which restores the table"
         ),
     ):
         writer.prepare(plan, 1)

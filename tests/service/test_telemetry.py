@@ -206,8 +206,8 @@ def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog
         failing.submit(lambda: (_ for _ in ()).throw(OSError("no route")))
     failing.close(5)
     assert [record.getMessage() for record in caplog.records] == [
-        "sender: too slow; events are dropped; plans go on",
-        "sender: OSError: no route; plans go on",
+        "sender: too slow; events are dropped; plans continue",
+        "sender: OSError: no route; plans continue",
     ]
 
 

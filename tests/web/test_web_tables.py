@@ -92,7 +92,7 @@ def test_halted_partitions_are_named_on_the_first_page_and_on_that_of_their_tabl
     with client_of(fresh) as client:
         for address in ("/", "/tables/a.b"):
             words = read(client, address).words
-            assert re.search(r"partition dt=0 was halted .+: both overwritten\. Other partitions go on\.", words)
+            assert re.search(r"partition dt=0 was halted .+: both overwritten\. Other partitions continue\.", words)
             assert "lakefold tables explain a.b --partition dt=0" in words
             assert ("1 more partition halted: lakefold tables show a.b" in words, "dt=5" in words) == (True, False)
         assert "Resume table" in read(client, "/tables/a.b").words

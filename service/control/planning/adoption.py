@@ -136,7 +136,7 @@ class AbandonedActionLog:
             silent = format_duration(datetime.now(UTC) - entry.last_activity)
             owner = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
             logger.warning(
-                "table %s: %s %s was begun by %s that has not written a heartbeat for %s; to withdraw it: "
+                "table %s: %s %s was begun by %s that has shown no activity for %s; to withdraw it: "
                 "lakefold tables rollback %s %s",
                 *(table, entry.action, instant, owner, silent, table, instant),
             )
