@@ -110,7 +110,7 @@ class PlanningSettings:
     # rewriting
     engine: str = field(
         default=AUTO,
-        metadata={"meaning": "which engine rewrites, of those that the format has: `auto`, `arrow`, `spark`, `stitch`"},
+        metadata={"meaning": "the engine that rewrites, if the format has it: `auto`, `arrow`, `spark`, `stitch`"},
     )
     compression: str | None = field(
         default=None,

@@ -66,7 +66,7 @@ def _print_notifications(run: CommandRun, found: Sequence[Mapping[str, Any]], li
 
 @app.command("retry", epilog=_CODES)
 def retry(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
-    """Send messages again that were given up, with all their attempts; those that wait do so already."""
+    """Send dead messages again, each with a full set of attempts; waiting messages are unchanged."""
     _check_selection(numbers, everything)
     with command_run(json, config) as run:
         done = run.client.retry_notifications(None if everything else numbers)

@@ -28,7 +28,7 @@ class PartitionLocks(StorePart):
     def lock_partitions(
         self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
-        """Lock ``partitions`` for ``owner`` for some minutes; return those that no other owner holds.
+        """Lock ``partitions`` for ``owner`` for some minutes; return the partitions that no other owner holds.
 
         With ``alongside_plans`` also partitions of plans that are not in their commit. The cleaner gets only those of
         plans that no executor runs; such a plan, once claimed, waits for the cleaner before its commit. An expired lock
@@ -56,7 +56,7 @@ class PartitionLocks(StorePart):
             return frozenset(connection.execute(held).scalars())
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Keep ``partitions`` locked for some minutes; return those that ``owner`` has held without interruption."""
+        """Keep ``partitions`` locked for some minutes; return those that ``owner`` held without a gap."""
         with self._database.write() as connection:
             return renew_locks(connection, table.name, partitions, owner)
 

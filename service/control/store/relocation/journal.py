@@ -66,7 +66,7 @@ class RelocationJournal(StorePart):
     def relocated_partitions(
         self, table: TableRef, partitions: Collection[str] | None = None
     ) -> Sequence[RelocatedPartition]:
-        """Return the table's relocated partitions: those of these names, or all."""
+        """Return the table's relocated partitions, all or only the named ``partitions``."""
         row = RelocationRow
         with self._database.read() as connection:
             chosen = sorted(partitions) if partitions is not None else None
