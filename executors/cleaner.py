@@ -50,8 +50,8 @@ class KeptVersion:
 class CleanReport:
     """The result of a round for one table, or with ``dry_run`` its expected result.
 
-    ``skip_reason`` says why the table was not cleaned at all. ``no_longer_awaiting`` are versions that were closed
-    without deletion: their replacement was undone, they are gone already, they are of an earlier table at this
+    ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that were
+    closed without deletion: their replacement was undone, they are gone already, they are of an earlier table at this
     location, another file has their path, or the table deletes them by its own expiry, which is known only after the
     request. ``error`` is the one line of the error that ended the round early; ``deleted`` then has the deletions
     before it.
@@ -74,7 +74,7 @@ class CleanReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """One table to clean. ``skip_reason`` says why it is not cleaned, for example because it is halted or paused."""
+    """One table to clean. ``skip_reason`` is the reason why it is not cleaned, such as a halt or a pause."""
 
     table: TableRef
     retention: timedelta
@@ -173,12 +173,12 @@ class _TableCleaning:
             return
         self._table = with_identity(self._format, self._table)
         foreign = {index: recreated_reason(self._table, d.table_identity) for index, d in enumerate(waiting)}
-        again = self._format.obsolete_deletions(self._table, [d.version for d in waiting])
-        may_move = bool(again) and self._relocations is not None
+        obsolete = self._format.obsolete_deletions(self._table, [d.version for d in waiting])
+        may_move = bool(obsolete) and self._relocations is not None
         try:
             if may_move:
-                again = self._confirmed_obsolete(waiting, again)
-            found = {**again, **{index: reason for index, reason in foreign.items() if reason is not None}}
+                obsolete = self._confirmed_obsolete(waiting, obsolete)
+            found = {**obsolete, **{index: reason for index, reason in foreign.items() if reason is not None}}
             reasons = {waiting[index].row_id: reason for index, reason in found.items()}
             self._no_longer_awaiting = [
                 KeptVersion(version=waiting[index].version, reason=reason) for index, reason in found.items()
@@ -194,7 +194,7 @@ class _TableCleaning:
                 self._locks.release()
 
     def _confirmed_obsolete(self, waiting: Sequence[SupersededRecord], again: Mapping[int, str]) -> Mapping[int, str]:
-        """Return those of ``again`` whose partitions were not only written back, and lock these partitions.
+        """Return the ``again`` whose partitions were not only written back, and lock these partitions.
 
         The sweep relocates such a partition again, and its files still await their deletion. It may have done so right
         after the first check; only a second check shows that.

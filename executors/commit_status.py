@@ -35,7 +35,7 @@ class CommitStatus:
             if not self.is_commit_possible or (isinstance(error, TableGone) and self._should_cancel()):
                 raise
             given_up = f"; to give it up: lakefold plans cancel {plan.plan_id}" * isinstance(error, TableGone)
-            unknown = f"the table can't be asked whether it holds the plan: {one_line(error)}{given_up}"
+            unknown = f"the table can't be checked for the plan's commit: {one_line(error)}{given_up}"
             raise CommitUnknown(unknown) from error
 
     def find_commit_after(self, error: Exception, *, until_found: bool) -> Commit | None:

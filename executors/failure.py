@@ -81,7 +81,7 @@ class RunFailure:
             except (TableGone, CommitLost) as gone:
                 error = gone
             if self._commit_status.commit is not None:
-                log.warning("plan %s: its commit landed, although: %s", self._plan_id, one_line(error))
+                log.warning("plan %s: its commit was made, although: %s", self._plan_id, one_line(error))
                 return None
         return self._record_end_with_retries(self._error_or_cancellation(error))
 

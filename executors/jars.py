@@ -83,7 +83,7 @@ def _exclusive_cache(cache: Path, needless: Callable[[], object], busy: list[str
                 return
             if time.monotonic() > deadline:
                 file.seek(0)
-                holder = file.read().strip() or "a process that does not say who it is"
+                holder = file.read().strip() or "an unknown process"
                 busy.append(f"{cache} is being filled by {holder}, which did not end within {LOCK_TIMEOUT_SECONDS:g} s")
                 log.warning("%s", busy[-1])
                 yield False
@@ -111,8 +111,8 @@ def _with_jars(conf: Mapping[str, str], jars: Sequence[Path]) -> dict[str, str]:
 
 
 def _manifest_path(cache: Path, conf: Mapping[str, str]) -> Path:
-    asked = json.dumps([conf.get(key, "") for key in _RESOLUTION_SETTINGS])
-    return cache / f"lakefold-{hashlib.sha256(asked.encode()).hexdigest()[:16]}.json"
+    settings = json.dumps([conf.get(key, "") for key in _RESOLUTION_SETTINGS])
+    return cache / f"lakefold-{hashlib.sha256(settings.encode()).hexdigest()[:16]}.json"
 
 
 def _cached_jars(caches: Sequence[Path], conf: Mapping[str, str]) -> list[Path]:

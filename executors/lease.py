@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renews one claim from a thread, and receives there the requests that the plan's executor has to obey."""
+"""The lease of one claim: a thread renews it, and receives the requests to stop that its executor must obey."""
 
 import logging
 import threading
@@ -27,14 +27,14 @@ _JOIN_TIMEOUT = timedelta(seconds=10)
 
 
 class Aborted(Transient):
-    """This process was requested to stop at once; the plan goes back to requested."""
+    """This process was requested to stop at once; the plan becomes requested again."""
 
 
 class Lease:
     """Renews ``claim`` every ``interval`` inside the ``with`` block, see ``lake.renewal``.
 
-    ``check`` raises LeaseLost or CancelRequested after such an answer, or Aborted once ``abort`` is set. The store is
-    called from a second thread and must allow that.
+    ``check`` raises LeaseLost or CancelRequested after a heartbeat with this result, or Aborted once ``abort`` is set.
+    The store is called from a second thread, so it must be thread-safe.
     """
 
     def __init__(self, claim: Claim, store: PlanStore, *, interval: timedelta, abort: threading.Event | None = None):
@@ -85,13 +85,13 @@ class Lease:
 
     @property
     def is_cancel_requested(self) -> bool:
-        """True if a heartbeat returned that an operator wants the plan cancelled."""
+        """True if a heartbeat returned a request to cancel the plan."""
         return self._cancel_requested
 
     def renew_if_stale(self, *, at_least: timedelta = timedelta()) -> None:
-        """``renew`` unless the last renewal was within one interval: the process may have been suspended since.
+        """``renew`` if the last renewal is older than one interval, since the process may have been suspended.
 
-        With ``at_least``, for work that no lock of the table protects for that time, always renew.
+        Always renews with ``at_least``, the duration of work that no lock of the table protects.
         """
         if at_least or not self._renewer.is_certain:
             self.renew(at_least=at_least)
@@ -99,7 +99,7 @@ class Lease:
 
     @contextmanager
     def cancelling(self, writer: TableWriter) -> Iterator[None]:
-        """Inside the block, call ``writer.cancel`` as soon as ``check`` would raise; ``check`` at the end, too."""
+        """Inside the block, call ``writer.cancel`` as soon as ``check`` would raise; ``check`` at the end as well."""
         self.check()
         ended = threading.Event()
         thread = threading.Thread(

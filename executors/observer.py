@@ -64,7 +64,7 @@ class Observers(Observer):
             except Exception as error:
                 if observer not in self._failed:
                     self._failed.add(observer)
-                    log.warning("%s: %s; plans go on", type(observer).__name__, one_line(error), exc_info=error)
+                    log.warning("%s: %s; plans continue", type(observer).__name__, one_line(error), exc_info=error)
 
     def run_started(self, claim: Claim) -> None:
         self._each(lambda observer: observer.run_started(claim))

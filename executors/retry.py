@@ -27,14 +27,14 @@ def poll_for_commit(
         except CommitLost:
             raise
         except Exception as silent:
-            log.warning("plan %s: the table could not be asked: %s", plan.plan_id, one_line(silent))
+            log.warning("plan %s: the table could not be checked: %s", plan.plan_id, one_line(silent))
         else:
             if commit is not None or not until_found:
                 return commit
         if seconds is not None:
             time.sleep(seconds)
-    said = "the table does not show it yet" if answered else "the table does not answer"
-    raise CommitUnknown(f"the commit may have landed, {said}: {one_line(error)}") from error
+    status = "the table does not show it yet" if answered else "the table does not answer"
+    raise CommitUnknown(f"the commit may have been made, {status}: {one_line(error)}") from error
 
 
 def retry_store_call(plan_id: str, action: str, call: Callable[[], None], *, delays: Sequence[float]) -> None:

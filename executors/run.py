@@ -53,7 +53,7 @@ _LOCK_POLL_SECONDS = 0.2
 def run_plan(
     claim: Claim, context: RunContext, *, format: TableFormat, abort: threading.Event | None = None
 ) -> RunOutcome:
-    """Run ``claim`` to one of the ends of ``RunResult``. Raises only what ends the process.
+    """Run ``claim`` to one of the ends of ``RunResult``. Raises only errors that end the process.
 
     Setting ``abort`` stops the rewrite, withdraws it and requeues the plan, unless its commit has begun.
     """
@@ -145,13 +145,13 @@ class _PlanRun:
         self._uncommitted.mark_started()
 
     def _record_staged(self, staged: StagedWork) -> None:
-        """Record in the database what is about to be staged, before any of it exists."""
+        """Record in the database the work to be staged, before any of it exists."""
         try:
             self._store.record_staged(self._claim, staged)
         except LeaseLost:
             raise
         except Exception as silent:
-            raise Transient(f"what is to be staged can't be recorded: {one_line(silent)}") from silent
+            raise Transient(f"the work to be staged can't be recorded: {one_line(silent)}") from silent
         self._uncommitted.add_staged(staged)
         failpoint("staged")
 
@@ -225,7 +225,7 @@ class _PlanRun:
                 kept = [index for index in range(len(numbers)) if index not in gone]
                 if not kept or len(kept) == len(numbers) or not self._uncommitted.can_skip_groups:
                     raise
-                log.warning("plan %s goes on without %d groups: %s", self._plan_id, len(gone), one_line(error))
+                log.warning("plan %s continues without %d groups: %s", self._plan_id, len(gone), one_line(error))
                 if self._uncommitted.instant is not None:
                     self._uncommitted.withdraw(writer, (self._uncommitted.instant,))
                 plan = replace(plan, groups=tuple(plan.groups[index] for index in kept))
@@ -290,7 +290,7 @@ class _PlanRun:
                 if isinstance(error, Integrity):
                     self._halt_table(one_line(error))
             except Exception as error:  # CommitUnknown, or a bug: either way the result is not known yet
-                log.warning("plan %s: its commit may have landed: %s", self._plan_id, one_line(error))
+                log.warning("plan %s: its commit may have been made: %s", self._plan_id, one_line(error))
                 self._commit_status.commit = self._commit_status.find_commit_after(error, until_found=True)
         if (commit := self._commit_status.commit) is not None and commit.skipped:
             self._try_to_record("what was left out", partial(self._record_skipped, commit.skipped, numbers))

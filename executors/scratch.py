@@ -3,7 +3,7 @@
 
 A JVM deletes them when it ends, but a killed one leaves them, 80 MB or more each time. So each JVM gets a temporary
 directory of its own, and the start of the next one removes directories whose process has ended. A lock in the directory
-shows this: a process holds it as long as it lives, independent of host, container and user.
+shows this: a process holds it until the process ends, independent of host, container and user.
 """
 
 import fcntl

@@ -24,8 +24,8 @@ _BACKOFF_MAX_SECONDS = 60.0
 class SparkSessions:
     """A ``SparkProvider`` that remembers a failed start. Thread-safe.
 
-    While ``failure`` says why there is no session, no work that needs one should be claimed: the claim would be held
-    for the duration of a start and then returned.
+    While ``failure`` is the reason why there is no session, no work that needs one should be claimed: the claim would
+    be held for the duration of a start and then returned.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class SparkSessions:
         return "running" if self._session is not None else "starting" if self._is_starting else "none"
 
     def __call__(self) -> Any:
-        """Return the session. Raises what a start raises."""
+        """Return the session. Raises the errors of a start."""
         self._is_starting = self._session is None
         try:
             self._session = self._start()

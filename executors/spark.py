@@ -108,8 +108,8 @@ def session_settings(
 ) -> dict[str, str]:
     """Return the settings of a new session: ``settings`` over lakefold's defaults, and those for S3 if needed.
 
-    S3 is needed if one of ``locations`` is on S3, or with a setting of S3A. ``formats`` are those of the tables to be
-    served, by default all formats. Raises Rejected if two of them can't share a session, unless ``settings`` has the
+    S3 is needed if one of ``locations`` is on S3, or if S3A has a setting. ``formats`` are the formats of the tables to
+    be served, by default all formats. Raises Rejected if two of them can't share a session, unless ``settings`` has the
     differing keys.
     """
     packages, needed = _requirements_of(lake.formats.FORMATS if formats is None else formats, settings)
@@ -120,7 +120,7 @@ def session_settings(
     if on_s3:
         conf |= _S3_DEFAULTS
         packages = [*packages, *S3_PACKAGES]
-    # A setting of packages replaces all of them, and may want the whole SDK.
+    # A setting of packages replaces all of them, and may require the whole SDK.
     if packages and PACKAGES not in settings:
         conf[PACKAGES] = ",".join(packages)
         if on_s3:
@@ -170,7 +170,7 @@ def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tup
             elif settings.setdefault(key, value) != value:
                 raise Rejected(
                     f"{set_by[key]} and {name} tables can't share a Spark session: both set {key}, to {settings[key]} "
-                    f"and {value}; set it in [spark] to what serves both, or serve each format by processes with "
+                    f"and {value}; set it in [spark] to a value for both, or serve each format by processes with "
                     "[[sources]] and a [database] of their own"
                 )
             set_by.setdefault(key, name)
@@ -237,7 +237,7 @@ def active_session() -> "SparkSession | None":
 
 
 def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
-    """Return those of ``formats`` with requirements that the process's session was started without."""
+    """Return the ``formats`` with requirements that the process's session was started without."""
     with _lock:
         if _started_for is None:
             return ()
@@ -247,7 +247,7 @@ def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
 
 
 def end_session() -> None:
-    """End the process's session with its JVM, whose packages are those that it was started with.
+    """End the process's session and its JVM, since the packages of a JVM can't be changed.
 
     Work in the session ends with the errors of a dead JVM.
     """
@@ -259,16 +259,16 @@ def end_session() -> None:
 def _with_own_options(options: str) -> str:
     """Return the JVM's ``options`` with defaults added: a temporary directory, a log of errors only.
 
-    A Log4j configuration in ``$SPARK_CONF_DIR`` takes precedence, too.
+    A Log4j configuration in ``$SPARK_CONF_DIR`` takes precedence as well.
     """
     # The JVM's standard output is dropped, but a crash report must not be.
-    ours = ["-XX:+DisplayVMOutputToStderr"]
+    own_options = ["-XX:+DisplayVMOutputToStderr"]
     if _TMPDIR not in options:
-        ours.append(shlex.quote(f"{_TMPDIR}{new_scratch_directory()}"))
+        own_options.append(shlex.quote(f"{_TMPDIR}{new_scratch_directory()}"))
     directory = os.environ.get("SPARK_CONF_DIR")
     if "-Dlog4j" not in options and not (directory and any(Path(directory).glob("log4j2.*"))):
-        ours.append(shlex.quote(f"{_LOGGING}{Path(__file__).with_name('log4j2.properties')}"))
-    return " ".join((*ours, options)).rstrip()
+        own_options.append(shlex.quote(f"{_LOGGING}{Path(__file__).with_name('log4j2.properties')}"))
+    return " ".join((*own_options, options)).rstrip()
 
 
 def drop_dead_session() -> bool:
@@ -392,7 +392,7 @@ def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
 
 
 def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
-    """Return how the JVM that was to start ended; None if it lives, or gave up by itself and reported why."""
+    """Return how the JVM ended that failed to start; None if it runs, or has reported the reason itself."""
     if not begun:
         return None
     try:
@@ -402,7 +402,7 @@ def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
     number = -code if code < 0 else code - 128
     if number in {signal.SIGKILL, *signal.valid_signals()} and number > 0:
         name = signal.Signals(number).name
-        memory = ", as the kernel does where memory runs out" if number == signal.SIGKILL else ""
+        memory = ", as the kernel does if memory runs out" if number == signal.SIGKILL else ""
         return f"was ended by {name}{memory}"
     # 1 is spark-submit's exit code for unavailable packages and for invalid settings.
     return None if code == 1 else f"ended with exit code {code}"

@@ -46,7 +46,7 @@ def sweep_table(
     Late files in previous locations are copied to their partitions' locations even if another step fails. Of a
     ``halted`` table nothing else is done, so that the state that a person has to examine is preserved. With a ``watch``
     only the partitions that it chooses are swept. With ``discovers_relocations`` the table is read for relocations that
-    this database does not know under its name. Raises what the format raises.
+    this database does not know under its name. Raises the format's errors.
     """
     if halted and not isinstance(format, RelocatesPartitions):
         return 0

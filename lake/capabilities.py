@@ -27,10 +27,10 @@ class PendingAction:
     ``action`` is the format's word for it. ``is_begun``: a process has begun to execute it. ``last_activity`` is the
     time of the newest trace of its owner; ``is_alive``: that trace is recent enough that the action must not be
     touched. ``plan_id`` is the lakefold plan that the action carries, None for an action of another program. A
-    scheduled rewrite has a ``kind``, ``groups`` and the requested ``sort_columns``; ``refusal`` says why lakefold
-    can't execute it. ``must_execute``: writers have built on this plan of lakefold's, so it can't be withdrawn and has
-    to be executed. ``has_live_owner``: a lakefold process has signed the action and may be alive; None if the table
-    does not distinguish this from other traces.
+    scheduled rewrite has a ``kind``, ``groups`` and the requested ``sort_columns``; ``refusal`` is the reason why
+    lakefold can't execute it. ``must_execute``: writers have built on this plan of lakefold's, so it can't be withdrawn
+    and has to be executed. ``has_live_owner``: a lakefold process has signed the action and may be alive; None if the
+    table does not distinguish this from other traces.
     """
 
     instant: str
@@ -58,7 +58,8 @@ class Resurrected:
     """A file group that readers see although the completed commit ``instant`` removed it from the table.
 
     ``files`` are all its files in storage: paths (``lake.storage.locations.resolve_path``) with sizes in bytes. Readers
-    see its ``rows`` twice; None if the rows were not counted. ``refusal`` says why the group can't be removed now.
+    see its ``rows`` twice; None if the rows were not counted. ``refusal`` is the reason why the group can't be removed
+    now.
     """
 
     partition: str
@@ -120,7 +121,7 @@ class RunsTableServices(Protocol):
 
 @runtime_checkable
 class RollsBack(Protocol):
-    """The part of a ``TableWriter`` that can roll back uncommitted work of others (``Capability.ROLL_BACK``)."""
+    """The part of a ``TableWriter`` that rolls back uncommitted work of other processes (``Capability.ROLL_BACK``)."""
 
     def roll_back(self, instant: str) -> str:
         """Roll back the uncommitted work that another process began as ``instant``. Returns what was done, as a text.
@@ -161,7 +162,7 @@ class ReadsMerged(Protocol):
 
 @runtime_checkable
 class Fenced(Protocol):
-    """The part of a ``TableWriter`` that checks once more, under the table's lock, whether its work may go on.
+    """The part of a ``TableWriter`` that checks once more, under the table's lock, whether its work may continue.
 
     ``fence`` is called right before the plan is published on the table, right before its commit, and right before
     superseded files are deleted; without a lock it is called once more if that step takes minutes. ``fence`` raises if
@@ -363,11 +364,11 @@ class RelocatesPartitions(Protocol):
     ) -> Mapping[str, PartitionState]:
         """Return for each partition, by name, its present location and the content of each of its ``locations``.
 
-        For files that are not recorded the result says whether they are still being written.
+        For files that are not recorded the result shows whether they are still being written.
         """
 
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
-        """Return the commits of those of ``staged`` that were made, as far as this can be determined.
+        """Return the commits of the ``staged`` attempts that were made, as far as this can be determined.
 
         A commit was made if a partition names it, or if a writer has undone the commit and files of writers are at a
         location that only such a commit gives to writers.
@@ -385,7 +386,7 @@ class ChangeDetector(Protocol):
         """
 
     def find_changed_locations(self, locations: Collection[str]) -> frozenset[str]:
-        """Return those of ``locations`` that changed since the last call, or were in no call; sometimes more.
+        """Return the ``locations`` that changed since the last call, or were in no call; sometimes more.
 
         The cost is that of listing the directories above them. If these are large a call reads a part, and the next
         call continues. Raises Transient.
@@ -401,7 +402,7 @@ class PrunesRelocations(Protocol):
     """The part of a ``TableFormat`` whose tables record relocations themselves until these are pruned."""
 
     def missing_locations(self, table: TableRef, locations: Collection[str]) -> Collection[str]:
-        """Return those of ``locations`` that no longer exist, and beside which nothing of lakefold's is left.
+        """Return the ``locations`` that no longer exist, and beside which nothing of lakefold's is left.
 
         If a writer recreates one, ``ChangeDetector.recreated_locations`` reports it. Returns nothing if the storage of
         the table is not available. Raises Transient.
@@ -448,8 +449,8 @@ class CopiesLateFiles(Protocol):
     def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
         """Return the path in ``location`` to which the sweep with this ``nonce`` copies ``source``.
 
-        The path differs for each file and each sweep: another sweep may have been suspended, and may go on when readers
-        already read this copy.
+        The path differs for each file and each sweep: another sweep may have been suspended, and may continue when
+        readers already read this copy.
         """
 
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
@@ -472,7 +473,7 @@ class CopiesLateFiles(Protocol):
         """
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
-        """Move files to where no reader reads. Returns each file that is there afterwards, with its path. Idempotent.
+        """Move files to paths that no reader reads. Returns the path of each moved file, earlier moves included.
 
         A different file of the same name stays, or is put back at once.
         """

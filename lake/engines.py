@@ -45,8 +45,9 @@ class RewriteTask:
 
     The ``outputs`` do not exist yet. ``bytes`` is the size of the inputs. ``schema`` are the columns that data files of
     the table have, as Spark's JSON; None if the format does not have it. Partition columns are included if the files
-    have them, too. If the table's readers match columns by field ids, the schema has these as ``parquet.field.id`` in a
-    field's metadata: an engine that matches by names compares them with the files' ids and writes them to new files.
+    have them as well. If the table's readers match columns by field ids, the schema has these as ``parquet.field.id``
+    in a field's metadata: an engine that matches by names compares them with the files' ids and writes them to new
+    files.
     """
 
     group: int
@@ -101,7 +102,7 @@ class RewriteEngine(Protocol):
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """Write every output of ``tasks``. Raises what a ``TableWriter.rewrite`` raises. Stops once ``cancelled``.
+        """Write every output of ``tasks``. Raises the errors of ``TableWriter.rewrite``. Stops once ``cancelled``.
 
         A Conflict for an input that can't be read has ``SkippedGroup`` groups as well, with paths as the tasks have
         them. The format replaces these paths by its own names, which the planner uses.

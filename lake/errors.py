@@ -2,7 +2,7 @@
 """The outcomes of a plan's step that did not succeed, each with one consequence.
 
 The format adapter turns every error that an executor can meet into one of these classes,
-so that the worker decides by type and never by message.
+so that the worker decides by the type, never by the message.
 """
 
 from collections.abc import Sequence
@@ -47,20 +47,20 @@ class Rejected(LakefoldError):
 class TableGone(Rejected):
     """The table no longer exists, though the storage answers; an unmounted or forbidden storage does not raise this.
 
-    This does not show whether a plan committed either, unless an operator requests its cancellation.
+    A plan of a missing table may have committed, so it stays inflight until an operator requests its cancellation.
     """
 
 
 class Integrity(LakefoldError):
-    """What was written differs from what was read: failed, and the table is halted until ``resume``."""
+    """The written rows differ from the rows that were read: failed, and the table is halted until ``resume``."""
 
 
 class CommitLost(Integrity):
     """The table names the plan's commit, but its files are gone, or the commit removed what a writer had committed.
 
-    The plan is failed and the table halted, since no later answer helps.
+    The plan is failed and the table halted, since no later check helps.
 
-    ``partitions`` are those that are read from missing files; empty if they are not known.
+    ``partitions`` are the partitions that are read from missing files; empty if they are unknown.
     """
 
     def __init__(self, text: str, plan_id: str = "", partitions: Sequence[str] = ()) -> None:
@@ -81,9 +81,9 @@ def one_line(error: BaseException) -> str:
     """Return ``error`` as one line without secrets; an error that is not lakefold's has its class before the text."""
     if isinstance(error, OSError) and error.strerror:
         return redact(f"{error.strerror}: {error.filename}" if error.filename else error.strerror)
-    ours = isinstance(error, LakefoldError)
+    is_own = isinstance(error, LakefoldError)
     # A Conflict carries the groups that it leaves out as its second argument; they are not meant for a person.
-    text = redact(" ".join(str(error.args[0] if ours and error.args else error).split()))[:_MOST_CHARACTERS]
-    if ours:
+    text = redact(" ".join(str(error.args[0] if is_own and error.args else error).split()))[:_MOST_CHARACTERS]
+    if is_own:
         return text or type(error).__name__
     return f"{type(error).__name__}: {text}".removesuffix(": ")

@@ -18,7 +18,7 @@ _TABLE = re.compile(r"(?<=<!-- generated: capabilities -->\n).*?(?=<!-- end -->)
 def capability_table() -> str:
     """Return the table of capabilities, each with the formats that have it."""
     formats = load_formats()
-    head = ["capability", "what it is good for", *(format_.name for format_ in formats)]
+    head = ["capability", "effect", *(format_.name for format_ in formats)]
     rows = [f"| {' | '.join(head)} |\n", f"|{'---|' * len(head)}\n"]
     for capability in Capability:
         has = ["yes" if capability in format_.capabilities else "–" for format_ in formats]
@@ -30,7 +30,7 @@ def render(page: str) -> str:
     """Return ``page`` with the matrix updated. Raises ValueError unless it has exactly one place for the matrix."""
     if len(_TABLE.findall(page)) != 1:
         raise ValueError("the page has no place, or several, for the table of capabilities")
-    return _TABLE.sub(lambda place: f"\n{capability_table()}\n", page)
+    return _TABLE.sub(lambda match: f"\n{capability_table()}\n", page)
 
 
 if __name__ == "__main__":

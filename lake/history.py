@@ -18,7 +18,7 @@ def no_check() -> None:
 
 
 class ChangeKind(StrEnum):
-    """What a commit did with rows, independent of the format's word for it."""
+    """The effect of a commit on rows, independent of the format's word for it."""
 
     WRITE = "write"  #: rows were added, changed or removed
     REWRITE = "rewrite"  #: rows were moved into other files and are the same as before
@@ -71,7 +71,7 @@ class TableHistory:
     """The file groups of a table at ``since``, and each commit from then until ``until``, oldest first.
 
     ``writer_model`` is the name of ``planner.writers``'s model for the writers of such tables. ``notes`` say in a
-    sentence each what is unknown and was assumed.
+    sentence each the assumptions about unknown facts.
     """
 
     since: datetime

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes: their names in the database, what distinguishes them from all others, and whether they have ended.
+"""Processes: their names in the database, their distinction from all others, and whether they have ended.
 
-Only the kernel that runs a process can say that it ended. A host's name does not identify the kernel and its
+Only the kernel that runs a process can tell that it ended. A host's name does not identify the kernel and its
 processes: containers share names, and each counts its processes from 1. So a process is judged only from
 its own host, boot and process namespace, by its id and start time. Nothing is assumed about any other process.
 """
@@ -62,7 +62,7 @@ class Process:
 
     @property
     def is_local(self) -> bool:
-        """True if the current process can see whether this one lives."""
+        """True if the current process can see whether the named process runs."""
         return (self.host, self.boot, self.namespace) == _current_namespace()
 
     @property

@@ -49,11 +49,12 @@ serves several slices is named in each of them, in absolute form if they are in 
 file of its own, such as a deletion vector within the table's log, has a name as well. Path and names together identify
 a state of the slice: every change of its rows changes one of them. ``log_bytes`` are the deltas' bytes. Of a delta that
 serves several slices it is this slice's part: the format divides the file's size into whole bytes, so that sums over
-slices equal existing bytes. No other code derives it from the names. ``oldest_log_at`` is when the first delta became
-visible, null without deltas; ``delta_kind`` is their kind (a ``DeltaKind``), null for log files. ``deleted_rows`` are
-the rows of the base file that the deltas delete; null for log files, and if the format can't tell without opening them.
+slices equal existing bytes. No other code derives it from the names. ``oldest_log_at`` is the time at which the first
+delta became visible, null without deltas; ``delta_kind`` is their kind (a ``DeltaKind``), null for log files.
+``deleted_rows`` are the rows of the base file that the deltas delete; null for log files, and if the format can't tell
+without opening them.
 
-``modified_at`` is when the slice was last written, in UTC and µs: when its newest file, base file or delta, became
+``modified_at`` is the time of the slice's last write, in UTC and µs: when its newest file, base file or delta, became
 visible; if no commit records that, the storage's modification time. ``written_order`` orders the base files of the
 table by the time when they were written (later is larger), null without a base file. ``group_key`` must be equal for
 slices of one partition that are rewritten together (a partition spec, a schema …), null if the partition alone decides.
@@ -92,7 +93,7 @@ class OnConflict(StrEnum):
 class CatalogRef:
     """The catalog in which a table was found, for its format to open; no other code reads it.
 
-    ``kind`` says which client opens it, ``name`` is its name or URI as configured, ``table`` what it calls the table.
+    ``kind`` determines the client, ``name`` is its name or URI as configured, ``table`` is the table's name in it.
     """
 
     kind: str
@@ -145,7 +146,7 @@ class Fault(StrEnum):
     UNLISTED = "unlisted"  #: it is in storage, but the table's listing does not have it
     RESURRECTED = "resurrected"  #: a commit took it out of the table, and readers see it again
     UNOWNED = "unowned"  #: no commit wrote it, and readers may treat it as a part of the table
-    UNKNOWN = "unknown"  #: the file that says what the commit wrote can't be read
+    UNKNOWN = "unknown"  #: the file that lists the commit's files can't be read
 
 
 _RESTORE_FROM_BACKUP = "put it back from a backup"
@@ -192,7 +193,7 @@ class Damage:
             case Fault.RESURRECTED:
                 what = "was removed from the table by a commit and is listed again"
             case Fault.UNOWNED:
-                what = f"was written by no commit, though its name says so ({self.found_bytes} bytes)"
+                what = f"was written by no commit, though its name claims one ({self.found_bytes} bytes)"
             case Fault.UNKNOWN:
                 what = "can't be read, so it is unknown whether this file group is as its commits wrote it"
         return f"damaged: {self.path} {what}; {_REMEDIES[self.fault]}"
@@ -224,9 +225,9 @@ class Snapshot:
     ``taken_at`` is timezone-aware; ``uncompacted_commits`` are the commits that wrote deltas only (log files, delete
     files …) and completed since the table's last compaction. ``damaged`` are the groups whose files differ from their
     commits, each with its first difference. A damaged group without listed files still has a row in ``slices``, as its
-    commits wrote it. ``overlaps`` are commits of others that overlapped a lakefold plan, oldest first, as far as the
-    table still records them. ``foreign_files`` are files among the table's data whose names show that they
-    are not the table's, as paths relative to it; lakefold does not read, move or delete them.
+    commits wrote it. ``overlaps`` are commits of other processes that overlapped a lakefold plan, oldest first, as far
+    as the table still records them. ``foreign_files`` are files among the table's data whose names show that they are
+    not the table's, as paths relative to it; lakefold does not read, move or delete them.
     """
 
     table: TableRef

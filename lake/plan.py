@@ -44,7 +44,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LockOwnerKind(StrEnum):
-    """What may lock partitions for a while, apart from live plans."""
+    """The kinds of owners of partition locks besides live plans."""
 
     CLEANER = "cleaner"  #: deletes superseded files there
     SWEEP = "sweep"  #: resolves what ended plans, or writers that spanned a commit, wrote there
@@ -79,7 +79,7 @@ class Step(StrEnum):
     """The numbered steps of one plan's run, in order; each is also a failpoint."""
 
     FIND_COMMIT = "find_commit"  #: 1 did this plan already commit?
-    START = "start"  #: 2 start what changes the table, such as Spark, if it is not running
+    START = "start"  #: 2 start the services that change the table, such as Spark, if it is not running
     PREPARE = "prepare"  #: 3 are the inputs still live and unchanged? publish the plan on the table
     REWRITE = "rewrite"  #: 4 write the new files, invisible to readers
     VERIFY = "verify"  #: 5 verify that the output equals the input

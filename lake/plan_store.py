@@ -71,7 +71,7 @@ class PlanStore(Protocol):
         """
 
     def record_staged(self, claim: Claim, staged: StagedWork) -> None:
-        """Record what this attempt is about to stage. Raises LeaseLost."""
+        """Record the work that this attempt is about to stage. Raises LeaseLost."""
 
     def orphaned_stagings(self, table: TableRef) -> Sequence[OrphanedStaging]:
         """Return the staged files of the table's attempts that neither committed nor are known to be cleared.

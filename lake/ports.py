@@ -38,11 +38,11 @@ ProgressCallback = Callable[[RewriteProgress], None]
 """Called from time to time during a rewrite; must not raise. The last call has the CPU time of all its tasks."""
 
 StagingJournal = Callable[[StagedWork], None]
-"""Records in the database what an attempt is about to stage. Raises if the record is uncertain or not permitted."""
+"""Records the work that an attempt is about to stage. Raises if the record is uncertain or not permitted."""
 
 
 class Capability(StrEnum):
-    """What a table format can do beyond observing, rewriting and deleting. Callers check for it before they use it.
+    """The optional abilities of a table format. Callers check for an ability before they use it.
 
     A table of a format without the capability is served nevertheless. A plan kind, strategy, service or command that
     needs the capability is refused for this table, with the missing capability as the reason. ``description`` says to
@@ -114,13 +114,13 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVerification:
-    """The result of ``verify``. Empty tuples mean that the table is as its last commits say.
+    """The result of ``verify``. Empty tuples mean that the table is as its last commits state.
 
     ``missing`` are live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
     ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
     slice, pending plan or superseded version. Paths are those of ``lake.storage.locations.resolve_path``. ``rows`` is
     None unless requested. ``contradictions`` are filled only then: commits whose rows do not follow from the commits
-    before them, each in a sentence. ``rows_expected`` is also None if only the files say how many rows there are.
+    before them, each in a sentence. ``rows_expected`` is also None if only the files contain the numbers of rows.
     """
 
     files: int
@@ -158,7 +158,7 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     journal: StagingJournal
 
     def start(self) -> None:
-        """Start what the writer needs to change the table, such as a Spark session, if it is not running (step 2)."""
+        """Start the services that change the table, such as a Spark session, if they are not running (step 2)."""
 
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """Check every slice against the table and publish the plan on the table (step 3).
@@ -182,11 +182,11 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
 
         Raises Conflict if a writer was faster or the attempt was withdrawn, also if this can't be determined because
         the table has forgotten its changes since ``prepare``; Transient if another try may succeed, such as after a
-        lock that is taken; Rejected if the table can no longer be served. Each of these says that nothing was
-        committed; the caller still checks the table once more. Integrity says that the commit can't be trusted: if the
+        lock that is taken; Rejected if the table can no longer be served. Each of these means that nothing was
+        committed; the caller still checks the table once more. Integrity means that the commit can't be trusted: if the
         table has it, it is recorded and the table is halted. Errors of ``fence`` pass through. CommitUnknown, like any
-        error that is no outcome, says that the result is unknown: a call whose answer was lost is never Transient. Then
-        nothing is deleted until the table has been checked.
+        error that is no outcome, means that the result is unknown: a call whose answer was lost is never Transient.
+        Then nothing is deleted until the table has been checked.
         """
 
     def withdraw(
@@ -224,7 +224,7 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
 
 
 class FormatFeatures(Protocol):
-    """What a table format supports."""
+    """The abilities of a table format."""
 
     name: str
     #: what its tables support beyond the common operations (``lake.capabilities.capabilities_of``)
@@ -270,7 +270,7 @@ class TableFormat(FormatFeatures, Protocol):
         """
 
     def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
-        """Return those of ``plan_ids`` that recent commits name, each with its commit; old commits may be missed.
+        """Return the ``plan_ids`` that recent commits name, each with its commit; old commits may be missed.
 
         Every sweep calls it, so it is cheap. Raises as ``find_commit`` does.
         """
@@ -297,7 +297,7 @@ class TableFormat(FormatFeatures, Protocol):
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """Return facts about the table worth showing to a person (type, version, timeline, indexes, locks).
 
-        The fact ``writers`` is what the table shows of its other writers and of their locks. Raises as ``snapshot``
+        The fact ``writers`` is the table's evidence of its other writers and of their locks. Raises as ``snapshot``
         does.
         """
 

@@ -104,7 +104,7 @@ class RelocationStore(PlanStore, Protocol):
     ) -> None:
         """Record late copies before they are made: each source with its target. A finished pair stays finished.
 
-        ``arrived_ms`` is when sources arrived; the first record of a source stays.
+        ``arrived_ms`` has the arrival times of the sources; the first record of a source stays.
         """
 
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:

@@ -136,7 +136,7 @@ def find_candidates(
         reason_numbers=np.zeros(len(sizes), dtype=np.int64),
         details=_SnapshotDetails(snapshot),
     )
-    index = {name: place for place, name in enumerate(names)}
+    index = {name: position for position, name in enumerate(names)}
     if constraints.partitions is None:
         selected = select_partitions(names, policy, now=now)
     else:
@@ -227,11 +227,11 @@ def _decide_damaged(snapshot: Snapshot, candidates: Candidates) -> None:
     """Decide the damaged slices, overriding all other reasons: a rewrite would make the damage permanent."""
     if not snapshot.damaged:
         return
-    place = {(entry.partition, entry.file_id): index for index, entry in enumerate(snapshot.damaged)}
+    damaged_index = {(entry.partition, entry.file_id): index for index, entry in enumerate(snapshot.damaged)}
     slices = snapshot.slices
     file_ids = pa.array(sorted({entry.file_id for entry in snapshot.damaged}), type=pa.string())
     for row in np.flatnonzero(_to_mask(pc.is_in(slices["file_id"], value_set=file_ids))).tolist():
-        index = place.get((candidates.partitions[candidates.partition[row]], slices["file_id"][row].as_py()))
+        index = damaged_index.get((candidates.partitions[candidates.partition[row]], slices["file_id"][row].as_py()))
         if index is not None:
             candidates.decide(np.asarray([row]), Reason.DAMAGED, index)
             candidates.rewritable[row] = False
@@ -286,9 +286,9 @@ def _encode_partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     used = np.bincount(codes, minlength=len(words)) > 0
     names = sorted({word for word, in_use in zip(words, used, strict=True) if in_use})
-    index = {name: place for place, name in enumerate(names)}
-    places = np.asarray([index.get(word, -1) for word in words], dtype=np.int32)
-    return names, places[codes] if len(words) else np.empty(0, dtype=np.int32)
+    index = {name: position for position, name in enumerate(names)}
+    numbers = np.asarray([index.get(word, -1) for word in words], dtype=np.int32)
+    return names, numbers[codes] if len(words) else np.empty(0, dtype=np.int32)
 
 
 def _grouping_keys(partition: npt.NDArray[np.int32], keys: Any) -> npt.NDArray[np.int32]:

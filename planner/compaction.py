@@ -103,12 +103,12 @@ def choose_slices(due: Ints, candidates: Candidates, policy: PlanningSettings, f
 
 def single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
     """Return a group for each of ``rows``, which becomes one file."""
-    place = np.arange(len(rows), dtype=np.int64)
+    positions = np.arange(len(rows), dtype=np.int64)
     ones = np.ones(len(rows), dtype=np.int64)
     return Groups(
         rows=rows,
-        start=place,
-        end=place + 1,
+        start=positions,
+        end=positions + 1,
         partition=candidates.partition[rows].astype(np.int64),
         bytes=candidates.bytes[rows] + candidates.log_bytes[rows],
         outputs=ones,

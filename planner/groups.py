@@ -16,7 +16,7 @@ Why nothing is forgotten (``balanced``). No candidate is larger than the target,
 group never makes ``n - k`` smaller; if any set of a partition's candidates could become fewer files, the smallest
 ones that fill a group can. What the cut by time leaves without gain is therefore cut once more, smallest first.
 
-A layout does not change the rule. A snapshot does not say whether a file is laid out already, so a lone file is
+A layout does not change the rule. A snapshot does not show whether a file is laid out already, so a lone file is
 never rewritten just to sort it: that would be planned again for ever. What is merged is brought into the layout.
 """
 
@@ -59,7 +59,7 @@ class Groups:
 
     def rows_of(self, picked: Ints) -> Ints:
         """Return the snapshot rows of the ``picked`` groups, group by group."""
-        spans = [self.rows[self.start[place] : self.end[place]] for place in picked.tolist()]
+        spans = [self.rows[self.start[group] : self.end[group]] for group in picked.tolist()]
         return np.concatenate(spans) if spans else np.empty(0, dtype=np.int64)
 
 
@@ -96,13 +96,19 @@ def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
 
     cell = candidates.grouping_key[groups.rows[groups.start]]
     rejected = np.bincount(cell[~groups.worthwhile], minlength=len(counts_by_key))
-    again = ~groups.worthwhile & (rejected[cell] > 1)
-    if not again.any():
+    to_cut_again = ~groups.worthwhile & (rejected[cell] > 1)
+    if not to_cut_again.any():
         return groups
-    places = np.flatnonzero(np.repeat(again, groups.files))
-    rest = _SliceRow(rows=by_time.rows[places], sizes=by_time.sizes[places], grouping_key=by_time.grouping_key[places])
+    row_positions = np.flatnonzero(np.repeat(to_cut_again, groups.files))
+    rest = _SliceRow(
+        rows=by_time.rows[row_positions],
+        sizes=by_time.sizes[row_positions],
+        grouping_key=by_time.grouping_key[row_positions],
+    )
     by_size = rest.sorted([rest.sizes, candidates.modified_us[rest.rows], candidates.log_bytes[rest.rows]], candidates)
-    return _merge_groups(groups, ~again, _cut_into_groups(by_size, counts_by_key, candidates, policy, evenly=False))
+    return _merge_groups(
+        groups, ~to_cut_again, _cut_into_groups(by_size, counts_by_key, candidates, policy, evenly=False)
+    )
 
 
 def _form_native_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
@@ -161,8 +167,8 @@ def _merge_groups(first: Groups, selected: Mask, second: Groups) -> Groups:
     files = columns["end"] - columns["start"]
     end = np.cumsum(files)
     # move the rows of each group next to those of the group before
-    places = np.repeat(columns["start"] - (end - files), files) + np.arange(files.sum())
-    rows = np.concatenate([first.rows, second.rows])[places]
+    row_positions = np.repeat(columns["start"] - (end - files), files) + np.arange(files.sum())
+    rows = np.concatenate([first.rows, second.rows])[row_positions]
     return Groups(**{**columns, "rows": rows, "start": end - files, "end": end})
 
 
@@ -255,20 +261,20 @@ def first_fit(sizes: Ints, max_count: int, capacity: int) -> tuple[Ints, int]:
     A size that exceeds the capacity left is skipped in favour of later ones that fit.
     """
     taken: list[Ints] = []
-    place = count = 0
-    while count < max_count and place < len(sizes):
-        reach = np.cumsum(sizes[place : place + max_count - count])
+    position = count = 0
+    while count < max_count and position < len(sizes):
+        reach = np.cumsum(sizes[position : position + max_count - count])
         fit = int(np.searchsorted(reach, capacity, side="right"))
         if fit:
-            taken.append(np.arange(place, place + fit))
+            taken.append(np.arange(position, position + fit))
             capacity -= int(reach[fit - 1])
-            place, count = place + fit, count + fit
+            position, count = position + fit, count + fit
             continue
-        fits = sizes[place:] <= capacity
+        fits = sizes[position:] <= capacity
         step = int(fits.argmax())
         if not fits[step]:
             break
-        place += step
+        position += step
     return (np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)), capacity
 
 

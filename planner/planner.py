@@ -132,7 +132,7 @@ def plan_table(
     """Plan ``snapshot`` under ``policy``. The result has the reason of every slice that is not part of the plan.
 
     ``now`` is timezone-aware; ``plan_id`` is the id of the plan, if there is one. If ``constraints`` allow both kinds
-    of plans, ``rewrite_first`` decides which kind goes first and which gets a slice that both want. ``cost_inputs``
+    of plans, ``rewrite_first`` is the kind that is planned first and gets a slice which fits both. ``cost_inputs``
     determine the cost of a group; a group that does not save its cost within the policy's ``payback`` is not planned.
     The result depends on the arguments only; the same slices in any order give the same plan.
     """
@@ -141,7 +141,7 @@ def plan_table(
     found = find_candidates(snapshot, policy, constraints, now=now)
     before = _count_small_base_files(snapshot, found, policy)
     free = np.ones(len(found.partitions), dtype=np.bool_)
-    free[[place for place, name in enumerate(found.partitions) if name in constraints.locked_partitions]] = False
+    free[[index for index, name in enumerate(found.partitions) if name in constraints.locked_partitions]] = False
 
     waits = bool(_IS_TEMPORARY[found.reason_codes].any())
     taken = select_next_plan(found, policy, cost_inputs, now=now, free=free, kinds=constraints.kinds)
@@ -206,14 +206,14 @@ def _clustering_groups(
     records = taken["rows"].to_pylist() if taken["rows"].null_count < len(rows) else [None] * len(rows)
     logs: dict[int, tuple[str, ...]] = {}
     with_logs = np.flatnonzero(np.asarray(pc.list_value_length(taken["log_files"]).to_numpy()) > 0)
-    for place, names in zip(with_logs.tolist(), taken["log_files"].take(pa.array(with_logs)).to_pylist(), strict=True):
-        logs[place] = tuple(names)
+    for index, names in zip(with_logs.tolist(), taken["log_files"].take(pa.array(with_logs)).to_pylist(), strict=True):
+        logs[index] = tuple(names)
     sizes, log_sizes = candidates.bytes[rows].tolist(), candidates.log_bytes[rows].tolist()
     made = []
     at = 0
-    for place in picked.tolist():
-        partition = candidates.partitions[groups.partition[place]]
-        upto = at + int(groups.files[place])
+    for index in picked.tolist():
+        partition = candidates.partitions[groups.partition[index]]
+        upto = at + int(groups.files[index])
         slices = tuple(
             FileSlice(
                 partition=partition,
@@ -226,7 +226,7 @@ def _clustering_groups(
             )
             for i in range(at, upto)
         )
-        made.append(ClusteringGroup(partition=partition, slices=slices, output_files=int(groups.outputs[place])))
+        made.append(ClusteringGroup(partition=partition, slices=slices, output_files=int(groups.outputs[index])))
         at = upto
     return tuple(made)
 

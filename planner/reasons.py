@@ -141,4 +141,4 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
 def _few_logs_text(number: int, policy: PlanningSettings, kind: str) -> str:
     if policy.compact_log_files and kind != DeltaKind.VECTOR:
         return f"{number} of {policy.compact_log_files} {kind}s"
-    return f"{number} {kind}{'' if number == 1 else 's'}, below what compaction starts at"
+    return f"{number} {kind}{'' if number == 1 else 's'}, below the number that starts a compaction"

@@ -80,7 +80,7 @@ def find_worthwhile(
     """Return the groups of undecided slices, the rows of the worthwhile groups, and the rows of slices to compact.
 
     These are all worthwhile slices, regardless of the limits of a plan and of live plans. No row is in both sets:
-    ``rewrite_first`` decides which kind gets a slice that both want.
+    ``rewrite_first`` is the kind that gets a slice which fits both.
     """
     clustering_first = _is_clustering_first(policy, kinds)
     due = due_slices(candidates, policy, now=now) if _should_compact(policy, kinds) else np.empty(0, dtype=np.int64)
@@ -137,8 +137,8 @@ def _choose_groups(
     taken = wanted  # in the order of partitions
     if len(wanted) > policy.max_num_groups or groups.bytes[wanted].sum() > policy.max_bytes_per_plan:
         offered = wanted[_order_of_preference(groups, wanted, candidates, policy)]
-        places, room = first_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
-        taken = np.sort(offered[places])
+        chosen, room = first_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
+        taken = np.sort(offered[chosen])
         full = len(taken) == policy.max_num_groups
         waiting = groups.bytes[wanted]
         later = np.where(
@@ -163,10 +163,10 @@ def _order_of_preference(groups: Groups, wanted: Ints, candidates: Candidates, p
     A format's own strategy orders by partition. Otherwise groups are ordered by the small files that they remove per
     share of the plan, its bytes and its groups together: by bytes alone, pairs of tiny files would use up all groups.
     """
-    place = np.zeros(len(candidates.partitions), dtype=np.int64)
-    place[candidates.partition_order] = np.arange(len(candidates.partition_order))
+    rank = np.zeros(len(candidates.partitions), dtype=np.int64)
+    rank[candidates.partition_order] = np.arange(len(candidates.partition_order))
     if policy.strategy != BALANCED:
-        return np.lexsort((groups.start[wanted], place[groups.partition[wanted]]))
+        return np.lexsort((groups.start[wanted], rank[groups.partition[wanted]]))
     share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
     gain = (groups.files - groups.small_outputs)[wanted] / share
     return np.lexsort((groups.start[wanted], groups.bytes[wanted], -gain))

@@ -33,7 +33,7 @@ EXIT_CODE_MEANING: Mapping[ExitCode, str] = {
     ExitCode.PARTIAL: "done in part, or a difference was found",
     ExitCode.PENDING: "work is pending (only with --exit-code)",
     ExitCode.NOT_FOUND: "no such table, partition, plan or file",
-    ExitCode.LIVE_PLAN: "a live plan holds every partition asked for",
+    ExitCode.LIVE_PLAN: "a live plan holds every requested partition",
     ExitCode.HALTED: "the table is halted, paused or not set to be planned",
     ExitCode.DATABASE: "database unreachable or its schema is behind, or the service at --url unreachable",
     ExitCode.INTERRUPTED: "interrupted",
@@ -68,7 +68,7 @@ DATABASE = Problem("database", "The database can't be used", ExitCode.DATABASE, 
 REJECTED = Problem("rejected", "The table can't be served as configured", ExitCode.ERROR, 422)
 CONFLICT = Problem("conflict", "The current state does not allow this change", ExitCode.ERROR, 409)
 TRANSIENT = Problem("transient", "This may succeed if tried again", ExitCode.ERROR, 503)
-INTEGRITY = Problem("integrity", "What was written differs from what was read", ExitCode.ERROR, 500)
+INTEGRITY = Problem("integrity", "The written rows differ from the rows that were read", ExitCode.ERROR, 500)
 INTERRUPTED = Problem("interrupted", "Interrupted", ExitCode.INTERRUPTED, 499)
 UNAUTHENTICATED = Problem("unauthenticated", "A valid token is needed", ExitCode.ERROR, 401)
 FORBIDDEN = Problem("forbidden", "The token does not allow this", ExitCode.ERROR, 403)

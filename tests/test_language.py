@@ -9,10 +9,15 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("lake", "planner", "executors", "service")
 SOURCES = sorted(path for package in PRODUCT for path in (ROOT / package).rglob("*.py"))
-#: what people read: code with its docstrings and messages, templates, and the pages of docs
+#: what people read: code with its docstrings and messages, templates, the pages of docs, alerts and dashboards
 PAGES = sorted(
-    [*SOURCES, ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    [
+        *SOURCES,
+        *(ROOT / f"{page}.md" for page in ("README", "CONTRIBUTING", "SECURITY")),
+        *(ROOT / "docs").rglob("*.md"),
+    ]
     + [path for package in PRODUCT for path in (ROOT / package).rglob("*.html")]
+    + [path for kind in ("md", "yaml", "json", "toml") for path in (ROOT / "deploy").rglob(f"*.{kind}")]
 )
 #: words that hide who does something, and turns of phrase that are not English
 AVOIDED = (

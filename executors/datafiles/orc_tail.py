@@ -316,7 +316,7 @@ def _lz4_length(chunk: bytes, at: int, length: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def zone_rules(zone: str) -> bytes | str:
-    """Return what all names of one time zone share: its rules in the system's time zone database, else the name."""
+    """Return a value that all names of one time zone share: its rules in the system's database, else the name."""
     if zone in _UTC:
         return "UTC"
     parts = zone.split("/")

@@ -179,8 +179,8 @@ def _bound(kind: LeafType, raw: Any) -> Any:
 
 def field_id(column: pa.Field) -> int | None:
     """Return the id that a file gives to a column, or to a part of one. None if it gives none."""
-    told = column.metadata or {}
-    return next((int(told[key]) for key in _FIELD_IDS if key in told), None)
+    metadata = column.metadata or {}
+    return next((int(metadata[key]) for key in _FIELD_IDS if key in metadata), None)
 
 
 def _columns(footer: pq.FileMetaData, ignore: Collection[str]) -> list[tuple[int, str, FieldIds, LeafType, bool]]:

@@ -86,9 +86,9 @@ def _in_place(file: EngineOutput, path: str) -> EngineOutput:
     """Rename an output to its ``path``, once this process has the result of the attempt that wrote it."""
     if file.path == path:
         return file
-    filesystem, place = filesystem_of(path)
+    filesystem, fs_path = filesystem_of(path)
     try:
-        filesystem.move(filesystem_of(file.path)[1], place)
+        filesystem.move(filesystem_of(file.path)[1], fs_path)
     except OSError as error:
         raise Transient(f"{path} can't be written: {first_line(error)}") from error
     return replace(file, path=path)

@@ -52,15 +52,15 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
 def _write(
     group: int, path: str, writing: ParquetWriteSettings, batches: Iterator[pa.RecordBatch], most_rows: int
 ) -> EngineOutput:
-    filesystem, place = filesystem_of(path)
+    filesystem, fs_path = filesystem_of(path)
     if not isinstance(filesystem, pafs.S3FileSystem):
         # An abandoned task may still be writing, so each writes to its own path; the process that collects the results
         # renames only the files of the tasks that it counts.
-        folder, _, name = place.rpartition("/")
+        folder, _, name = fs_path.rpartition("/")
         hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
-        path, place = path.removesuffix(place) + hidden, hidden
+        path, fs_path = path.removesuffix(fs_path) + hidden, hidden
     try:
-        with ParquetOutput(writing, filesystem, place, most_rows) as output:
+        with ParquetOutput(writing, filesystem, fs_path, most_rows) as output:
             for batch in batches:
                 output.write(batch)
     except LakefoldError:

@@ -52,8 +52,8 @@ class ParquetInput:
 
         Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
         """
-        filesystem, place = filesystem_of(path)
-        with filesystem.open_input_file(place) as file:
+        filesystem, fs_path = filesystem_of(path)
+        with filesystem.open_input_file(fs_path) as file:
             size = file.size()
             tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
             if tail[-4:] == b"PARE":
@@ -65,7 +65,7 @@ class ParquetInput:
                 tail = file.read_at(length, size - length)
         # pyarrow needs only the first bytes in addition; it raises an error for other content.
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
-        return cls(path, filesystem, place, size, tail[-length : -len(MAGIC) - 4], metadata)
+        return cls(path, filesystem, fs_path, size, tail[-length : -len(MAGIC) - 4], metadata)
 
     def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
         """Open the file to read rows, the columns of ``dictionaries`` as dictionaries. The caller closes it."""
@@ -136,7 +136,7 @@ def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
             raise UnsupportedInput(f"{other.path} has another schema than {first.path}")
         if (differing := _first_difference(meaning, _interpretation(other.metadata, has_int96))) is not None:
             raise UnsupportedInput(
-                f"{other.path} and {first.path} differ in {differing}, which can say how values are to be read"
+                f"{other.path} and {first.path} differ in {differing}, which can change how values are read"
             )
     try:
         footer = RawParquetFooter(first.footer)

@@ -77,11 +77,11 @@ class StitchEngine:
 
 
 def read_tails(paths: Sequence[str]) -> Mapping[str, OrcTail]:
-    """Return the tails of those of ``paths`` that are readable ORC files, in their order."""
+    """Return the tails of the readable ORC files among ``paths``, in the order of ``paths``."""
 
     def read(path: str) -> OrcTail | None:
-        filesystem, place = filesystem_of(path)
-        with suppress(OSError, pa.ArrowException), filesystem.open_input_file(place) as file:
+        filesystem, fs_path = filesystem_of(path)
+        with suppress(OSError, pa.ArrowException), filesystem.open_input_file(fs_path) as file:
             return read_tail(file)
         return None
 
@@ -111,8 +111,8 @@ def _inputs_per_output(task: RewriteTask) -> Iterator[tuple[Sequence[str], str]]
     """Yield the inputs of each output: consecutive ones, so that outputs have as equal bytes as whole inputs allow."""
     sizes = []
     for path in task.inputs:
-        filesystem, place = filesystem_of(path)
-        sizes.append(max(1, filesystem.get_file_info(place).size or 1))
+        filesystem, fs_path = filesystem_of(path)
+        sizes.append(max(1, filesystem.get_file_info(fs_path).size or 1))
     total, outputs, at, before = sum(sizes), len(task.outputs), 0, 0
     for number, output in enumerate(task.outputs):
         most = len(task.inputs) - (outputs - number - 1)
@@ -132,14 +132,14 @@ def _stitch(
     if cancelled.is_set():
         raise CancelRequested("cancelled during the rewrite")
     for path in inputs:
-        filesystem, place = filesystem_of(path)
-        with reading_input(task, path), filesystem.open_input_file(place) as file:
+        filesystem, fs_path = filesystem_of(path)
+        with reading_input(task, path), filesystem.open_input_file(fs_path) as file:
             tail = read_tail(file)
-    filesystem, place = filesystem_of(output)
-    folder, _, name = place.rpartition("/")
+    filesystem, fs_path = filesystem_of(output)
+    folder, _, name = fs_path.rpartition("/")
     # An abandoned call may still be writing.
     hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
-    location = output.removesuffix(place) + hidden
+    location = output.removesuffix(fs_path) + hidden
     try:
         merged = _merge(spark, inputs, location, is_proleptic=tail.is_proleptic)
         if merged != len(inputs):
@@ -147,10 +147,10 @@ def _stitch(
                 group=task.group, reason=f"{len(inputs) - merged} of its ORC files can't be stitched"
             )
             raise Conflict(changed.reason, (changed,))
-        filesystem.move(hidden, place)
-        with filesystem.open_input_file(place) as file:
+        filesystem.move(hidden, fs_path)
+        with filesystem.open_input_file(fs_path) as file:
             rows = read_tail(file).rows
-        return EngineOutput(group=task.group, path=output, bytes=int(filesystem.get_file_info(place).size), rows=rows)
+        return EngineOutput(group=task.group, path=output, bytes=int(filesystem.get_file_info(fs_path).size), rows=rows)
     except Conflict:
         raise
     except Exception as error:

@@ -111,7 +111,7 @@ def find_calendar_rebase(one: ParquetInput) -> str | None:
     instants by the zones of Java's old classes. Spark rebases such values on reading, and refuses them if the file does
     not name its writer. Other readers do not rebase.
     """
-    told = one.metadata.metadata or {}
+    metadata = one.metadata.metadata or {}
     schema = one.metadata.schema
     for name, leaf in footer_statistics([one.metadata]).leaves.items():
         kind = next(iter(leaf.types))
@@ -122,7 +122,7 @@ def find_calendar_rebase(one: ParquetInput) -> str | None:
             and schema.column(index).path.split(".")[0] == _top_level_name(name)
             for index in range(len(schema))
         )
-        if _uses_current_calendar(told, is_int96=is_int96):
+        if _uses_current_calendar(metadata, is_int96=is_int96):
             continue
         limit = _GREGORIAN if kind.family == "date" else _ZONES_AGREE * _PER_SECOND[str(kind.detail[0])]
         low = leaf.minimum if leaf.has_exact_bounds and not is_int96 else _read_minimum(one, name, is_int96=is_int96)
@@ -139,15 +139,15 @@ def _top_level_name(name: str) -> str:
     return name.partition("[")[0].partition(".")[0]
 
 
-def _uses_current_calendar(told: Mapping[bytes, bytes], *, is_int96: bool) -> bool:
-    """True if the file says that Spark wrote it by today's calendar."""
-    version = told.get(_VERSION, b"").split(b".")
+def _uses_current_calendar(metadata: Mapping[bytes, bytes], *, is_int96: bool) -> bool:
+    """True if the file states that Spark wrote it by today's calendar."""
+    version = metadata.get(_VERSION, b"").split(b".")
     if len(version) < 2 or not (version[0].isdigit() and version[1].isdigit()):
         return False
     since, legacy = (
         ((3, 1), b"org.apache.spark.legacyINT96") if is_int96 else ((3, 0), b"org.apache.spark.legacyDateTime")
     )
-    return (int(version[0]), int(version[1])) >= since and legacy not in told
+    return (int(version[0]), int(version[1])) >= since and legacy not in metadata
 
 
 def _read_minimum(one: ParquetInput, name: str, *, is_int96: bool) -> int | None:

@@ -27,8 +27,8 @@ def zero_columns_without_dictionary(metadata: pq.FileMetaData) -> Iterator[str]:
 
 
 def _may_hold_zero(chunk: pq.ColumnChunkMetaData) -> bool:
-    told = chunk.statistics
-    return told is None or not told.has_min_max or bool(told.min <= 0 <= told.max)
+    statistics = chunk.statistics
+    return statistics is None or not statistics.has_min_max or bool(statistics.min <= 0 <= statistics.max)
 
 
 def _is_all_in_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:

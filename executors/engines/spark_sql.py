@@ -148,9 +148,9 @@ def _unsupported_column(one: ParquetInput) -> str | None:
     if has_foreign_int96(one.metadata):
         return f"{one.path} has INT96 timestamps of another writer, which may have nanoseconds, which it would cut"
     for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
-        said = column.logical_type.to_json()
-        unsigned = column.logical_type.type == "INT" and '"isSigned":false' in said
-        if column.logical_type.type in ("TIME", "FLOAT16") or unsigned or '"timeUnit":"nanoseconds"' in said:
+        type_json = column.logical_type.to_json()
+        unsigned = column.logical_type.type == "INT" and '"isSigned":false' in type_json
+        if column.logical_type.type in ("TIME", "FLOAT16") or unsigned or '"timeUnit":"nanoseconds"' in type_json:
             return f"{one.path}: column {column.path} is a {column.logical_type}, which Spark does not read as such"
     return None
 
@@ -171,8 +171,8 @@ def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> st
 def _orc_schemas(paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
     """Yield path and columns of the ORC files that can be read."""
     for path in paths:
-        filesystem, place = filesystem_of(path)
-        with suppress(OSError, pa.ArrowException), filesystem.open_input_file(place) as file:
+        filesystem, fs_path = filesystem_of(path)
+        with suppress(OSError, pa.ArrowException), filesystem.open_input_file(fs_path) as file:
             yield path, orc.ORCFile(file).schema
 
 
@@ -205,10 +205,10 @@ def _rewrite_group(
     if cancelled.is_set():
         raise CancelRequested("cancelled during the rewrite")
     seen = [_read_properties(task, path) for path in task.inputs]
-    filesystem, place = filesystem_of(task.outputs[0])
-    folder, _, name = place.rpartition("/")
+    filesystem, fs_path = filesystem_of(task.outputs[0])
+    folder, _, name = fs_path.rpartition("/")
     scratch = f"{folder}/.{name}.{uuid.uuid4().hex}"
-    location = task.outputs[0].removesuffix(place) + scratch
+    location = task.outputs[0].removesuffix(fs_path) + scratch
     try:
         spark.sparkContext.addJobTag(tag)
         _write(spark, task, seen, options, location)
@@ -242,8 +242,8 @@ class _InputProperties:
 
 
 def _read_properties(task: RewriteTask, path: str) -> _InputProperties:
-    filesystem, place = filesystem_of(path)
-    with reading_input(task, path), filesystem.open_input_file(place) as file:
+    filesystem, fs_path = filesystem_of(path)
+    with reading_input(task, path), filesystem.open_input_file(fs_path) as file:
         if file.read_at(3, 0) == b"ORC":
             footer = orc.ORCFile(file)
             return _InputProperties("orc", footer.nrows, footer.compression.lower(), {}, _zone_of(file))
@@ -367,9 +367,9 @@ def _in_place(
 def _raise_for_unreadable(task: RewriteTask) -> None:
     """Raise Conflict with the skipped group if an input can't be read."""
     for path in task.inputs:
-        filesystem, place = filesystem_of(path)
+        filesystem, fs_path = filesystem_of(path)
         with reading_input(task, path):
-            file = open_data_file(filesystem.open_input_file(place), path)
+            file = open_data_file(filesystem.open_input_file(fs_path), path)
             try:
                 for _ in file.read_batches(()):
                     pass

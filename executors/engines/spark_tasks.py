@@ -58,13 +58,13 @@ class SparkTasks:
         self.ui = context.uiWebUrl
         _ship_code(context)
         job = _SparkJob(context, bundle_tasks(tasks, context.defaultParallelism), options)
-        told: set[int] = set()
+        reported: set[int] = set()
         with job:
             while True:
                 over = job.finished.wait(_POLL_SECONDS)
                 for ended in job.results():
-                    if ended[0] not in told:
-                        told.add(ended[0])
+                    if ended[0] not in reported:
+                        reported.add(ended[0])
                         yield ended
                 if over or cancelled.is_set():
                     break
@@ -72,8 +72,8 @@ class SparkTasks:
             raise CancelRequested("cancelled during the rewrite")
         if job.error is not None:
             raise _to_outcome(job.error) from job.error
-        if len(told) < len(tasks):
-            raise Transient(f"Spark lost the results of {len(tasks) - len(told)} groups")
+        if len(reported) < len(tasks):
+            raise Transient(f"Spark lost the results of {len(tasks) - len(reported)} groups")
 
 
 class _ListAccumulator:
@@ -186,9 +186,9 @@ def pack_code(archive: Path) -> None:
 
 def _to_outcome(error: Exception) -> LakefoldError:
     """Return the error that a failed job means."""
-    said = str(error)
-    lines = [text.strip() for text in said.splitlines()]
-    if any(word in said for word in _PYTHON_MISMATCH_ERRORS):
+    message = str(error)
+    lines = [text.strip() for text in message.splitlines()]
+    if any(word in message for word in _PYTHON_MISMATCH_ERRORS):
         why = next(text for text in lines if any(word in text for word in _PYTHON_MISMATCH_ERRORS))
         return Rejected(
             f"engine arrow needs lakefold's Python version and its pyarrow on Spark's executors ({why[:300]}); set "

@@ -46,7 +46,7 @@ class SweepReport:
     relocated_back: int = 0
     waiting: int = 0
     halt_reasons: dict[str, str] = field(default_factory=dict)
-    #: partitions to sweep again: locked by a plan's commit or the cleaner, or just changed by others
+    #: partitions to sweep again: locked by a plan's commit or the cleaner, or just changed by other processes
     deferred: list[str] = field(default_factory=list, compare=False)
 
     def add(self, other: "SweepReport") -> None:
@@ -92,7 +92,7 @@ class PartitionSweep:
         self._reverted_to: tuple[str, str | None] | None = None
 
     def run(self) -> SweepReport:
-        """Lock and sweep the partition; only defer it if it is locked or changed by others."""
+        """Lock and sweep the partition; only defer it if it is locked or changed by another process."""
         if not self._lock.lock({self._partition}):
             self._report.deferred.append(self._partition)
             return self._report
@@ -267,11 +267,11 @@ class PartitionSweep:
             self._fenced_store.end_late_copies(
                 self._table, [(one, None) for one in record.late_copies if one.source in gone]
             )
-            again = self._decide(record, state, timedelta())
+            new_decision = self._decide(record, state, timedelta())
             if not {file for file, _ in copies} <= (
-                set(again.files_to_copy) if again.action is RelocationAction.COPY_LATE_FILES else set()
+                set(new_decision.files_to_copy) if new_decision.action is RelocationAction.COPY_LATE_FILES else set()
             ):
-                self._remove_stale_copies(record, state, again)
+                self._remove_stale_copies(record, state, new_decision)
                 raise Conflict("another writer was there meanwhile")
             self._writer.publish_copies(copies)
             failpoint("carry_copied")
@@ -328,12 +328,12 @@ class PartitionSweep:
             self._fenced_store.begin_late_copies(self._table, self._partition, along, state.arrived_ms)
             failpoint("carry_recorded")
             if self._writer.copy_hidden(along):
-                raise Conflict("files that were to go along are gone")
+                raise Conflict("files to be carried along are missing")
             self._writer.publish_copies(along)
             failpoint("carry_copied")
         record, state = self._inspect()
-        again = self._decide(record, state, timedelta())
-        if (again.action, again.target_location, again.files_to_copy) != (
+        new_decision = self._decide(record, state, timedelta())
+        if (new_decision.action, new_decision.target_location, new_decision.files_to_copy) != (
             decision.action,
             location,
             decision.files_to_copy,

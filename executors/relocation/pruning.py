@@ -31,8 +31,8 @@ def prune_relocations(
 ) -> tuple[int, str]:
     """Prune relocations of some partitions, the first ones after ``after``. Returns a count and the next ``after``.
 
-    The next ``after`` is '' once all partitions have been processed. A halted partition retains everything. Raises what
-    format and store raise.
+    The next ``after`` is '' once all partitions have been processed. A halted partition retains everything. Raises the
+    errors of format and store .
     """
     if not isinstance(format, PrunesRelocations):
         return 0, ""

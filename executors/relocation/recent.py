@@ -64,10 +64,10 @@ class RecentLocations:
         # Locations pending after a failed check, or before their first one, come after those that changed now.
         known.pending = (known.pending | changed) & locations
         every = sorted(locations)
-        start = next((index for index, place in enumerate(every) if place > known.last_location), 0)
+        start = next((index for index, location in enumerate(every) if location > known.last_location), 0)
         turn = every[start : start + _ROTATION_SIZE]
         known.last_location = turn[-1] if turn else ""
-        order = [*turn, *sorted(known.pending, key=lambda place: place not in changed)]
+        order = [*turn, *sorted(known.pending, key=lambda location: location not in changed)]
         return _first_partitions(order, left, MAX_FULL_LISTINGS)
 
     def mark_swept(self, table: TableRef, vacated: Sequence[VacatedLocation], deferred: Collection[str]) -> None:
@@ -101,7 +101,7 @@ def sweep_recent_locations(
 ) -> SweepReport:
     """Check locations that were left ``within`` that time, and sweep the partitions in which something is to be done.
 
-    Raises what ``sweep_partitions`` does.
+    Raises the errors of ``sweep_partitions``.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()

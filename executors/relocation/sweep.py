@@ -37,10 +37,10 @@ _MAX_FAILED_INSPECTIONS = 40
 def partitions_awaiting_sweep(
     table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
 ) -> Mapping[str, str]:
-    """Return those of ``partitions`` that the sweep has to process first, each with the reason.
+    """Return the ``partitions`` that the sweep has to process first, each with the reason.
 
-    A writer has changed a previous location, or a round has begun there, or a person has to decide what a writer meant.
-    Until then, these partitions are not planned, committed or cleaned.
+    A writer has changed a previous location, or a round has begun there, or a person has to decide on a writer's
+    intent. Until then, these partitions are not planned, committed or cleaned.
     """
     if not isinstance(format, RelocatesPartitions):
         return {}
@@ -65,8 +65,8 @@ def sweep_partitions(
     """Sweep the previous locations of ``partitions``, or of all relocated partitions.
 
     Partitions locked by the cleaner, or by a plan at its commit, are left to the next round. A halt, of the table or of
-    a partition, does not prevent the sweep: a halt concerns rewriting. Raises what format and store raise; an error of
-    one partition is raised after the others have been swept.
+    a partition, does not prevent the sweep: a halt concerns rewriting. Raises the errors of format and store; an error
+    of one partition is raised after the others have been swept.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
@@ -98,7 +98,7 @@ def resolve_partitions(
     format: TableFormat,
     partitions: Collection[str] | None = None,
 ) -> SweepReport:
-    """Execute a person's choice for each partition whose files do not show what a late writer meant.
+    """Execute a person's choice for each partition whose files do not show a late writer's intent.
 
     Only for ``partitions`` if they are given. Partitions locked by the sweep or a plan are deferred in the report.
     """
@@ -106,8 +106,8 @@ def resolve_partitions(
         return SweepReport()
     known = _relocated_partitions(table, format, context.relocations, partitions)
     states = format.inspect_locations(table, known) if known else {}
-    asked = (RelocationAction.WAIT, RelocationAction.HALT)
-    due = [one.partition for one in known if decide(one, states[one.partition], timedelta()).action in asked]
+    resolvable = (RelocationAction.WAIT, RelocationAction.HALT)
+    due = [one.partition for one in known if decide(one, states[one.partition], timedelta()).action in resolvable]
     return _sweep_each(
         table, format, context, due, lambda record, state, waited: decide_by_choice(record, state, choice)
     )
@@ -163,8 +163,8 @@ def only_of_current_table(
 ) -> Sequence[RelocatedPartition]:
     """Return the relocated partitions that belong to the present table.
 
-    Partitions of an earlier table of this name are left out: if it was recreated, its owner wants the files in the new
-    table's directories to be read, even those that were replaced in the earlier table.
+    Partitions of an earlier table of this name are left out. If the table was recreated, all files in its directories
+    are part of the new table, even files that were replaced in the earlier table.
     """
     now = with_identity(format_, table) if relocated else table
     return [one for one in relocated if recreated_reason(now, one.table_identity) is None]
@@ -222,7 +222,7 @@ def _sweep_each(
 
 
 def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if nothing can be done about a partition before a person has decided what a writer meant."""
+    """True if nothing can be done about a partition before a person has decided on the writer's intent."""
     is_at_rest = (
         not record.begun_relocations
         and all(late_copy.is_done for late_copy in record.late_copies)

@@ -47,7 +47,7 @@ class PartitionWatch:
         known.pending |= known.detector.find_changed_partitions()
         for partition, locations in known.detector.recreated_locations.items():
             if store.add_recreated_locations(table, partition, locations):
-                log.warning("table %s: %s was forgotten, and a writer is there again", table.name, min(locations))
+                log.warning("table %s: %s was pruned, and a writer has recreated it", table.name, min(locations))
                 known.pending.add(partition)
         some = max(_MIN_ROTATION_SIZE, -(-known.last_count // _SWEEPS_PER_ROTATION))
         turn = store.next_relocated_partitions(table, known.last_partition, some)

@@ -76,9 +76,9 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
         if self._awaits_reply or self._socket.fileno() < 0:
             return False
         try:
-            look = select.poll()
-            look.register(self._socket, select.POLLIN | select.POLLRDHUP)
-            return not look.poll(0)
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN | select.POLLRDHUP)
+            return not poll.poll(0)
         except OSError:
             return False
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decides what the sweep does about a relocated partition, from its record and the files found.
+"""Decides on the sweep's actions for a relocated partition, from its record and the files found.
 
 A commit that relocates a partition leaves the previous location to writers that still use it: a job that began before
 the relocation ends in the old directory and reports success. ``decide`` determines whether the job's rows are retained
@@ -31,25 +31,25 @@ from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartiti
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
-"""How long files of a previous location may be gone, with nothing new, before a person has to decide about them."""
+"""The time after which a person has to decide about files that are missing from a previous location."""
 
 
 class LocationChoice(StrEnum):
     """The location that holds a partition's rows, as a person has decided."""
 
-    PREVIOUS = "previous"  #: the one that it had left, and that a writer has changed
+    PREVIOUS = "previous"  #: a location that the partition had left and a writer has changed
     CURRENT = "current"  #: its present location
 
 
 class RelocationAction(StrEnum):
-    """What the sweep does about a partition's previous locations."""
+    """The sweep's decision on a partition's previous locations."""
 
     NOTHING = "nothing"
-    REPLACE_COPIES = "replace"  #: a writer filled or rewrote a file under its name: replace its copy as well
+    REPLACE_COPIES = "replace"  #: a writer filled or rewrote a file: replace its copy as well
     COPY_LATE_FILES = "carry"  #: writers added files to a previous location: copy them to the partition's location
     REAPPLY = "restore"  #: a writer wrote back the location from before the latest relocation: relocate again
     RELOCATE_BACK = "move back"  #: a writer overwrote a previous location: relocate the partition back to it
-    WAIT = "wait"  #: a writer is at work, or one that wrote nothing has ended: the next sweep checks again
+    WAIT = "wait"  #: a writer is at work, or has removed files and written none: the next sweep checks again
     HALT = "halt"  #: only a person can decide; retain everything
 
 
@@ -57,8 +57,8 @@ class RelocationAction(StrEnum):
 class RelocationDecision:
     """An action and its reason. ``files_to_copy`` are copied to the partition's location after the action.
 
-    ``superseded_files`` are files that a later overwrite has removed, as far as readers are concerned: they stay where
-    they are until their retention has passed. ``target_location`` is the location that the partition is relocated back
+    ``superseded_files`` are files that a later overwrite has removed for readers: they stay until their retention has
+    passed. ``target_location`` is the location that the partition is relocated back
     to. ``emptied_locations`` are previous locations that an overwrite of another location has emptied: no files are
     expected there after that. ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a
     sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions,
@@ -79,7 +79,7 @@ class RelocationDecision:
 def decide(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta = WRITER_GRACE
 ) -> RelocationDecision:
-    """Return the action for one relocated partition. ``waited``: how long the decision has been to wait.
+    """Return the action for one relocated partition. ``waited`` is the time since which the decision is WAIT.
 
     ``state.locations`` must have all of ``record.locations``; else KeyError. Ambiguous evidence results in a halt and
     never in a guess: then all files stay, and readers continue to read the same files.
@@ -87,9 +87,9 @@ def decide(
     state = with_recorded_arrivals(record, state)
     if reverted_by_writer(record, state) is not None:
         return _decide_reverted(record, state, waited, grace)
-    elsewhere = _decide_elsewhere(record, state)
-    if elsewhere is not None:
-        return elsewhere
+    since_relocation = _decide_changed_partition(record, state)
+    if since_relocation is not None:
+        return since_relocation
     changed = changed_previous_locations(record, state)
     if not changed:
         return _do_nothing("no writer has changed its previous locations")
@@ -102,7 +102,7 @@ def decide(
     is_overwritten = any(one.change is LocationChange.OVERWRITTEN for one in (*changed, here))
     unsettled = [one for one in (*changed, here) if one.change is LocationChange.IN_PROGRESS]
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
-        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # for as long as its writer continues
+        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # without a limit while it works
     # Spark also empties a partition's own directory, wherever the partition is, and with a whole table the entire
     # directory. If the table's own directory is that of an unpartitioned table, it also empties every version in it.
     if unsettled := unsettled or ([] if is_overwritten else emptied):
@@ -218,15 +218,15 @@ def _decide_changed(
 
 
 def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
-    """Return the decision after a person has said which location of a halted partition holds its rows.
+    """Return the decision after a person has chosen the location that holds the rows of a halted partition.
 
     The other location's files are superseded. A halt means that the choice is not sufficient either.
     """
     if reverted_by_writer(record, state) is not None:
         state = replace(state, location=record.latest.location, token=record.latest.token)
-    changed = [] if _decide_elsewhere(record, state) is not None else changed_previous_locations(record, state)
+    changed = [] if _decide_changed_partition(record, state) is not None else changed_previous_locations(record, state)
     if not changed:
-        return _decide_elsewhere(record, state) or _do_nothing("no writer has changed its previous locations")
+        return _decide_changed_partition(record, state) or _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
     late = {file: arrived_ms for one in changed for file, arrived_ms in one.late_files.items()}
     if choice is LocationChoice.CURRENT:
@@ -256,41 +256,41 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
 
 
 def decide_restore_location(record: RelocatedPartition, state: PartitionState) -> RelocationDecision:
-    """Return whether a partition moves with all its files into its own directory, which has to be empty."""
+    """Return the decision whether a partition and all its files move to its own directory, which has to be empty."""
     decision = decide(record, state, timedelta())
-    home = record.original_location
+    original = record.original_location
     if (
         decision.action is not RelocationAction.NOTHING
         or decision.superseded_files
-        or _decide_elsewhere(record, state) is not None
+        or _decide_changed_partition(record, state) is not None
     ):
         return decision if decision.action is not RelocationAction.NOTHING else _do_nothing(decision.reason)
-    if state.location is None or state.location == home:
+    if state.location is None or state.location == original:
         return _do_nothing(f"{partition_label(record.partition)} is at its original location")
     targets = {late_copy.target for late_copy in record.late_copies if not late_copy.is_done}
-    there = [file for file in state.locations[home].files if file.path not in targets]
-    if there:
-        reason = f"{len(there)} files are in {location_label(home)} until their retention has passed"
+    remaining = [file for file in state.locations[original].files if file.path not in targets]
+    if remaining:
+        reason = f"{len(remaining)} files are in {location_label(original)} until their retention has passed"
         return RelocationDecision(action=RelocationAction.WAIT, reason=reason)
-    here = state.locations[state.location]
-    if waits := unready_reason(here.files, here):
+    current = state.locations[state.location]
+    if waits := unready_reason(current.files, current):
         return RelocationDecision(action=RelocationAction.WAIT, reason=waits)
     # An overwrite between removing files and naming new ones would be left behind, in an empty location.
-    if (finding := inspect_current_location(record, here)).change is LocationChange.IN_PROGRESS:
+    if (finding := inspect_current_location(record, current)).change is LocationChange.IN_PROGRESS:
         return RelocationDecision(action=RelocationAction.WAIT, reason=finding.reason)
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
         reason=f"{partition_label(record.partition)} returns to its original location",
-        target_location=home,
-        files_to_copy=_sorted_by_path(here.files),
+        target_location=original,
+        files_to_copy=_sorted_by_path(current.files),
     )
 
 
 def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
     """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
-    If its owner has added it, readers see them already. A partition that only lost its properties has none. While
-    another table or partition is read from there the files stay.
+    If its owner has added the partition again, readers see the files already. A partition that only lost its properties
+    has no such files. The files stay while another table or partition is read from the directory.
     """
     is_recreated = (
         state.token is None
@@ -318,18 +318,18 @@ def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     return state.locations[record.original_location].is_missing and bool(state.locations[record.latest.location].files)
 
 
-def _decide_elsewhere(record: RelocatedPartition, state: PartitionState) -> RelocationDecision | None:
-    """Decide about a partition that is not as its latest relocation left it; None if it is."""
+def _decide_changed_partition(record: RelocatedPartition, state: PartitionState) -> RelocationDecision | None:
+    """Decide about a partition that has changed since its latest relocation; None if it has not."""
     last = record.latest
     if _is_exchanged(record, state):
         return _halt(
             f"{partition_label(record.partition)} is not in the catalog, and "
             f"{location_label(record.original_location)} does not exist, as after EXCHANGE PARTITION: its rows are in "
-            f"{location_label(last.location)}. Put them where they should be read"
+            f"{location_label(last.location)}. Move them to the directory in which they should be read"
         )
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
-    # The same in its original location, and if its owner added its last version by LOCATION.
+    # Also in its original location, and if its owner added its last version by LOCATION.
     if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if state.token != last.token:
@@ -367,7 +367,7 @@ def _decide_relocate_back(
 ) -> RelocationDecision:
     """Relocate back to an overwritten previous location, with other written files that are newer and not there yet.
 
-    An overwrite removes the files that it has listed: it may miss a file that arrived and was copied during that time.
+    An overwrite removes only the files that it has listed, and may miss a file that arrived and was copied meanwhile.
     """
     assert state.location is not None
     published = frozenset(record.latest.files)
@@ -398,10 +398,11 @@ def _decide_modified(
     record: RelocatedPartition,
     state: PartitionState,
 ) -> RelocationDecision:
-    """Decide about files of previous locations that were filled or rewritten under their names, with none missing.
+    """Decide about files of previous locations that a writer has filled or rewritten, if no file is missing.
 
-    A file is its name in its directory, and its present content is all of it. So its copy is replaced. If a rewrite
-    took the copy, its rows can't be distinguished from others: the partition is relocated back to its original files.
+    A file is identified by its name, and its present content is complete. So its copy is replaced. If a rewrite has
+    merged the copy, its rows can't be distinguished from other rows: the partition is relocated back to its original
+    files.
     """
     replaced = []
     for one in regrown:
@@ -415,7 +416,7 @@ def _decide_modified(
     first = min(one.current.path for one in replaced)
     return RelocationDecision(
         action=RelocationAction.REPLACE_COPIES,
-        reason=f"{first} grew after it was brought along",
+        reason=f"{first} grew after it was carried along",
         modified_files=tuple(replaced),
     )
 
@@ -432,22 +433,22 @@ def _decide_undo(
     what = f"{new.path} has {new.bytes} bytes after a rewrite had taken it with {old.bytes}"
     last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:
-        return _halt(f"{what}, and the partition was moved again since: which of its rows are read is not known")
+        return _halt(f"{what}, and the partition was moved again since: it is unknown which of its rows are read")
     if last.possible_files:
-        return _halt(f"{what}, and others that it replaced are deleted: which of its rows are read is not known")
+        return _halt(f"{what}, and other files that it replaced are deleted: it is unknown which of its rows are read")
     if sum(finding.change is LocationChange.MODIFIED for finding in changed) > 1:
-        return _halt(f"{what}, and so were files of another place")
+        return _halt(f"{what}, and files of another location were rewritten, too")
     assert state.location is not None
     published, there = frozenset(record.latest.files), {file.path for file in state.locations[one.location].files}
     others = {file for file in state.locations[state.location].files if file not in published}
     others |= {file for finding in changed if finding is not one for file in finding.late_files}
-    again = {late_copy.target for late_copy in record.late_copies if late_copy.source.path in there}
+    copied_again = {late_copy.target for late_copy in record.late_copies if late_copy.source.path in there}
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
         reason=f"{what}: {location_label(one.location)} holds all of it",
         target_location=one.location,
-        files_to_copy=_sorted_by_path(file for file in others if file.path not in again),
-        superseded_files=_sorted_by_path(file for file in others if file.path in again),
+        files_to_copy=_sorted_by_path(file for file in others if file.path not in copied_again),
+        superseded_files=_sorted_by_path(file for file in others if file.path in copied_again),
     )
 
 

@@ -208,8 +208,8 @@ def _inspect_previous_location(
         )
     late = {file: arrived_ms for file, arrived_ms in late.items() if file not in waits}
     # A late copy is also done if its source was gone before it was copied.
-    again = {file.path for file in late}
-    left = {one for one in sources - set(previous.possible_files) if one.path in again and one not in there.files}
+    rewritten = {file.path for file in late}
+    left = {one for one in sources - set(previous.possible_files) if one.path in rewritten and one not in there.files}
     copied = {one for one in left if find_copy(record, one, state) is not None}
     missing = {file.path: file for file in (*copied, *gone)}
     regrown = {missing[file.path]: file for file in late if file.path in missing}

@@ -16,8 +16,8 @@ class PreviousLocation:
 
     ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
     there or not. ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which
-    the files there await their deletion. ``partition_created_at`` is when the catalog created the partition that left
-    the location, in seconds.
+    the files there await their deletion. ``partition_created_at`` is the time at which the catalog created the
+    partition that left the location, in seconds.
     """
 
     location: str
@@ -33,8 +33,8 @@ class PreviousLocation:
 class LateCopy:
     """A late file of a previous location, to be copied to ``target``; ``is_done`` once the catalog counts it there.
 
-    ``arrived_ms`` is when the file got its name, before lakefold gave it a second name: a file system may report the
-    time of the second name as the arrival. None if that was not recorded.
+    ``arrived_ms`` is the time at which the file got its name, before lakefold gave it a second name: a file system may
+    report the time of the second name as the arrival. None if that was not recorded.
     """
 
     row_id: int
@@ -135,14 +135,14 @@ class RelocationHistory:
         Of consecutive prunable ones the last one stays: the only fact known before it is a missing location. One
         that no plan made stays with the relocations before and after it, by which a table shows that it was made.
         """
-        relocations, home = self.relocations, self.relocations[0].previous_location
+        relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
         may_go = [
             relocation.is_cleaned_up
             and 0 < index < len(relocations) - 2
             and (
-                last_left[home] > index
-                if relocation.previous_location == home
+                last_left[original] > index
+                if relocation.previous_location == original
                 else relocation.previous_location in missing_locations
             )
             for index, relocation in enumerate(relocations)
@@ -152,7 +152,8 @@ class RelocationHistory:
         for index in range(len(relocations) - 1, 0, -1):
             if index not in goes and not relocations[index].is_by_plan:
                 goes.discard(index - 1)
-                if relocations[index].location != home:  # the first relocation shows that the own directory was left
+                # The first relocation shows that the own directory was left.
+                if relocations[index].location != original:
                     goes -= _indexes_until_plan(relocations, index + 1)
         return [relocations[index] for index in sorted(goes)]
 
@@ -221,10 +222,10 @@ class LocationState:
     """The content of a directory: each file with the time, in milliseconds, at which it got its name.
 
     ``unready`` says, by path, which of the unrecorded files must not be copied yet, and why. If a file system does not
-    record when a file got its name, the time is that of its last write, and ``directory_changed_ms`` is when the
-    directory last got or lost a file: the file arrived between the two.
-    ``is_missing``: the directory does not exist. ``is_tree_removed``: lakefold's own data beside the directory are gone
-    as well, since an overwrite removed a directory above both.
+    record when a file got its name, the time is that of its last write, and ``directory_changed_ms`` is the time at
+    which the directory last got or lost a file: the file arrived between the two. ``is_missing``: the directory does
+    not exist. ``is_tree_removed``: lakefold's own data beside the directory are gone as well, since an overwrite
+    removed a directory above both.
     """
 
     files: Mapping[LocatedFile, int] = field(default_factory=lambda: MappingProxyType({}))

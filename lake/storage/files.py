@@ -12,9 +12,10 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEntry:
-    """A file or a directory. ``modified_ns`` is when it was written, in nanoseconds since 1970.
+    """A file or a directory. ``modified_ns`` is the time of its last write, in nanoseconds since 1970.
 
-    ``arrived_ns`` is when it got its name, which is later for a renamed file; see ``FileIO.has_arrival_times``.
+    ``arrived_ns`` is the time at which it got its name, which is later for a renamed file; see
+    ``FileIO.has_arrival_times``.
     """
 
     path: str
@@ -32,7 +33,8 @@ class FileEntry:
 class FileIO(Protocol):
     """One file system. Its methods raise OSError with an errno, FileNotFoundError if nothing is at a path."""
 
-    #: True if ``FileEntry.arrived_ns`` is when a file got its name; else it is only when the file was written
+    #: True if ``FileEntry.arrived_ns`` is the time at which a file got its name; otherwise it is the time of the last
+    #: write
     has_arrival_times: bool
 
     def list(self, directory: str) -> Sequence[FileEntry]:

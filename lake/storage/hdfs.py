@@ -137,8 +137,8 @@ def errors_with_errno() -> Iterator[None]:
         )
         raise OSError(number, text) from error
     except RuntimeError as error:
-        told = _RPC_ERROR.match(str(error))
-        kind, text = (told[1], told[2].replace("\\n", "\n").replace('\\"', '"')) if told else ("", str(error))
+        match = _RPC_ERROR.match(str(error))
+        kind, text = (match[1], match[2].replace("\\n", "\n").replace('\\"', '"')) if match else ("", str(error))
         raise OSError(_ERRNO_BY_JAVA_EXCEPTION.get(kind, errno.EIO), (text.splitlines() or [kind])[0]) from error
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files on HDFS, as ``lake.storage.files`` defines them.
 
-A file has one name there and no arrival time; its directory's modification time is when the last file arrived.
+A file has one name there and no arrival time; its directory's modification time is the arrival time of its last file.
 """
 
 import errno

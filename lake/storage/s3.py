@@ -216,5 +216,5 @@ def _region_of(bucket: str) -> str:
                 "where the store is not AWS's"
             ) from error
         raise Transient(
-            f"s3://{bucket}: its region can't be asked for ({reason}); or set {PREFIX}endpoint.region"
+            f"s3://{bucket}: its region can't be requested ({reason}); or set {PREFIX}endpoint.region"
         ) from error

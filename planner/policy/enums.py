@@ -14,7 +14,7 @@ Any other strategy has the name of a table format and groups as that format's ow
 
 
 class RewriteFirst(StrEnum):
-    """The kind of plan that gets a slice that both kinds want, and that goes first if a table needs both."""
+    """The kind of plan that gets a slice which fits both kinds, and that is planned first if a table needs both."""
 
     COMPACTION = "compaction"  #: fewer logs to merge on every read take precedence over fewer files
     CLUSTERING = "clustering"  #: clustering also merges the logs of small files; compaction gets the other slices

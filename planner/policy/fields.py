@@ -58,7 +58,7 @@ class PlanningSettings:
     max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
     reads_per_day: float = field(
         default=24.0,
-        metadata={"meaning": "how often a file is read per day, which is what a smaller number of files saves"},
+        metadata={"meaning": "how often a file is read per day; fewer files save that many opens"},
     )
     payback: timedelta = field(
         default=timedelta(days=365),
@@ -70,7 +70,7 @@ class PlanningSettings:
         default=("size",), metadata={"meaning": "for a format's own strategy: `size`, `instant_time`"}
     )
     log_only_slice_size_bytes: int = field(
-        default=120 * MIB, metadata={"meaning": "for a format's own strategy: what a log-only slice counts as"}
+        default=120 * MIB, metadata={"meaning": "for a format's own strategy: the assumed size of a log-only slice"}
     )
 
     # compaction: slices with logs (merge-on-read)
@@ -102,14 +102,15 @@ class PlanningSettings:
     rewrite_first: RewriteFirst = field(
         default=RewriteFirst.COMPACTION,
         metadata={
-            "meaning": "which kind of plan goes first and gets a slice that both want: `compaction`, `clustering`"
+            "meaning": "the kind that is planned first, and that gets a slice which fits both: `compaction`, "
+            "`clustering`"
         },
     )
 
     # rewriting
     engine: str = field(
         default=AUTO,
-        metadata={"meaning": "which engine rewrites, of those that the format has: `auto`, `arrow`, `spark`, `stitch`"},
+        metadata={"meaning": "the engine that rewrites, if the format has it: `auto`, `arrow`, `spark`, `stitch`"},
     )
     compression: str | None = field(
         default=None,
@@ -172,7 +173,7 @@ class TableSettings:
         default=(),
         metadata={"meaning": "when plans may start, such as `mon-fri 20:00-06:00`, `sat-sun`; unset: at any time"},
     )
-    run_time_zone: str = field(default="UTC", metadata={"meaning": "whose clock `run_windows` go by"})
+    run_time_zone: str = field(default="UTC", metadata={"meaning": "the time zone of `run_windows`"})
     priority_weight: float = field(
         default=1.0,
         metadata={"meaning": "how much the table's plans count when plans are ordered; 2 is twice as much"},
@@ -188,7 +189,8 @@ class TableSettings:
         },
     )
     slo_files_per_gib: float = field(
-        default=0.0, metadata={"meaning": "most files per GiB, residual ones left out; 0: no objective"}
+        default=0.0,
+        metadata={"meaning": "the largest number of files per GiB, without residual files; 0: no objective"},
     )
     slo_oldest_small_file: timedelta = field(
         default=timedelta(0), metadata={"meaning": "how old a reducible small file may get; 0: no objective"}
@@ -197,7 +199,7 @@ class TableSettings:
         default=0.99, metadata={"meaning": "the share of the time in which each of these objectives is to be met"}
     )
     slo_window: timedelta = field(
-        default=timedelta(days=28), metadata={"meaning": "the time that `slo_goal` is about: up to now, 1 d to 90 d"}
+        default=timedelta(days=28), metadata={"meaning": "the period of `slo_goal`, which ends now: 1 d to 90 d"}
     )
 
     @property

@@ -134,7 +134,7 @@ def _duration_errors(policy: PolicySettings) -> Iterator[str]:
     if policy.heartbeat >= policy.lease:
         yield (
             f"heartbeat {format_duration(policy.heartbeat)} must be shorter than lease "
-            f"{format_duration(policy.lease)}, or a living executor loses its plan; lower heartbeat or raise lease"
+            f"{format_duration(policy.lease)}, or a running executor loses its plan; lower heartbeat or raise lease"
         )
     if policy.backoff > policy.backoff_max:
         yield (

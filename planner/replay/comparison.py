@@ -147,8 +147,8 @@ def _recommend(outcomes: Sequence[PolicyOutcome]) -> tuple[str, str]:
 
 
 def _configured_policy_text(configured: PolicyOutcome) -> str:
-    said = f"; the configured policy keeps {configured.files:,.0f} files and rewrites "
-    return said + f"{format_bytes(round(configured.rewritten_bytes_a_day))} per day"
+    text = f"; the configured policy keeps {configured.files:,.0f} files and rewrites "
+    return text + f"{format_bytes(round(configured.rewritten_bytes_a_day))} per day"
 
 
 def _outcome_named(outcomes: Sequence[PolicyOutcome], name: str) -> PolicyOutcome:

@@ -116,7 +116,7 @@ class _CounterfactualHistory:
     def _batches(
         self, commit: HistoricalCommit, partition: str, partition_write: PartitionWrite
     ) -> Iterator[WriteBatch]:
-        place = f"{partition}#{self._generations[partition]}" if partition in self._generations else partition
+        generation_name = f"{partition}#{self._generations[partition]}" if partition in self._generations else partition
         was = Operation.BULK_INSERT if commit.operation == Operation.BULK_INSERT else Operation.INSERT
         rows = partition_write.rows or partition_write.bytes // _ROW_BYTES + 1
         if partition_write.bytes:
@@ -125,13 +125,13 @@ class _CounterfactualHistory:
                 None if operation is Operation.INSERT and was is not operation else self._task_count(partition_write)
             )
             yield WriteBatch(
-                writes=(Write(operation=operation, partition=place, rows=rows, bytes=partition_write.bytes),),
+                writes=(Write(operation=operation, partition=generation_name, rows=rows, bytes=partition_write.bytes),),
                 tasks=tasks,
             )
         if (partition_write.log_bytes or partition_write.rewritten_files) and self._groups_by_partition.get(partition):
             write = Write(
                 operation=Operation.UPDATE,
-                partition=place,
+                partition=generation_name,
                 rows=max(1, partition_write.rewritten_files),
                 bytes=partition_write.log_bytes,
             )

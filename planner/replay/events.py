@@ -179,7 +179,7 @@ class _HistoryReader:
 def writer_history(history: TableHistory) -> WriterHistory:
     """Return the events of the writers in ``history``."""
     names = sorted(_partitions(history))
-    writer = _HistoryReader({name: place for place, name in enumerate(names)})
+    writer = _HistoryReader({name: index for index, name in enumerate(names)})
     there = tuple(map(writer.create_file, history.files))
     acts = []
     for commit in history.commits:

@@ -96,9 +96,9 @@ class ReplayLayout:
         """Append logs to files as a writer did. Returns the files."""
         files = self._live_files(event.origins)
         columns = self._columns
-        for place, file in enumerate(files):
+        for index, file in enumerate(files):
             columns["log_files"][file] += max(1, event.files // len(files))
-            share = event.bytes * (place + 1) // len(files) - event.bytes * place // len(files)
+            share = event.bytes * (index + 1) // len(files) - event.bytes * index // len(files)
             columns["log_bytes"][file] += share
             columns["modified_us"][file] = at_us
             columns["oldest_log_us"][file] = min(int(columns["oldest_log_us"][file]), at_us)
@@ -126,11 +126,11 @@ class ReplayLayout:
         self._next += outputs
         for file in files:
             self._retire_file(file)
-        for place, file in enumerate(made):
-            size, part = (amount * (place + 1) // outputs - amount * place // outputs for amount in (whole, rows))
+        for index, file in enumerate(made):
+            size, part = (amount * (index + 1) // outputs - amount * index // outputs for amount in (whole, rows))
             self._add_file(file, partition, size=size, rows=part, at_us=at_us)
-        for place, file in enumerate(files):
-            self.parent[file] = made[place * outputs // count]
+        for index, file in enumerate(files):
+            self.parent[file] = made[index * outputs // count]
         return made
 
     def compact(self, files: Iterable[int], at_us: int) -> None:

@@ -246,16 +246,16 @@ class _PolicyReplay:
         """Plan the waiting partitions, up to the number of plans per scan."""
         now = from_microseconds(at_us)
         chosen = self._selected_partitions(policy, now)
-        looked = sorted(self._partitions_to_plan & chosen)
+        scanned = sorted(self._partitions_to_plan & chosen)
         if policy.partition_filter is PartitionFilter.DAY_ROLLING:
             self._partitions_to_plan -= chosen  # the others are due at another hour, without any change
         else:
             self._partitions_to_plan.clear()
-        where = [partition for partition in looked if self._can_be_planned(partition)]
+        where = [partition for partition in scanned if self._can_be_planned(partition)]
         if not where:
             return
         files, partition = self._files_of(where)
-        found = self.layout.candidates([self._history.partitions[place] for place in where], files, partition)
+        found = self.layout.candidates([self._history.partitions[number] for number in where], files, partition)
         decide_recent(found, policy, at_us)
         decide_large(found, policy)
         self._mark_large_stable(found, files, where)
@@ -276,7 +276,7 @@ class _PolicyReplay:
             if not free[found.partition[left]].any():
                 break
         if left.any():
-            self._partitions_to_plan.update(where[place] for place in set(found.partition[left].tolist()))
+            self._partitions_to_plan.update(where[number] for number in set(found.partition[left].tolist()))
 
     def _can_be_planned(self, partition: int) -> bool:
         """True if planning may find anything: enough files for a group, or a file with logs."""
@@ -297,8 +297,8 @@ class _PolicyReplay:
         """Mark large files without logs as stable: they do not change until a writer changes them."""
         large = (candidates.reason_codes == REASON_CODES[Reason.ABOVE_LIMIT]) & (candidates.log_files == 0)
         if large.any():
-            for place in set(candidates.partition[large].tolist()):
-                self.layout.mark_stable(files[large & (candidates.partition == place)].tolist(), partitions[place])
+            for number in set(candidates.partition[large].tolist()):
+                self.layout.mark_stable(files[large & (candidates.partition == number)].tolist(), partitions[number])
 
     def _execute(self, selection: Selection, files: npt.NDArray[np.int64], at_us: int) -> None:
         groups, work = selection.groups, self.work
@@ -310,9 +310,9 @@ class _PolicyReplay:
             self.layout.compact(done, at_us)
             self._schedule_partitions_of(done, at_us)
             return
-        for place in selection.picked.tolist():
-            inputs = files[groups.rows[groups.start[place] : groups.end[place]]].tolist()
-            made = self.layout.rewrite(inputs, int(groups.outputs[place]), at_us)
+        for index in selection.picked.tolist():
+            inputs = files[groups.rows[groups.start[index] : groups.end[index]]].tolist()
+            made = self.layout.rewrite(inputs, int(groups.outputs[index]), at_us)
             work.input_files += len(inputs)
             work.output_files += len(made)
             self._schedule_partitions_of(made, at_us)
@@ -321,7 +321,7 @@ class _PolicyReplay:
         """Return the existing partitions that the policy selects; newly selected ones are added to those to plan."""
         stamp = self.layout.partition_changes, now.hour
         if stamp != self._selected_for:
-            number = {self._history.partitions[place]: place for place in self._partitions_with_files()}
+            number = {self._history.partitions[index]: index for index in self._partitions_with_files()}
             paths = select_partitions(number, policy, now=now)
             before, self._selected = self._selected, frozenset(number[path] for path in paths)
             self._partitions_to_plan |= self._selected - before
@@ -339,4 +339,4 @@ class _PolicyReplay:
 
     def _partitions_with_files(self) -> list[int]:
         """Return the partitions that have files."""
-        return [place for place, files in enumerate(self.layout.files_per_partition) if files]
+        return [index for index, files in enumerate(self.layout.files_per_partition) if files]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parsers of scenarios as people write them: TOML, a list of batches as CSV, or words on the command line.
+"""Parsers of scenarios: TOML files, CSV files with batches, and batches on the command line.
 
 Each form is first converted to a document, which is also the body of ``POST /v1/simulate``.
 """
@@ -14,10 +14,11 @@ from planner.policy.parsing import enum_parser, flatten_settings, parse_byte_cou
 from planner.writers.model import Operation, SimulatedFile, SimulationError, Write, WriteBatch
 from planner.writers.simulation import Scenario, WriterKind
 
-#: bytes of a row if the scenario does not say: Hudi's default
+#: bytes of a row unless the scenario sets it: Hudi's default
 _ROW_BYTES = 1024.0
 _MAX_ROWS = 10**15
 _MAX_BYTES = 1 << 60
+_MAX_ROW_BYTES = 1 << 40
 _MAX_BATCHES = 10_000
 _AMOUNT_KEYS = ("rows", "bytes", "row_bytes")
 _PARTITION_KEYS = ("partition", "partitions")
@@ -35,7 +36,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_csv(text: str) -> dict[str, Any]:
-    """Return the document of a CSV file with a header: a line is a write, lines with the same ``batch`` one commit."""
+    """Return the document of a CSV file with a header. A line is a write; lines with one ``batch`` are one commit."""
     lines = csv.DictReader(text.splitlines(), restkey="", skipinitialspace=True)
     unknown = [name for name in lines.fieldnames or () if name not in COLUMNS]
     if unknown or not lines.fieldnames:
@@ -57,7 +58,9 @@ def parse_batch_words(words: Sequence[str]) -> list[dict[str, Any]]:
     for word in words:
         operation, equals, amount = word.partition("=")
         if not equals:
-            raise SimulationError(f"{word!r} is not a batch; write insert=96MB, or insert=577564 for rows")
+            raise SimulationError(
+                f"{word!r} is not a batch; use the form insert=96MB for bytes, or insert=577564 for rows"
+            )
         batches.append({"operation": operation, "rows" if amount.strip().isdigit() else "bytes": amount})
     return batches
 
@@ -70,12 +73,12 @@ def parse_scenario(document: Mapping[str, Any]) -> Scenario:
     row_bytes = _parse_row_bytes(document, "the scenario") or _ROW_BYTES
     batches: list[WriteBatch] = []
     for number, entry in enumerate(_list_of_tables(document, "batches"), 1):
-        batch, times = _parse_batch(entry, f"batch {number}", row_bytes)
-        if len(batches) + times > _MAX_BATCHES:
+        batch, repeat = _parse_batch(entry, f"batch {number}", row_bytes)
+        if len(batches) + repeat > _MAX_BATCHES:
             raise SimulationError(f"more than {_MAX_BATCHES:,} batches; simulate fewer")
-        batches += [batch] * times
+        batches += [batch] * repeat
     if not batches:
-        raise SimulationError("no batches; name at least one")
+        raise SimulationError("the scenario has no batch; add at least one")
     settings = document.get("settings", {})
     if not isinstance(settings, Mapping):
         raise SimulationError("settings is not a table of keys and values")
@@ -88,48 +91,52 @@ def parse_scenario(document: Mapping[str, Any]) -> Scenario:
 
 
 def _parse_files(entries: Sequence[Mapping[str, Any]], row_bytes: float) -> Iterator[SimulatedFile]:
-    name = 0
+    file_number = 0
     for number, entry in enumerate(entries, 1):
-        where = f"file {number}"
-        _check_keys(entry, (*_PARTITION_KEYS, *_AMOUNT_KEYS), where)
-        amount = _parse_amount(entry, where, row_bytes)
-        for partition in _parse_partitions(entry, where):
-            name += 1
-            yield SimulatedFile(number=name, partition=partition, rows=amount.rows, bytes=amount.bytes)
+        position = f"file {number}"
+        _check_keys(entry, (*_PARTITION_KEYS, *_AMOUNT_KEYS), position)
+        amount = _parse_amount(entry, position, row_bytes)
+        for partition in _parse_partitions(entry, position):
+            file_number += 1
+            yield SimulatedFile(number=file_number, partition=partition, rows=amount.rows, bytes=amount.bytes)
 
 
-def _parse_batch(entry: Mapping[str, Any], where: str, row_bytes: float) -> tuple[WriteBatch, int]:
+def _parse_batch(entry: Mapping[str, Any], position: str, row_bytes: float) -> tuple[WriteBatch, int]:
     """Return a batch and how often it is repeated."""
     if "writes" in entry:
-        _check_keys(entry, ("writes", "tasks", "repeat"), where)
+        _check_keys(entry, ("writes", "tasks", "repeat"), position)
         parts = _list_of_tables(entry, "writes")
     else:
-        _check_keys(entry, (*_WRITE_KEYS, "tasks", "repeat"), where)
+        _check_keys(entry, (*_WRITE_KEYS, "tasks", "repeat"), position)
         parts = [{key: value for key, value in entry.items() if key in _WRITE_KEYS}]
     writes: dict[tuple[Operation, str], Write] = {}
     for part in parts:
-        for write in _parse_writes(part, where, row_bytes):
+        for write in _parse_writes(part, position, row_bytes):
             key = write.operation, write.partition
-            same = writes.get(key)
-            writes[key] = replace(same, rows=same.rows + write.rows, bytes=same.bytes + write.bytes) if same else write
-    tasks = _parse_value(f"{where}: tasks", entry["tasks"], parse_integer) if "tasks" in entry else None
+            existing = writes.get(key)
+            writes[key] = (
+                replace(existing, rows=existing.rows + write.rows, bytes=existing.bytes + write.bytes)
+                if existing
+                else write
+            )
+    tasks = _parse_value(f"{position}: tasks", entry["tasks"], parse_integer) if "tasks" in entry else None
     if tasks is not None and tasks < 1:
-        raise SimulationError(f"{where}: tasks is {tasks} but must be at least 1")
-    repeat = _parse_value(f"{where}: repeat", entry.get("repeat", 1), parse_integer)
+        raise SimulationError(f"{position}: tasks is {tasks} but must be at least 1")
+    repeat = _parse_value(f"{position}: repeat", entry.get("repeat", 1), parse_integer)
     if not 1 <= repeat <= _MAX_BATCHES:
-        raise SimulationError(f"{where}: repeat is {repeat} but must be from 1 to {_MAX_BATCHES:,}")
+        raise SimulationError(f"{position}: repeat is {repeat} but must be from 1 to {_MAX_BATCHES:,}")
     return WriteBatch(writes=tuple(writes.values()), tasks=tasks), repeat
 
 
-def _parse_writes(part: Mapping[str, Any], where: str, row_bytes: float) -> Iterator[Write]:
-    _check_keys(part, _WRITE_KEYS, where)
+def _parse_writes(part: Mapping[str, Any], position: str, row_bytes: float) -> Iterator[Write]:
+    _check_keys(part, _WRITE_KEYS, position)
     if "operation" not in part:
-        raise SimulationError(f"{where} has no operation; use one of {', '.join(Operation)}")
-    operation = _parse_value(f"{where}: operation", part["operation"], enum_parser(Operation))
-    amount = _parse_amount(part, where, row_bytes)
+        raise SimulationError(f"{position} has no operation; use one of {', '.join(Operation)}")
+    operation = _parse_value(f"{position}: operation", part["operation"], enum_parser(Operation))
+    amount = _parse_amount(part, position, row_bytes)
     if not amount.rows:
-        raise SimulationError(f"{where} has no rows; leave it out, or give it some")
-    for partition in _parse_partitions(part, where):
+        raise SimulationError(f"{position} has no rows; remove it, or set rows or bytes")
+    for partition in _parse_partitions(part, position):
         yield Write(operation=operation, partition=partition, rows=amount.rows, bytes=amount.bytes)
 
 
@@ -139,58 +146,58 @@ class _RowsAndBytes:
     bytes: int
 
 
-def _parse_amount(entry: Mapping[str, Any], where: str, row_bytes: float) -> _RowsAndBytes:
+def _parse_amount(entry: Mapping[str, Any], position: str, row_bytes: float) -> _RowsAndBytes:
     """Return rows and bytes from two of the three keys, or from one key and the default ``row_bytes``."""
     if all(key in entry for key in _AMOUNT_KEYS):
-        raise SimulationError(f"{where} has rows, bytes and row_bytes; give two of them")
-    each = _parse_row_bytes(entry, where) or row_bytes
-    rows = _parse_value(f"{where}: rows", entry["rows"], parse_integer) if "rows" in entry else None
-    size = _parse_value(f"{where}: bytes", entry["bytes"], parse_byte_count) if "bytes" in entry else None
+        raise SimulationError(f"{position} has rows, bytes and row_bytes; give two of them")
+    row_size = _parse_row_bytes(entry, position) or row_bytes
+    rows = _parse_value(f"{position}: rows", entry["rows"], parse_integer) if "rows" in entry else None
+    size = _parse_value(f"{position}: bytes", entry["bytes"], parse_byte_count) if "bytes" in entry else None
     if rows is None and size is None:
-        raise SimulationError(f"{where} has neither rows nor bytes")
+        raise SimulationError(f"{position} has neither rows nor bytes")
     if size is not None and size > _MAX_BYTES:
-        raise SimulationError(f"{where}: bytes is {size} but must not be above {_MAX_BYTES}")
+        raise SimulationError(f"{position}: bytes is {size} but must not be above {_MAX_BYTES}")
     if rows is None:
         assert size is not None
-        rows = max(round(size / each), 1) if size else 0
+        rows = max(round(size / row_size), 1) if size else 0
     if not 0 <= rows <= _MAX_ROWS:
-        raise SimulationError(f"{where}: rows is {rows} but must be from 0 to {_MAX_ROWS:,}")
-    return _RowsAndBytes(rows=rows, bytes=min(round(rows * each), _MAX_BYTES) if size is None else size)
+        raise SimulationError(f"{position}: rows is {rows} but must be from 0 to {_MAX_ROWS:,}")
+    return _RowsAndBytes(rows=rows, bytes=min(round(rows * row_size), _MAX_BYTES) if size is None else size)
 
 
-def _parse_row_bytes(entry: Mapping[str, Any], where: str) -> float | None:
+def _parse_row_bytes(entry: Mapping[str, Any], position: str) -> float | None:
     if "row_bytes" not in entry:
         return None
-    found: float = _parse_value(f"{where}: row_bytes", entry["row_bytes"], parse_number)
-    if not 0 < found < 1 << 40:
-        raise SimulationError(f"{where}: row_bytes is {found:g} but must be above 0 and no more than a row may have")
-    return found
+    row_bytes: float = _parse_value(f"{position}: row_bytes", entry["row_bytes"], parse_number)
+    if not 0 < row_bytes < _MAX_ROW_BYTES:
+        raise SimulationError(f"{position}: row_bytes is {row_bytes:g} but must be above 0 and below {_MAX_ROW_BYTES}")
+    return row_bytes
 
 
-def _parse_partitions(entry: Mapping[str, Any], where: str) -> list[str]:
+def _parse_partitions(entry: Mapping[str, Any], position: str) -> list[str]:
     if all(key in entry for key in _PARTITION_KEYS):
-        raise SimulationError(f"{where} has partition and partitions; give one of them")
-    found = entry.get("partitions", [entry.get("partition", "")])
-    if not isinstance(found, list) or not found or not all(isinstance(path, str) for path in found):
-        raise SimulationError(f"{where}: partitions is not a list of paths")
-    return [path.strip("/") for path in found]
+        raise SimulationError(f"{position} has partition and partitions; give one of them")
+    paths = entry.get("partitions", [entry.get("partition", "")])
+    if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+        raise SimulationError(f"{position}: partitions is not a list of paths")
+    return [path.strip("/") for path in paths]
 
 
 def _list_of_tables(document: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
-    found = document.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(entry, Mapping) for entry in found):
+    entries = document.get(key, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
         raise SimulationError(f"{key} is not a list of tables; write [[{key}]] above each")
-    return found
+    return entries
 
 
-def _check_keys(entry: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def _check_keys(entry: Mapping[str, Any], known: Sequence[str], position: str) -> None:
     unknown = next((key for key in entry if key not in known), None)
     if unknown is not None:
-        raise SimulationError(f"{where}: {unknown!r} is not one of {', '.join(known)}")
+        raise SimulationError(f"{position}: {unknown!r} is not one of {', '.join(known)}")
 
 
-def _parse_value(where: str, value: Any, parse: Any) -> Any:
+def _parse_value(position: str, value: Any, parse: Any) -> Any:
     try:
         return parse(value)
     except ValueError as error:
-        raise SimulationError(f"{where}: {error}") from None
+        raise SimulationError(f"{position}: {error}") from None

@@ -42,10 +42,10 @@ _BASE_FILE_SETTINGS: Mapping[str, WriterSetting] = {
         parse=parse_number, default=0.1, meaning="a file is closed this share above its maximum at the latest"
     ),
     "hoodie.copyonwrite.record.size.estimate": WriterSetting(
-        parse=parse_integer, default=1024, meaning="bytes of a row as long as no commit tells"
+        parse=parse_integer, default=1024, meaning="bytes of a row until a commit shows it"
     ),
     "hoodie.record.size.estimation.threshold": WriterSetting(
-        parse=parse_number, default=1.0, meaning="a commit tells when it wrote more than this × the small-file limit"
+        parse=parse_number, default=1.0, meaning="a commit shows it if it wrote more than this × the small-file limit"
     ),
     "hoodie.copyonwrite.insert.auto.split": WriterSetting(
         parse=parse_bool, default=True, meaning="rows of a new file are worked out from the size of a row"
@@ -54,7 +54,7 @@ _BASE_FILE_SETTINGS: Mapping[str, WriterSetting] = {
         parse=parse_integer, default=500_000, meaning="rows of a new file otherwise"
     ),
     "hoodie.bulkinsert.shuffle.parallelism": WriterSetting(
-        parse=parse_integer, default=200, meaning="tasks of a bulk_insert that does not say how many"
+        parse=parse_integer, default=200, meaning="tasks of a bulk_insert without a number of its own"
     ),
 }
 HUDI_COW: Mapping[str, WriterSetting] = MappingProxyType(_BASE_FILE_SETTINGS)
@@ -96,7 +96,7 @@ BASE_BYTES_PER_LOG_BYTE: float = HUDI_MOR["hoodie.logfile.to.parquet.compression
 HIVE: Mapping[str, WriterSetting] = MappingProxyType(
     {
         "spark.sql.shuffle.partitions": WriterSetting(
-            parse=parse_integer, default=200, meaning="tasks of a batch that does not say how many"
+            parse=parse_integer, default=200, meaning="tasks of a batch without a number of its own"
         ),
         "spark.sql.files.maxRecordsPerFile": WriterSetting(
             parse=parse_integer, default=0, meaning="rows of a file; 0: no maximum"
@@ -105,7 +105,9 @@ HIVE: Mapping[str, WriterSetting] = MappingProxyType(
             parse=parse_binary_size, default=DFS_BLOCK_BYTES, meaning="a block of the file system"
         ),
         "spark.hive.automerge.enabled": WriterSetting(
-            parse=parse_bool, default=None, meaning="merge what a write made; unset: where any of these keys is set"
+            parse=parse_bool,
+            default=None,
+            meaning="merge the files of a write; unset: true if any of these keys is set",
         ),
         "spark.hive.automerge.least.filenum": WriterSetting(
             parse=parse_integer, default=3, meaning="fewer files of a partition are left alone"

@@ -65,8 +65,8 @@ def make_writer(
     values, notes = settings.parse_settings(SETTINGS_BY_WRITER[kind], configured)
     if kind is WriterKind.HIVE:
         enabled = values["spark.hive.automerge.enabled"]
-        asked = any(key.startswith("spark.hive.automerge.") for key in configured)
-        return SparkHiveWriter(values, files, merge_enabled=asked if enabled is None else enabled), notes
+        is_set = any(key.startswith("spark.hive.automerge.") for key in configured)
+        return SparkHiveWriter(values, files, merge_enabled=is_set if enabled is None else enabled), notes
     model = CopyOnWrite if kind is WriterKind.HUDI_COW else MergeOnRead
     return model(values, files), notes
 

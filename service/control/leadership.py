@@ -36,7 +36,7 @@ class LeaderStore(Protocol):
 
 
 class Leadership:
-    """The singleton roles that one process wants, and the roles that it holds.
+    """The singleton roles that one process tries to hold, and the roles that it holds.
 
     ``is_leader`` never queries the database: a role counts as held while that is certain, see ``lake.renewal``. So a
     process without a connection to the database stops acting before its row expires for the other processes. A role

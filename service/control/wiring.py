@@ -19,15 +19,15 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def open_config(explicit_path: Path | None = None) -> Config:
-    """Return the configuration and put it in force in this process. Raises ConfigError.
+    """Return the configuration and activate it in this process. Raises ConfigError.
 
-    Its secrets are redacted from now on, and storage and catalogs are accessed with its settings.
+    From then on, texts are redacted by its secrets, and storage and catalogs are accessed with its settings.
     """
     return _activate(load_config(explicit_path))
 
 
 def open_config_for_source(source: Mapping[str, str]) -> Config:
-    """Do the same with the environment alone and these settings of the only source. Raises ConfigError."""
+    """Return and activate the configuration of the environment, with only this ``source``. Raises ConfigError."""
     return _activate(load_config_for_source(source))
 
 
@@ -41,13 +41,13 @@ def _activate(config: Config) -> Config:
 
 def store_settings(config: Config) -> StoreSettings:
     """Return the settings of the store. Raises ConfigError."""
-    knobs = global_settings(config)
+    settings = global_settings(config)
     return StoreSettings(
-        lease=knobs.lease,
-        max_attempts=knobs.max_attempts,
-        backoff=knobs.backoff,
-        backoff_max=knobs.backoff_max,
-        max_inflight_per_table=knobs.max_inflight_per_table,
+        lease=settings.lease,
+        max_attempts=settings.max_attempts,
+        backoff=settings.backoff,
+        backoff_max=settings.backoff_max,
+        max_inflight_per_table=settings.max_inflight_per_table,
         limits=ConfiguredLimits(config),
         cores_per_plan=config.cost.cores_per_plan,
         notify_events=config.notify.selected_events,
@@ -70,9 +70,9 @@ def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], 
     """
     from executors.spark import active_session, spark_session
 
-    living = active_session()
-    if living is not None:
-        return living
+    session = active_session()
+    if session is not None:
+        return session
     sources = [source.path for source in config.sources if source.path is not None]
     try:
         formats = sorted({table.format for table in tables}) or session_formats(config, active_formats())
@@ -82,15 +82,17 @@ def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], 
 
 
 def session_formats(config: Config, active_formats: Collection[str]) -> list[str]:
-    """Return the formats that a process's session is started for: the formats named by sources, and ``active_formats``.
+    """Return the formats for which a process starts its session: those that sources name, and ``active_formats``.
 
     A path or a metastore without a format may have tables of several formats; for these, ``active_formats`` has the
     formats of the tables to rewrite. Only a session finds the tables of a catalog database, so a catalog database
     without a format needs all formats.
     """
     named = {source.format for source in config.sources if source.format is not None}
-    unseen = any(source.format is None and source.path is source.metastore is None for source in config.sources)
-    return sorted({*named, *active_formats, *(lake.formats.FORMATS if unseen else ())})
+    has_catalog_without_format = any(
+        source.format is None and source.path is source.metastore is None for source in config.sources
+    )
+    return sorted({*named, *active_formats, *(lake.formats.FORMATS if has_catalog_without_format else ())})
 
 
 def open_store(config: Config) -> Store:

@@ -304,7 +304,7 @@ ROWS = pa.table({"id": [1, 2]})
     [
         ({"rows": pa.table({"id": [1], "new": [1]})}, {}, "other.parquet has another schema than .*first.parquet"),
         ({"rows": pa.table({"id": pa.array([1], pa.int32())})}, {}, "other.parquet has another schema"),
-        ({"says": {"k": "v"}}, {}, "differ in metadata k, which can say how values are to be read"),
+        ({"says": {"k": "v"}}, {}, "differ in metadata k, which can change how values are read"),
         ({"says": {"org.apache.spark.version": "2.4.8"}}, {}, "differ in metadata org.apache.spark.version"),
         ({}, {"sort_columns": ("id",)}, "it can't sort by id; unset sort_columns"),
     ],

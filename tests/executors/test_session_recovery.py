@@ -105,7 +105,7 @@ def test_c1_a_jvm_that_dies_or_hangs_at_any_moment_of_its_start_is_named_and_the
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", START], env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.strip().splitlines()
-    died = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
+    died = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does if memory runs out"
     expected = [f"launched: {died}", f"with a gateway: {died}", f"stopped: {died}", "recovered"]
     assert lines == expected, done.stderr[-3000:]
     assert len(list(tmp_path.iterdir())) == 1, "what five killed JVMs kept for themselves is gone"

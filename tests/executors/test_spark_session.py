@@ -142,7 +142,7 @@ def test_formats_share_a_session_where_their_settings_can(monkeypatch: pytest.Mo
     assert conf["spark.jars.packages"] == "a:b:1"
     with pytest.raises(Rejected, match=r"two and three tables can't share a Spark session: both set spark") as refused:
         session_settings({}, ["/lake"], formats=("two", "three"))
-    assert "set it in [spark] to what serves both, or serve each format by processes with [[sources]] and a" in str(
+    assert "set it in [spark] to a value for both, or serve each format by processes with [[sources]] and a" in str(
         refused.value
     )
     chosen = {"spark.sql.catalog.spark_catalog": "of.Both"}

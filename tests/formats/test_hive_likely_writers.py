@@ -294,9 +294,7 @@ def test_files_that_lakefold_made_and_versions_tell_nothing(metastore, tmp_path)
     made = Made(metastore.uri, "own", tmp_path / "own")
     made.put("d0", f"part-{ID}-e1-1795639723275842498-0-0.parquet")
     assert made.likely() == {}
-    assert FORMAT.describe(made.ref)["writers"] == (
-        "the table's properties name none; tables explain looks at files, too"
-    )
+    assert FORMAT.describe(made.ref)["writers"] == ("the table's properties name none; tables explain also reads files")
 
 
 def texts(home: Installation, table: str) -> tuple[str, Sequence[Mapping[str, Any]]]:

@@ -170,7 +170,7 @@ def test_rule_9_what_a_late_task_writes_is_not_read_and_what_nobody_knows_of_is_
         rewrite = one.rewritten()
         stranger = Path(table.location) / ".lakefold" / rewrite.prepared.instant / "dt=0" / "part-stranger.parquet"
         shutil.copy(some, stranger)
-        with pytest.raises(Integrity, match="exactly what was written"):
+        with pytest.raises(Integrity, match="exactly the files written"):
             one.writer.commit(rewrite)
         assert (one.discarded(None), case.rows(table)) == (1, rows)
     with attempt(case, plan_all(case.format, table, "p"), 2) as one:

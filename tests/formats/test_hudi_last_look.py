@@ -63,7 +63,7 @@ def test_no_plan_is_published_while_an_owners_restore_is_pending(table: NewTable
     with (
         trips.writer() as writer,
         pytest.raises(
-            Transient, match=r"publishing a plan waits for the pending restore \d+, which takes the table back"
+            Transient, match=r"publishing a plan waits for the pending restore \d+, which restores the table"
         ),
     ):
         writer.prepare(plan, 1)
@@ -152,7 +152,7 @@ def test_no_rewrite_is_committed_whose_instant_another_process_is_taking_back(ta
         rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
         with trips.writer() as other:
             take_back = begin_to_take_back(other._open(), rewrite.prepared.instant)
-            with pytest.raises(Transient, match=r"committing waits for the pending rollback \d+, which takes back"):
+            with pytest.raises(Transient, match=r"committing waits for the pending rollback \d+, which rolls back"):
                 writer.commit(rewrite)
             take_back()
     assert trips.rows() == before

@@ -215,7 +215,7 @@ def test_f4_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_l
                 died(signed)
             dead = [not entry.is_alive for entry in FORMAT.pending_actions(cow.ref)]
             assert "is withdrawn" in writer.roll_back(prepared.instant)
-    assert re.search(r"may be in the hands of another lakefold: process \d+ of host", str(refused.value))
+    assert re.search(r"may be executed by another lakefold: process \d+ of host", str(refused.value))
     assert (alive, dead) == ([True], [True])
     assert cow.timeline().find(prepared.instant) is None
     assert cow.files_of(prepared.instant) == set()
@@ -235,7 +235,7 @@ def test_f4_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_b
                 writer.roll_back(prepared.instant)
             silent(cow)
             assert "is withdrawn" in writer.roll_back(prepared.instant)
-    assert "after 30 min of silence" in str(refused.value)
+    assert "or 30 min after its last sign of life" in str(refused.value)
     assert not cow.timeline().pending
 
 

@@ -95,7 +95,7 @@ def test_d9_a_commit_whose_file_is_empty_is_named_and_the_table_left_alone_until
     newest = timeline_file(base, "*.commit")
     content = newest.read_bytes()
     replace(newest, b"")
-    message = rf"{newest} is empty: the files that commit .* wrote are unknown; put the file"
+    message = rf"{newest} is empty: the files that commit .* wrote are unknown; restore the file"
     with pytest.raises(Transient, match=message):
         FORMAT.snapshot(ref(base))
     with pytest.raises(Transient, match=f"{newest} is empty"):

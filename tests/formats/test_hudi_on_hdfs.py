@@ -48,7 +48,7 @@ def test_a_table_on_hdfs_is_found_listed_and_verified_as_its_local_copy_is(made:
     assert remote.equals(local)
     assert {row["busy_reason"] for row in remote.to_pylist()} == {f"pending compaction {T3}", None}
     assert FORMAT.verify(there, (), rows=False) == FORMAT.verify(made.ref, (), rows=False)
-    with pytest.raises(Rejected, match=r"hudi-rs does not merge .*it does not know HDFS"):
+    with pytest.raises(Rejected, match=r"hudi-rs does not merge .*it does not support HDFS"):
         FORMAT.verify(there, (), rows=True)
 
 

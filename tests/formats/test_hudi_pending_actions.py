@@ -60,11 +60,11 @@ def timeline(table: ByHand) -> Timeline:
 @pytest.mark.parametrize(
     ("pending", "why", "withdrawal_goes_on"),
     [
-        (lambda table: request(table, "restore"), "takes the table back to an earlier state", False),
-        (lambda table: request(table, "savepoint"), "is about to say what must stay", True),
-        (lambda table: request_rollback(table, T1), f"takes back the completed commit {T1}", False),
-        (lambda table: request_rollback(table, T3), f"takes back {T3}, the instant of this plan", True),
-        (lambda table: request(table, "rollback"), "does not say yet what it takes back", True),
+        (lambda table: request(table, "restore"), "restores the table to an earlier state", False),
+        (lambda table: request(table, "savepoint"), "is about to name the files to keep", True),
+        (lambda table: request_rollback(table, T1), f"rolls back the completed commit {T1}", False),
+        (lambda table: request_rollback(table, T3), f"rolls back {T3}, the instant of this plan", True),
+        (lambda table: request(table, "rollback"), "does not name its target yet", True),
     ],
     ids=["restore", "savepoint", "rollback of a commit", "rollback of the plan", "rollback without a plan"],
 )

@@ -65,7 +65,7 @@ def test_the_only_copy_of_the_rows_stays_where_what_took_its_place_is_cut_short(
     with (archived.table.base / "p" / archived.heir).open("r+b") as file:
         file.truncate(100)
     refusal = str(archived.found().refusal)
-    assert refusal.startswith(f"what {T2} wrote in its place is not sound")
+    assert refusal.startswith(f"what {T2} wrote in its place is damaged")
     assert archived.heir in refusal
 
 

@@ -151,7 +151,7 @@ def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heart
     begun(trips)
     (entry,) = FORMAT.pending_actions(trips.ref)
     assert (entry.action, entry.is_abandoned) == ("commit", True)
-    assert roll_back(trips, DEAD) == f"commit {DEAD} is rolled back: what was written of it is deleted"
+    assert roll_back(trips, DEAD) == f"commit {DEAD} is rolled back: its files are deleted"
     assert FORMAT.pending_actions(trips.ref) == []
     begun(trips)
     assert maintain(trips, "rollback") == [f"rolled back {DEAD}, whose writers died"]
@@ -169,12 +169,12 @@ def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) 
     trips = table()
     rows = trips.rows()
     done = trips.timeline().commits[-1]
-    with pytest.raises(Conflict, match=f"commit {done.time} is completed; only what is pending"):
+    with pytest.raises(Conflict, match=f"commit {done.time} is completed; only pending instants"):
         roll_back(trips, done.time)
     with pytest.raises(Conflict, match="there is no instant 20200101000000000"):
         roll_back(trips, "20200101000000000")
     begun(trips, kind="clean")
-    with pytest.raises(Rejected, match=f"clean {DEAD} is not a write; Hudi ends a pending clean at its next one"):
+    with pytest.raises(Rejected, match=f"clean {DEAD} is not a write; Hudi ends a pending clean with its next one"):
         roll_back(trips, DEAD)
     for file in (trips.base / ".hoodie/timeline").glob(f"{DEAD}*"):
         file.unlink()
@@ -187,7 +187,7 @@ def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) 
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
         writer.rewrite(prepared, ignore)
-        with pytest.raises(Conflict, match="of plan 0198-ours may be in the hands of another lakefold: process"):
+        with pytest.raises(Conflict, match="of plan 0198-ours may be executed by another lakefold: process"):
             writer.roll_back(prepared.instant)
         writer.withdraw(plan.plan_id, None)
     assert trips.rows() == rows

@@ -219,7 +219,7 @@ def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_co
     HudiClient(trips.ref, trips.spark).write_client.cluster(prepared.instant, False)  # begun, as inline clustering does
     with trips.writer() as sweep:
         assert sweep.withdraw(plan.plan_id, [prepared.instant]) == 0
-        with pytest.raises(Conflict, match="may be in the hands of another"):
+        with pytest.raises(Conflict, match="may be executed by another"):
             sweep.roll_back(prepared.instant)
     assert [entry.is_alive for entry in FORMAT.pending_actions(trips.ref)] == [True]
     execute_pending(trips)

@@ -215,6 +215,6 @@ def test_only_the_writer_that_wrote_the_files_can_commit_them(table: NewTable) -
 
 def test_a_bundle_without_a_symbol_is_refused_by_its_name(spark: Any) -> None:
     with pytest.raises(
-        Rejected, match=r"lacks what lakefold calls \(client.NoSuchClient, common.util.Option.gone\); set"
+        Rejected, match=r"lacks classes that lakefold calls \(client.NoSuchClient, common.util.Option.gone\); set"
     ):
         require_symbols(spark._jvm, {"client.NoSuchClient": ("a",)}, {"common.util.Option": ("of", "gone")})

@@ -19,6 +19,7 @@ from planner.policy.policy import SizingPolicy
 from planner.reasons import PLANNABLE, Reason
 from service.control.planning.decision_summary import DecisionSummary, make_scan_record, slice_documents
 from service.control.store import PARTITION_SCHEMA
+from service.former_names import both_names
 
 LIMIT = 300 * MIB
 SIZES = (0, 1, 10 * MIB, LIMIT - 1, LIMIT, 2 * GIB)
@@ -102,7 +103,7 @@ def test_every_sum_is_that_of_the_files_one_by_one(files: list[File], held: set[
         worth_it = [file for file in inside if reducible[file["file_id"]]]
         assert row["reducible_files"] == sum(file in small for file in worth_it)
         assert row["reducible_bytes"] == sum(file["bytes"] + file["log_bytes"] for file in worth_it)
-        check_lines(row["lines"], inside, "reason")
+        check_lines([both_names("decision", line) for line in row["lines"]], inside, "reason")
 
     scan = make_scan_record(account, 1.5)
     assert (scan.partitions, scan.files, scan.bytes) == (len(rows), counted(found)["files"], counted(found)["bytes"])

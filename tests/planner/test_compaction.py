@@ -68,7 +68,7 @@ def test_a_slice_is_due_when_any_trigger_is_reached(
             "few_logs",
             "2 of 5 log files",
         ),
-        (sliced("a", 2, 1), OFF, "few_logs", "2 log files, below what compaction starts at"),
+        (sliced("a", 2, 1), OFF, "few_logs", "2 log files, below the number that starts a compaction"),
         (sliced("a", 3, MIB), {"compaction": False}, "above_limit", "above limit 1.0 GiB ≥ 300 MiB"),
         (sliced("a", 9, MIB, busy="pending compaction 20260301"), {}, "busy", "pending compaction 20260301"),
         (sliced("a", 9, 60 * GIB), {}, "over_plan", "its group is 61.0 GiB with logs > 60.0 GiB per plan"),
@@ -128,9 +128,9 @@ def test_a_slice_is_due_with_a_share_of_its_rows_deleted(
 @pytest.mark.parametrize(
     ("kind", "file", "settings", "text"),
     [
-        (DeltaKind.VECTOR, {}, {}, "1 deletion vector, below what compaction starts at"),
-        (DeltaKind.VECTOR, {"rows": None}, {}, "1 deletion vector, below what compaction starts at"),
-        (DeltaKind.VECTOR, {"rows": 0}, {}, "1 deletion vector, below what compaction starts at"),
+        (DeltaKind.VECTOR, {}, {}, "1 deletion vector, below the number that starts a compaction"),
+        (DeltaKind.VECTOR, {"rows": None}, {}, "1 deletion vector, below the number that starts a compaction"),
+        (DeltaKind.VECTOR, {"rows": 0}, {}, "1 deletion vector, below the number that starts a compaction"),
         (DeltaKind.DELETES, {}, {}, "1 of 5 delete files"),
         (DeltaKind.DELETES, {"deleted": 600}, {"compact_delete_ratio": 0}, "1 of 5 delete files"),
     ],

@@ -413,5 +413,5 @@ def test_deltas_are_called_what_they_are() -> None:
         "": "1 of 5 log files",
         "log file": "1 of 5 log files",
         "delete file": "1 of 5 delete files",
-        "deletion vector": "1 deletion vector, below what compaction starts at",
+        "deletion vector": "1 deletion vector, below the number that starts a compaction",
     }

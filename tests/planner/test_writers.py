@@ -178,7 +178,7 @@ INSERT = {"operation": "insert", "rows": 5}
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"batches": [INSERT]}, ["writer is required", "hudi-cow"]),
     ({"writer": "delta", "batches": [INSERT]}, ["'delta'", "hudi-mor"]),
-    ({"writer": "hive"}, ["no batches"]),
+    ({"writer": "hive"}, ["no batch"]),
     ({"writer": "hive", "batches": [{}]}, ["batch 1", "no operation"]),
     ({"writer": "hive", "batches": [{"operation": "insert"}]}, ["batch 1", "neither rows nor bytes"]),
     ({"writer": "hive", "batches": [INSERT | {"row": 5}]}, ["batch 1", "'row'", "row_bytes"]),

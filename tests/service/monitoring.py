@@ -40,7 +40,7 @@ def section(alert: str) -> str:
 
 
 def entry(alert: str, step: str) -> str:
-    """One step of an alert's entry, ``Look`` or ``Clear``: from that word to the end of the first code block."""
+    """One step of an alert's entry, ``Check`` or ``Clear``: from that word to the end of the first code block."""
     text = re.search(rf"^{step}\b.*?^```$", section(alert), re.MULTILINE | re.DOTALL)
     assert text, f"{alert}: no step {step} with a code block"
     return text[0]

@@ -109,7 +109,7 @@ def test_what_was_adopted_is_proposed_once_while_its_writer_goes_on(
     pending.clear()
     (found,) = scanned()
     assert not found.waits_for_approval
-    assert "what it would have executed, 7, was executed or withdrawn" in str(found.cancel_reason)
+    assert "the rewrite that it would have executed, 7, was executed or withdrawn" in str(found.cancel_reason)
 
 
 def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(
@@ -183,7 +183,7 @@ def test_dead_work_is_told_once_with_the_command_that_ends_it(
         telling.log_new("t1", found)
     other, line = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert re.search(r"clustering 6 was begun by plan lost, which this database lacks, .*rollback t1 6$", other)
-    assert re.search(r"clustering 9 was begun .* no sign of life for 3 h.*: lakefold tables rollback t1 9$", line)
+    assert re.search(r"clustering 9 was begun .* no activity for 3 h.*: lakefold tables rollback t1 9$", line)
     telling.log_new("t1", [])
     telling.log_new("t1", [dead])
     assert len(caplog.records) == 3, "told again when it comes back"

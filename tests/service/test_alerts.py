@@ -73,7 +73,7 @@ def test_each_heading_of_the_runbook_is_an_alert():
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_each_entry_of_the_runbook_has_commands_and_they_exist(alert):
-    assert commands(entry(alert, "Look"))
+    assert commands(entry(alert, "Check"))
     for line in [*commands(section(alert)), *re.findall(r"`(lakefold [^`]+)`", section(alert))]:
         name, *words = shlex.split(line)
         assert name == "lakefold", line

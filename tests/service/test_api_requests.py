@@ -69,7 +69,7 @@ def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys
     assert (request["table"], request["partitions"], request["actor"]) == ("t1", ["dt=1", "dt=2"], "token ci")
     assert request["answer"]["outcome"] == "planned"
     assert request["answer"]["plan_ids"] == request["plan_ids"]
-    assert [reason["text"] for reason in request["answer"]["reasons"]] == ["partition not asked for"]
+    assert [reason["text"] for reason in request["answer"]["reasons"]] == ["partition not requested"]
     plans = context.store.plans()
     assert sorted(plan.plan_id for plan in plans) == sorted(request["plan_ids"])
     assert {p for plan in plans for p in context.store.plan(plan.plan_id).partitions} == {"dt=1", "dt=2"}
@@ -324,7 +324,7 @@ def test_tables_and_the_service_are_paused_and_resumed(context, client):
     assert context.store.service_pause().words == "by token ci: new metastore"
     refused = ask(client)
     assert (refused.status_code, refused.json()["type"]) == (409, "/docs/problems.md#not-served")
-    assert refused.json()["detail"] == "lakefold is paused by token ci: new metastore; to go on: lakefold resume"
+    assert refused.json()["detail"] == "lakefold is paused by token ci: new metastore; to continue: lakefold resume"
     status = client.get("/v1/status").json()
     assert (status["paused"], status["paused_by"], status["paused_reason"]) == (True, "token ci", "new metastore")
     assert client.post("/v1/pause", json={"reason": "x" * 1001}).status_code == 422

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_verify_exits_3_on_a_missing_and_on_an_unowned_file(lakefold):
-    assert "as its last commits say" in lakefold("verify", "orders", "--rows")
+    assert "as its last commits state" in lakefold("verify", "orders", "--rows")
     newest = max(lakefold.base.rglob("*_*.parquet"), key=lambda path: path.name.rpartition("_")[2])
     shutil.copy(newest, newest.with_name(f"11111111-{newest.name}"))
     found = lakefold.json("verify", "orders", expect=3)[0]
@@ -131,7 +131,7 @@ def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lak
     assert done == {
         "table": "sales.orders",
         "instant": dead,
-        "done": f"commit {dead} is rolled back: what was written of it is deleted",
+        "done": f"commit {dead} is rolled back: its files are deleted",
     }
     assert not list(timeline.glob(f"{dead}*"))
     lakefold.problem("tables", "rollback", "orders", dead, expect=10)

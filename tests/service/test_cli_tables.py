@@ -114,7 +114,7 @@ def test_paused_and_halted_tables_are_refused_until_resumed(lakefold):
     store.fail(claim, "Integrity: a row is missing", halt=True)
     store.close()
     assert (
-        "Integrity: a row is missing; after looking into it: lakefold resume"
+        "Integrity: a row is missing; once the cause is removed: lakefold resume"
         in lakefold.problem("plans", "request", "orders", expect=12)["detail"]
     )
     assert lakefold.json("status")[0]["halted_tables"] == ["sales.orders"]

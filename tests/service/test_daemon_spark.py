@@ -24,7 +24,7 @@ from service.server.daemon.process import Daemon
 
 pytestmark = pytest.mark.slow
 
-DIED = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
+DIED = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does if memory runs out"
 
 
 class WithSpark(ToyFormat):

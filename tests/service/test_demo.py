@@ -113,7 +113,7 @@ def test_the_installed_wheels_demo_ends_with_a_table_equal_to_its_writers_ledger
     assert done.returncode == 0, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert gone(home), processes_of(home)
     lines = done.stdout.splitlines()
-    proof = "every value of every column as the writer's ledger has it"
+    proof = "equal to the writer's ledger in every value of every column"
     assert any(f"{reader} reads " in line and proof in line for line in lines)
     assert any(line.startswith("Done in ") for line in lines)
     assert lines[-1] == f"Remove everything with: rm -r {home}"
@@ -220,7 +220,7 @@ def test_a_directory_that_is_not_empty_is_refused_and_left_alone(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == (
-        f"lakefold: --workdir {tmp_path} is not empty; choose another one or remove what is in it"
+        f"lakefold: --workdir {tmp_path} is not empty; choose another one or empty it"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["somebody's"]
 

@@ -33,7 +33,7 @@ def test_a_table_equals_its_ledger_in_any_order_and_with_hudis_own_columns(rows)
     marked = shuffled.append_column("_hoodie_commit_time", pa.array(["20260101000000000"] * rows.num_rows))
     result = compare(rows, marked)
     assert result.equal
-    assert str(result) == "500 rows, every value of every column as the writer's ledger has it"
+    assert str(result) == "500 rows, equal to the writer's ledger in every value of every column"
 
 
 def test_a_missing_row_an_extra_row_and_a_doubled_row_are_each_named(rows):

@@ -58,7 +58,7 @@ def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_
     ]
     assert re.fullmatch(r"6 files, .+ to rewrite", lines[1][-1])
     assert lines[2][-1] == "nothing (alone in its partition)"
-    assert "nothing is rewritten before a rule says so" in err
+    assert "nothing is rewritten before a rule allows it" in err
     config = load_config(home / "lakefold.toml")
     check_rules(config)
     assert ([source.path for source in config.sources], config.table_rules) == (["lake"], ())
@@ -165,7 +165,7 @@ def test_only_so_many_tables_are_looked_at_and_the_others_are_counted(home, run,
     for name in "abcd":
         table(home / "lake" / name, files=2)
     code, out, _ = run("init", "lake")
-    assert (code, out.splitlines()[-1]) == (0, "… and 2 tables more, not looked at yet")
+    assert (code, out.splitlines()[-1]) == (0, "… and 2 tables more, not read yet")
     assert "4 tables" in (home / "lakefold.toml").read_text()
 
 

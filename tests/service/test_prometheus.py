@@ -91,7 +91,7 @@ def test_leases_expiring_fires_for_a_deadly_plan_and_the_runbook_saves_the_other
         (table / "wait").unlink()
     assert lakefold.processes["executor"].wait(10) == -signal.SIGKILL
     (plan,) = wait_for(lambda: lakefold.plans(PlanState.REQUESTED, "deadly"), "requested again")
-    lakefold.follow("LeasesExpiring", "Look", TABLE="deadly", PLAN=plan)
+    lakefold.follow("LeasesExpiring", "Check", TABLE="deadly", PLAN=plan)
     lakefold.follow("LeasesExpiring", "Clear", TABLE="deadly", PLAN=plan)
     wait_for(lambda: lakefold.completed("other1", "other2"), "the plans of other tables got through")
     clears(server, "LeasesExpiring")
@@ -104,7 +104,7 @@ def test_table_halted_fires_for_a_spoiled_rewrite_and_the_runbook_resumes_the_ta
     (alert,) = fires(server, "TableHalted", table="spoilt")
     assert alert["labels"]["severity"] == "critical"
     (plan,) = lakefold.plans(PlanState.FAILED, "spoilt")
-    lakefold.follow("TableHalted", "Look", TABLE="spoilt", PLAN=plan)
+    lakefold.follow("TableHalted", "Check", TABLE="spoilt", PLAN=plan)
     (folder / "spoiled").unlink()
     lakefold.follow("TableHalted", "Clear", TABLE="spoilt")
     clears(server, "TableHalted", table="spoilt")
@@ -119,7 +119,7 @@ def test_superseded_bytes_growing_fires_for_a_forgotten_pause_and_the_runbook_en
     lakefold.store.pause("paused", "somebody")
     (alert,) = fires(server, "SupersededBytesGrowing", table="paused")
     assert float(alert["value"]) > 2
-    lakefold.follow("SupersededBytesGrowing", "Look", TABLE="paused")
+    lakefold.follow("SupersededBytesGrowing", "Check", TABLE="paused")
     lakefold.follow("SupersededBytesGrowing", "Clear", TABLE="paused")
     clears(server, "SupersededBytesGrowing", table="paused")
 
@@ -151,7 +151,7 @@ def test_planner_not_running_fires_without_a_scheduler_and_the_runbook_starts_on
     lakefold, server = watched
     lakefold.processes["all"].terminate()
     fires(server, "PlannerNotRunning")
-    lakefold.follow("PlannerNotRunning", "Look")
+    lakefold.follow("PlannerNotRunning", "Check")
     assert lakefold.processes["all"].wait(20) == 0
     lakefold.follow("PlannerNotRunning", "Clear")
     clears(server, "PlannerNotRunning")
@@ -167,8 +167,8 @@ def test_database_errors_fires_for_a_backup_of_an_older_lakefold_and_the_runbook
     with pytest.raises(SchemaMismatch):
         lakefold.store.check()
     fires(server, "DatabaseErrors")
-    (look,) = commands(entry("DatabaseErrors", "Look"))
-    code, said = lakefold.run(look, {})
+    (check,) = commands(entry("DatabaseErrors", "Check"))
+    code, said = lakefold.run(check, {})
     assert code == ExitCode.DATABASE
     assert "lakefold db upgrade" in said
     lakefold.follow("DatabaseErrors", "Clear")

@@ -210,7 +210,7 @@ def test_a_plan_that_waits_for_approval_is_shown_and_decided_on_from_another_mac
     for plan in (first, second):
         proposed_before(service, plan)
     assert "requested, waits for approval" in service.both("plans", "list")[1]
-    assert re.search(r"approval +waits for it since", service.both("plans", "show", first)[1])
+    assert re.search(r"approval +waiting for", service.both("plans", "show", first)[1])
     assert service.there("plans", "approve", first[-10:], "--reason", "quiet now")[0] == 0
     code, out, _ = service.there("plans", "decline", second, "--json")
     assert (code, json.loads(out)) == (0, {"plan_id": second, "state": "cancelled", "decision": "declined"})
@@ -308,7 +308,7 @@ def test_a_pause_and_its_end_are_the_same_from_another_machine(service):
             assert service.both(command, *table, "--json")[0] == 0
     service.there("pause", "t1", "--reason", "upgrade")
     code, _, err = service.both("plans", "request", "t1")
-    assert (code, "t1 is paused by token write: upgrade; to go on: lakefold resume t1" in err) == (12, True)
+    assert (code, "t1 is paused by token write: upgrade; to continue: lakefold resume t1" in err) == (12, True)
     assert "t1 is paused by token write: upgrade\n" in service.both("status")[1]
     assert [table.pause and table.pause.words for table in service.store.table_states()] == [
         "by token write: upgrade",

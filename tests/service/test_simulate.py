@@ -108,8 +108,8 @@ def test_a_setting_that_changes_nothing_is_reported_on_stderr(run):
     [
         ((), 2, "writer is required"),
         (("--writer", "delta", "--batch", "insert=5"), 2, "'delta' is not one of hudi-cow, hudi-mor, hive"),
-        (("--writer", "hive"), 2, "no batches"),
-        (("--writer", "hive", "--batch", "insert"), 2, "write insert=96MB"),
+        (("--writer", "hive"), 2, "no batch; add at least one"),
+        (("--writer", "hive", "--batch", "insert"), 2, "use the form insert=96MB"),
         (("--writer", "hive", "--batch", "insert=5 parsecs"), 2, "batch 1: bytes"),
         (("--writer", "hive", "--batch", "update=5"), 2, "batch 1: update"),
         (("--writer", "hive", "--batch", "insert=5", "--set", "frob"), 2, "is not KEY=VALUE"),

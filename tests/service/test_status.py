@@ -180,7 +180,7 @@ def test_halted_partitions_are_named_with_the_command_that_settles_each_and_no_m
 def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_names_the_person(store, told):
     plan = waiting(store)
     store.cancel(store.claim("e"), "a writer changed a.parquet", actor="e")
-    why = "a writer changed a.parquet. Nothing was lost; the next scan plans again what is still worth it."
+    why = "a writer changed a.parquet. Nothing was lost; the next scan plans the worthwhile files again."
     assert f"cancelled  {why}" in told("plans", "show", plan.plan_id)
     assert json.loads(told("plans", "show", plan.plan_id, "--json"))["end_reason"] == why
     another = plan_of("dt=3")

@@ -187,7 +187,7 @@ def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called
     for _ in range(3):
         observers.clean_succeeded()
     assert counting.calls == 3
-    assert [record.getMessage() for record in caplog.records] == ["Broken: no; plans go on"]
+    assert [record.getMessage() for record in caplog.records] == ["Broken: no; plans continue"]
 
 
 def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog):
@@ -206,8 +206,8 @@ def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog
         failing.submit(lambda: (_ for _ in ()).throw(OSError("no route")))
     failing.close(5)
     assert [record.getMessage() for record in caplog.records] == [
-        "sender: too slow; events are dropped; plans go on",
-        "sender: OSError: no route; plans go on",
+        "sender: too slow; events are dropped; plans continue",
+        "sender: OSError: no route; plans continue",
     ]
 
 

@@ -147,8 +147,9 @@ def test_a_commit_of_an_attempt_that_the_database_has_no_memory_of_is_recorded_a
     store.complete(claim, replace(commit_of(plan, "7"), epoch=epoch), figures_of(plan), {})
     assert (store.plan(plan.plan_id).state, len(store.awaiting_deletion(TRIPS))) == (PlanState.COMPLETED, 2)
     reason = (
-        f"plan {plan.plan_id}: attempt 3 committed 7, and this database knows of 2 only: it was set back to an earlier "
-        "state, or another lakefold runs on a copy of it; make sure that none does, then lakefold resume demo.trips"
+        f"plan {plan.plan_id}: attempt 3 committed 7, above the newest attempt of this database (2): the database was "
+        "restored from an earlier state, or another lakefold runs on a copy; find that lakefold and stop it, then "
+        "lakefold resume demo.trips"
     )
     assert store.table_state(TRIPS.name).halted_reason == (reason if halts else None)
 

@@ -65,7 +65,7 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> N
     }
     assert worth["errors"] == {"cpu_seconds": pytest.approx(0.436), "bytes": 0.0, "files_saved": 0.0}
     assert dict(describe_cost(worth)) == {
-        "predicted": "5.64 s of CPU, 16.0 MiB rewritten, 1 file fewer; 0.00564 EUR (by the constants)",
+        "predicted": "5.64 s of CPU, 16.0 MiB rewritten, 1 file fewer; 0.00564 EUR (from the constants)",
         "saves": "24 opens, 1.5 MiB and 480 ms of CPU a day, 0.00048 EUR; pays back after 11.7 d",
         "actual": "10 s of CPU (by the time of its steps, off by 44 %), 16.0 MiB written, 1 file fewer; 0.01 EUR",
     }
@@ -100,7 +100,7 @@ def test_predictions_become_better_with_history(store: Store) -> None:
     assert errors[0] > 0.4
     assert errors[-1] < 0.1
     assert prediction_errors(store.plans())["cpu_seconds"] < errors[1]
-    assert "(by 7 plans before it)" in describe_cost(plan_cost(store.plans()[0]))[0][1]
+    assert "(from 7 earlier plans)" in describe_cost(plan_cost(store.plans()[0]))[0][1]
 
 
 def test_plans_from_before_predictions_were_made_have_none_and_spoil_none(store: Store) -> None:

@@ -49,7 +49,7 @@ def test_a_plan_that_a_writer_cancelled_reads_as_routine(fresh):
     fresh.store.cancel(claim_of(fresh.store, plan), "a writer changed dt=1/7.parquet", actor="host-1")
     with client_of(fresh) as client:
         words = read(client, f"/plans/{plan.plan_id}").words
-    why = "a writer changed dt=1/7.parquet. Nothing was lost; the next scan plans again what is still worth it."
+    why = "a writer changed dt=1/7.parquet. Nothing was lost; the next scan plans the worthwhile files again."
     assert f"Cancelled: {why}" in words
 
 
@@ -65,7 +65,7 @@ def test_plans_are_found_by_part_of_a_table_error_and_time_and_one_by_any_part_o
 def test_a_plan_shows_what_was_predicted_beside_what_happened(page, lake):
     waits, done = (read(page, f"/plans/{lake[1][state]}").words for state in ("requested", "completed"))
     assert "of CPU a day" in waits
-    assert "(by the constants)" in waits
+    assert "(from the constants)" in waits
     assert "EUR; pays back after" in done
     assert "of CPU (off by" in done
     assert "of CPU (off by" not in waits

@@ -33,7 +33,7 @@ def test_a_shipped_scenario_is_drawn_batch_by_batch_and_can_be_changed(page):
     ("scenario", "says"),
     [
         ("writer = ", "the scenario is not valid TOML"),
-        ("writer = 'hive'", "no batches"),
+        ("writer = 'hive'", "no batch"),
         ("writer = 'hive'\n[[batches]]\noperation = 'insert'\nrows = 9000\ntasks = 9000", "more than 5,000 files"),
     ],
 )

@@ -26,8 +26,8 @@ def test_tables_are_listed_worst_first_and_what_needs_a_person_is_said_above(pag
     assert listed[:3] == ["crm.contacts", "logs.app", "events.clicks"]
     assert listed.index("sales.orders") < listed.index("web.sessions")
     assert (
-        "3 rows fewer than were read in dt=2026-11-09. Look into it before it is resumed: "
-        "lakefold verify crm.contacts --rows the plan, what it means and what to do" in found.words
+        "3 rows fewer than were read in dt=2026-11-09. Find the cause before you resume it: "
+        "lakefold verify crm.contacts --rows the plan, meaning and remedy" in found.words
     )
     assert "crm.contacts has a plan that failed" not in found.words, "that it is halted says so"
     assert f"{HOSTILE} has a plan that failed" in found.words
@@ -98,7 +98,7 @@ def test_halted_partitions_are_named_on_the_first_page_and_on_that_of_their_tabl
     with client_of(fresh) as client:
         for address in ("/", "/tables/a.b"):
             words = read(client, address).words
-            assert re.search(r"partition dt=0 was halted .+: both overwritten\. Other partitions go on\.", words)
+            assert re.search(r"partition dt=0 was halted .+: both overwritten\. Other partitions continue\.", words)
             assert "lakefold tables explain a.b --partition dt=0" in words
             assert ("1 more partition halted: lakefold tables show a.b" in words, "dt=5" in words) == (True, False)
         assert "Resume table" in read(client, "/tables/a.b").words

@@ -420,7 +420,7 @@ def seven_day_lead(store: Store) -> None:
     store.register_process(
         replace(facts, name="host-2.example.org/12/1/a.2", role="scheduler", slots=0, spark="none"), week
     )
-    problem = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does where memory runs out"
+    problem = "Spark could not start: its JVM was ended by SIGKILL, as the kernel does if memory runs out"
     store.register_process(replace(facts, name="host-3.example.org/99/1/a.2", spark="broken", problem=problem), week)
     store.register_process(replace(facts, name="host-4.example.org/7/1/a.2"), timedelta(seconds=-1))
     assert store.acquire_leader("scan", "host-2.example.org/12/1/a.2", week)

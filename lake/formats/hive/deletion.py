@@ -38,7 +38,7 @@ def delete(
     ``clock`` is another machine's, in seconds: this machine may be suspended at any file, with all its clocks.
     """
     files = file_io_of(ref.location)
-    looked = Stopwatch(clock)
+    since_check = Stopwatch(clock)
     _check_deletable(ref, versions, retention, fence)
     partitions: dict[str, set[str]] = defaultdict(set)
     for version in versions:
@@ -50,8 +50,8 @@ def delete(
         try:
             there = files.status(path)
             # Many deletions may take long, and the process may be suspended at any of them beyond the end of its locks.
-            if looked.elapsed_seconds > _MAX_CHECK_AGE.total_seconds():
-                looked = Stopwatch(clock)
+            if since_check.elapsed_seconds > _MAX_CHECK_AGE.total_seconds():
+                since_check = Stopwatch(clock)
                 _check_deletable(ref, versions[index:], retention, fence)
                 there = files.status(path)
         except FileNotFoundError:
@@ -81,8 +81,8 @@ def _check_deletable(
         table = load_table(metastore, ref)
         check_identity(ref, table)
         check_no_foreign_readers(metastore, table, parent_directories(ref, versions), retention)
-        places = list(list_partitions(metastore, table))
-    for reason in files_in_use(ref, versions, places).values():
+        partitions = list(list_partitions(metastore, table))
+    for reason in files_in_use(ref, versions, partitions).values():
         raise Conflict(reason)
 
 

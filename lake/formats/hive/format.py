@@ -94,13 +94,15 @@ class HiveFormat:
         """See ``TableFormat``."""
         with open_metastore(table) as metastore:
             found = load_table(metastore, table)
-            places = list(list_partitions(metastore, found, partitions))
-            alone = dict(shared_partitions(metastore, found, places))
+            catalog_partitions = list(list_partitions(metastore, found, partitions))
+            alone = dict(shared_partitions(metastore, found, catalog_partitions))
         taken_at = datetime.now(UTC)
-        listings = list_partition_files(table.name, places)
+        listings = list_partition_files(table.name, catalog_partitions)
         if not table.sessions_refresh:
             alone |= refusals.excluded_as_cached(found)
-        slices = slices_table(table.location, listings, {**alone, **refusals.excluded_partitions(found, places)})
+        slices = slices_table(
+            table.location, listings, {**alone, **refusals.excluded_partitions(found, catalog_partitions)}
+        )
         return Snapshot(table=table, instant="", taken_at=taken_at, slices=slices)
 
     def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
@@ -124,7 +126,7 @@ class HiveFormat:
         self, table: TableRef, relocated: Sequence[RelocatedPartition]
     ) -> Mapping[str, PartitionState]:
         """See ``RelocatesPartitions``."""
-        _, places = _load_partitions(table, [one.partition for one in relocated])
+        _, partitions = _load_partitions(table, [one.partition for one in relocated])
 
         def others(directories: Collection[str]) -> Mapping[str, str]:
             with open_metastore(table) as metastore:
@@ -135,7 +137,7 @@ class HiveFormat:
                     **own,
                 }
 
-        return list_locations(table, relocated, places, others, time.time())
+        return list_locations(table, relocated, partitions, others, time.time())
 
     def change_detector(self, table: TableRef) -> HiveChangeDetector:
         """See ``DetectsChanges``."""
@@ -168,22 +170,22 @@ class HiveFormat:
             found = load_table(metastore, table)
             why = table_root_conflict(metastore, found) or unreadable_reason(metastore)
             others = foreign_readers(metastore, found, parent_directories(table, versions))
-            places = list(list_partitions(metastore, found))
-        used = files_in_use(table, versions, places)
+            partitions = list(list_partitions(metastore, found))
+        used = files_in_use(table, versions, partitions)
         for version in versions:
-            if (who := others.get(dirname(resolve_path(table.location, version.path)))) is not None:
-                used.setdefault(version.path, f"{version.path}: {who}")
+            if (reader := others.get(dirname(resolve_path(table.location, version.path)))) is not None:
+                used.setdefault(version.path, f"{version.path}: {reader}")
         return {version.path: used.get(version.path, why) for version in versions}
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """See ``TableFormat``."""
-        _, places = _load_partitions(table)
-        return find_restored(table, versions, places)
+        _, partitions = _load_partitions(table)
+        return find_restored(table, versions, partitions)
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
         """See ``TableFormat``. A metastore records no files: a partition holds the files in its directory."""
-        found, places = _load_partitions(table)
-        files = [file for listing in list_partition_files(table.name, places) for file in listing.files]
+        found, partitions = _load_partitions(table)
+        files = [file for listing in list_partition_files(table.name, partitions) for file in listing.files]
         paths = {file.path for file in files}
         replaced = {version.path for version in superseded if resolve_path(table.location, version.path) in paths}
         return TableVerification(
@@ -202,9 +204,9 @@ class HiveFormat:
         check: CancellationCheck = no_check,
     ) -> TableHistory:
         """See ``KeepsHistory``."""
-        _, places = _load_partitions(table)
+        _, partitions = _load_partitions(table)
         return reconstruct_history(
-            table.location, list_partition_files(table.name, places), superseded, since, until, check
+            table.location, list_partition_files(table.name, partitions), superseded, since, until, check
         )
 
     def describe(self, table: TableRef) -> Mapping[str, str]:

@@ -140,7 +140,7 @@ class HiveWriter:
         now: Mapping[str, PartitionSnapshot] = {}
         with open_metastore(self._ref) as metastore:
             for turn in range(2 * _MAX_CHECKS):
-                looked, before = Stopwatch(), now
+                since_check, before = Stopwatch(), now
                 table, now = self._final_check(metastore, publication)
                 if refused is not None and before == now:
                     break
@@ -164,13 +164,13 @@ class HiveWriter:
                     metastore,
                     update,
                     commit,
-                    partial(self._check_in_time, looked),
+                    partial(self._check_in_time, since_check),
                     refuse_additions=turn < _MAX_CHECKS,
                 )
                 if refused is None:
                     commit_record.mark_committed(self._ref, commit.instant)
                     metastore_commit.verify_after_commit(metastore, update)
-                    self._verify_call_in_time(looked)
+                    self._verify_call_in_time(since_check)
                     return commit
         raise Conflict(f"the metastore refused the commit: {refused}") from refused
 
@@ -347,12 +347,12 @@ class HiveWriter:
 
         Statistics that may no longer be right are dropped.
         """
-        place = snapshot.partition
+        partition = snapshot.partition
         location = hadoop_uri(
-            resolve_path(self._ref.location, version_names.location_in_version(prepared.instant, place.name))
+            resolve_path(self._ref.location, version_names.location_in_version(prepared.instant, partition.name))
         )
-        return place.with_location(location).updated_object(
-            version_names.relocated_parameters(place.parameters, prepared.instant, files)
+        return partition.with_location(location).updated_object(
+            version_names.relocated_parameters(partition.parameters, prepared.instant, files)
         )
 
 

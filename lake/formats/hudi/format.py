@@ -261,7 +261,7 @@ def _retry_once(table: TableRef, read: Callable[[], _Result]) -> _Result:
     try:
         return read()
     except (FileNotFoundError, Transient) as error:
-        log.debug("%s: looking again after %s", table.name, error)
+        log.debug("%s: checking again after %s", table.name, error)
     try:
         return read()
     except FileNotFoundError as error:

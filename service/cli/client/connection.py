@@ -29,8 +29,8 @@ _UNAVAILABLE = (502, 503, 504)
 class ApiConnection:
     """The connection that calls the HTTP API at ``url`` with the bearer token ``token``. The caller closes it.
 
-    Every method raises ProblemError: the problem that the service answered, or one line that says why there was no
-    answer. A call is repeated only if a repetition is harmless: the call never reached the service, the service
+    Every method raises ProblemError: the problem that the service answered, or one line with the reason why there was
+    no answer. A call is repeated only if a repetition is harmless: the call never reached the service, the service
     rejected it temporarily (429), or the call is ``repeatable``.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``lakefold audit``: who asked for what."""
+"""The command ``lakefold audit``: actions and their actors."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ from service.text import format_age, parse_timestamp, short_id
 
 def add_to(root: typer.Typer) -> None:
     """Register the command."""
-    root.command("audit", epilog=exit_codes_help(ExitCode.DATABASE), short_help="List who asked for what.")(audit)
+    root.command("audit", epilog=exit_codes_help(ExitCode.DATABASE), short_help="List actions and their actors.")(audit)
 
 
 def audit(
@@ -27,7 +27,7 @@ def audit(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """List who asked for what by command, over HTTP or on the page, newest first."""
+    """List actions and their actors, on the command line, over HTTP and on the page, newest first."""
     with command_run(json, config) as run:
         found = run.client.audit(table=table, actor=actor, action=action, limit=limit, after=after)
         run.out.results(found, lambda: _print_entries(run, found, limit))

@@ -28,7 +28,7 @@ def add_to(root: typer.Typer) -> None:
 def clean(
     table: OptionalTable = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="List what would be deleted and when; delete nothing.")
+        bool, typer.Option("--dry-run", "-n", help="List the files to be deleted with their times; delete nothing.")
     ] = False,
     json: Json = False,
     config: ConfigFile = None,
@@ -183,10 +183,10 @@ def _print_verification(
     out = run.out
     files = f"{plural(result.files, 'live file')}, {format_size(result.bytes)}"
     counted = "" if result.rows is None else f", {plural(result.rows, 'row')}"
-    out.line(f"{name}: {files}{counted}: {'differences found' if differs else 'as its last commits say'}")
+    out.line(f"{name}: {files}{counted}: {'differences found' if differs else 'as its last commits state'}")
     for title, paths in (
         ("missing: a live file is not in storage", result.missing),
-        ("wrong size: not what the commit says", result.wrong_size),
+        ("wrong size: differs from the commit", result.wrong_size),
         (f"resurrected: superseded, yet live again (lakefold tables repair {name})", result.resurrected),
         ("unowned: no slice, plan or superseded version has it", result.unowned),
     ):

@@ -15,7 +15,7 @@ from service.text import plural
 if TYPE_CHECKING:
     from service.control.config.sections import SourceSettings
 
-config_app = typer.Typer(help="The configuration: whether it is valid, and what is in force.", no_args_is_help=True)
+config_app = typer.Typer(help="The configuration: its validity, and the settings in force.", no_args_is_help=True)
 db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
 
 
@@ -106,7 +106,7 @@ def show(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Show every setting in force and where it came from: of the service, or of one table."""
+    """Show every setting in force and its origin: of the service, or of one table."""
     with command_run(json, config) as run:
         found = run.client.settings(table)
         if found.table is not None:

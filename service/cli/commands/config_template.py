@@ -23,20 +23,20 @@ _S3 = """\
 """
 _MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
-# and say how the table's writers work meanwhile, which no table records:
+# and set how the table's writers work meanwhile; no table records this:
 #   concurrency = "single_writer"  no writer runs while lakefold works on the table
-#   concurrency = "occ"            writers go on, and take the same lock as lakefold; copy its settings from them to
+#   concurrency = "occ"            writers continue, and take the same lock as lakefold; copy its settings from them to
 #                                  [tables.write_options] below the rule: hoodie.write.lock.provider = "…"
-# What is asked of writers: docs/writers.md. After a change: lakefold config check.
+# The requirements for writers: docs/writers.md. After a change: lakefold config check.
 
 """
 _METASTORE_MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
-# and say who asks the metastore where a partition lies, which no table records:
-#   access = "catalog"  all readers and writers do; none goes by a partition's path
+# and set who gets the location of partitions from the metastore; no table records this:
+#   access = "catalog"  all readers and writers do; none uses a partition's path
 # An INSERT OVERWRITE … SELECT from the same partition may lose what another job appended to it seconds earlier: leave
-# access unset where such statements run beside appends.
-# What that means, and what else to know before: docs/formats.md. After a change: lakefold config check.
+# access unset if such statements run beside appends.
+# The meaning of this setting, and further conditions: docs/formats.md. After a change: lakefold config check.
 
 """
 
@@ -120,9 +120,9 @@ def _rule(assessment: "TableAssessment") -> Iterator[str]:
     yield "# [[tables]]"
     yield f"# match = {_toml_string(glob.escape(assessment.table.name))}"
     yield '# mode = "compact"'
-    for said in filter(None, map(writer_warning, assessment.likely_writers)):
+    for warning in filter(None, map(writer_warning, assessment.likely_writers)):
         # Still comments when the rule is uncommented line by line.
-        yield from (f"# {line}" for line in _comment(f"Warning: {said}"))
+        yield from (f"# {line}" for line in _comment(f"Warning: {warning}"))
     if (wanted := required_rule_setting(assessment.table)) is not None:
         setting, values = wanted
         yield f'# {setting} = "?"  # {" or ".join(map(_toml_string, values))}'

@@ -27,7 +27,7 @@ MAX_TABLES_READ = 50
 def add_to(root: typer.Typer) -> None:
     """Register the command."""
     codes = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND)
-    root.command("init", epilog=codes, short_help="Look at a lake and write its first lakefold.toml.")(init)
+    root.command("init", epilog=codes, short_help="Read a lake's tables and write its first lakefold.toml.")(init)
 
 
 def init(
@@ -49,7 +49,7 @@ def init(
         Path | None, typer.Option("--config", metavar="FILE", help="Write this file instead of ./lakefold.toml.")
     ] = None,
 ) -> int:
-    """Look at the tables in a directory, bucket or metastore and write a lakefold.toml for them, with comments.
+    """Read the tables in a directory, bucket or metastore and write a lakefold.toml for them, with comments.
 
     Changes nothing else, starts no Java, needs no database, and never overwrites a file. Every table starts in mode
     observe. Endpoint and keys of a store come from the environment, as in docs/object-stores.md. Exit 3 when a
@@ -174,7 +174,7 @@ def _print_tables(run: CommandRun, assessments: "Sequence[TableAssessment]", unr
         ),
     )
     if unread_count:
-        out.line(f"… and {plural(unread_count, 'table')} more, not looked at yet")
+        out.line(f"… and {plural(unread_count, 'table')} more, not read yet")
     for assessment in assessments:
         if assessment.error is not None:
             out.note(assessment.error_text)
@@ -205,7 +205,9 @@ def _print_next_steps(
         )
     steps.append((f"lakefold serve{option}", f"scan every table at intervals; page on {page}"))
     width = max(len(step) for step, _ in steps)
-    run.out.note(f"\nWrote {file}. Every table is in mode observe: nothing is rewritten before a rule says so.\nNext:")
+    run.out.note(
+        f"\nWrote {file}. Every table is in mode observe: nothing is rewritten before a rule allows it.\nNext:"
+    )
     for step, why in steps:
         run.out.note(f"  {step.ljust(width)}  # {why}")
     how = "how it is read and written" if "metastore" in source else "how its writers work"

@@ -29,7 +29,7 @@ def list_(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """List messages, newest first. Dead ones were given up: retry sends them again, drop forgets them."""
+    """List messages, newest first. Dead ones were given up: retry sends them again, drop deletes them."""
     if state not in (None, "waiting", "delivered", "dead"):
         raise ProblemError(USAGE, f"--state {state!r}: use waiting, delivered or dead")
     with command_run(json, config) as run:
@@ -62,7 +62,7 @@ def _print_notifications(run: CommandRun, found: Sequence[Mapping[str, Any]], li
 
 @app.command("retry", epilog=_CODES)
 def retry(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
-    """Send messages again that were given up, with all their attempts; those that wait do so already."""
+    """Send dead messages again, each with a full set of attempts; waiting messages are unchanged."""
     _check_selection(numbers, everything)
     with command_run(json, config) as run:
         done = run.client.retry_notifications(None if everything else numbers)
@@ -81,7 +81,7 @@ def drop(numbers: Numbers = None, everything: All = False, json: Json = False, c
 
 @app.command("test", epilog=exit_codes_help())
 def send_test(json: Json = False, config: ConfigFile = None) -> None:
-    """Send one signed message of the event "test" to the webhook now and say what it answered."""
+    """Send one signed message of the event "test" to the webhook now and print the answer."""
     from uuid_utils import uuid7
 
     from service.server.notify.delivery import open_webhook

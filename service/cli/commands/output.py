@@ -26,7 +26,7 @@ _MIN_TRUNCATED_WIDTH = 8
 class TableColumn:
     """A column of a text table; ``right`` aligns numbers.
 
-    ``truncation`` says how a terminal shortens a cell that does not fit: "after" shows its beginning, "amid" both
+    ``truncation`` is how a terminal shortens a cell that does not fit: "after" shows its beginning, "amid" both
     ends, "" never shortens it.
     """
 

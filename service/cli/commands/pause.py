@@ -24,28 +24,26 @@ def pause(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Start no more plans of one table, or of any; what runs goes on to its end."""
+    """Start no more plans of one table, or of any; running plans finish."""
     with command_run(json, config) as run:
         done = run.client.pause(table, reason)
         run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans finish"))
 
 
 def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
-    """End a pause; of a named table also its halts and its quarantine, and plan again what failed."""
+    """End a pause; of a named table also its halts and its quarantine, and allow new plans for failed ones."""
     with command_run(json, config) as run:
         if table is not None and run.out.can_prompt and not yes:
             halts = run.client.halts(table)
             reason, partitions = halts["halted_reason"], halts["halted_partitions"]
             if reason is not None:
-                *look, _ = serializers.commands_before_resume(table, reason)
+                *checks, _ = serializers.commands_before_resume(table, reason)
                 run.out.note(f"{table} was halted: {reason}")
-                run.out.note(f"To look into it first: {'; '.join(look)} (docs/runbook.md#tablehalted)")
+                run.out.note(f"To check first: {'; '.join(checks)} (docs/runbook.md#tablehalted)")
             for one in partitions[:MAX_PARTITIONS_NAMED]:
                 run.out.note(f"{table}, partition {one['partition']}, was halted: {one['halted_reason']}")
-                *look, _ = serializers.commands_before_partition_resume(table, one["partition"])
-                run.out.note(
-                    f"To look into it and settle it first: {'; '.join(look)} (docs/runbook.md#partitionhalted)"
-                )
+                *checks, _ = serializers.commands_before_partition_resume(table, one["partition"])
+                run.out.note(f"To check and resolve it first: {'; '.join(checks)} (docs/runbook.md#partitionhalted)")
             if (more := len(partitions) - MAX_PARTITIONS_NAMED) > 0:
                 run.out.note(f"{plural(more, 'more partition')} halted; lakefold tables show {table}")
             if reason is not None or partitions:

@@ -60,9 +60,9 @@ def print_answer(run: CommandRun, answer: "PlanResponse", *, all_files: bool) ->
         out.note(f"Nothing was created; {otherwise}")
 
 
-def _print_group(run: CommandRun, place: int, group: Mapping[str, Any], *, all_files: bool) -> None:
+def _print_group(run: CommandRun, number: int, group: Mapping[str, Any], *, all_files: bool) -> None:
     run.out.line(
-        f"  group {place}  {partition_name(group['partition'])}  {plural(group['input_files'], 'file')}, "
+        f"  group {number}  {partition_name(group['partition'])}  {plural(group['input_files'], 'file')}, "
         f"{format_size(group['input_bytes'])} → {plural(group['output_files'], 'file')}"
     )
     shown = group["files"] if all_files else group["files"][:_FILES_SHOWN]

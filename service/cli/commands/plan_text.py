@@ -144,7 +144,7 @@ def _approval_text(plan: Mapping[str, Any]) -> str:
     """Return the decision on a proposal, or the commands that decide it; '' if the plan was never proposed."""
     if plan["waits_for_approval"]:
         waits = format_age(parse_timestamp(plan["proposed_at"]), datetime.now(UTC)).removesuffix(" ago")
-        return f"waits for it since {waits}; lakefold plans approve or decline {short_id(plan['plan_id'])}"
+        return f"waiting for {waits}; lakefold plans approve or decline {short_id(plan['plan_id'])}"
     if plan["decision"] is None:
         return ""
     decided_at = parse_timestamp(plan["decided_at"]).isoformat(timespec="seconds")

@@ -75,7 +75,7 @@ def list_(
 
 @app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
-    """Show one plan: partitions before and after, time of each step, what happened and when."""
+    """Show one plan: partitions before and after, time of each step, history."""
     with command_run(json, config) as run:
         found = run.client.plan(plan)
         run.out.result(found, lambda: print_plan(run, found))
@@ -115,7 +115,7 @@ def request(
     """Scan a table now and plan every partition that no live plan holds; "nothing to do" is an answer, with reasons.
 
     A running scheduler answers; if there is none, this process answers in its place. Exits 11 only if live plans hold
-    every partition asked for; a table that is halted, paused or not set to be planned is refused with 12, except with
+    every requested partition; a table that is halted, paused or not set to be planned is refused with 12, except with
     -n. In mode propose a request needs no approval: its plans run, and take the place of proposals.
     """
     from lake.plan import PlanKind
@@ -180,7 +180,7 @@ def cancel(
 ) -> int:
     """Cancel one plan, or all that the options select: requested ones at once, inflight ones before they commit.
 
-    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 when some had ended meanwhile.
+    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 if some had ended meanwhile.
     """
     with command_run(json, config) as run:
         plan_filter = plan_filter_of_options(table=table, name=name, state=state, error=error, since=since, until=until)
@@ -218,7 +218,7 @@ def approve(
 ) -> int:
     """Approve plans that scans of tables in mode propose have made, so that they run.
 
-    Asks before it approves plans that options select; without a terminal it needs --yes. Exits 3 when others have
+    Asks before it approves plans that options select; without a terminal it needs --yes. Exits 3 if other people have
     decided on some meanwhile.
     """
     from lake.plan import ProposalDecision
@@ -247,7 +247,7 @@ def decline(
     """End plans that wait for approval; their files are not proposed again until they change.
 
     To rewrite them after all: lakefold plans request. Asks before it declines plans that options select; without a
-    terminal it needs --yes. Exits 3 when others have decided on some meanwhile.
+    terminal it needs --yes. Exits 3 if other people have decided on some meanwhile.
     """
     from lake.plan import ProposalDecision
 
@@ -277,7 +277,7 @@ def retry(
     error: ErrorOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history where several are retried.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept in the history if several are retried.")] = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     json: Json = False,
@@ -285,7 +285,7 @@ def retry(
 ) -> int:
     """Request a failed plan again, or all that the options select; their partitions must be free.
 
-    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 when the partitions of some are
+    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 if the partitions of some are
     not free.
     """
     with command_run(json, config) as run:
@@ -305,7 +305,7 @@ def _plan_selected_by_options(plan: str | None, plan_filter: "PlanFilter", dry_r
 def _plans_selected_by_options(plans: Sequence[str] | None, plan_filter: "PlanFilter", dry_run: bool) -> bool:
     """Return True if options select the plans, False if ids do. Raises ProblemError for both."""
     if plans and (plan_filter or dry_run):
-        raise ProblemError(USAGE, "give a PLAN, or options that select plans; --dry-run is for what options select")
+        raise ProblemError(USAGE, "give a PLAN, or options that select plans; --dry-run works only with options")
     return not plans
 
 

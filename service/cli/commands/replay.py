@@ -32,10 +32,10 @@ def replay(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Replay a table's own history under other policies: what they would have left, and what they would have cost.
+    """Replay a table's own history under other policies: their files, and their cost.
 
-    Reads what the table tells of its past and changes nothing. Without --set the configured policy is compared with
-    none. docs/planning.md says how each number comes about.
+    Reads the table's history and changes nothing. Without --set the configured policy is compared with
+    none. docs/planning.md has the formula of each number.
     """
     with command_run(json, config) as run:
         note_former_settings(run, (one.partition("=")[0].strip() for one in settings or ()))
@@ -88,7 +88,7 @@ def _policy_row(policy: Mapping[str, Any]) -> tuple[Any, ...]:
 def advise(table: Table, days: Days = 30, json: Json = False, config: ConfigFile = None) -> None:
     """Show which writes made a table's small files, and the one setting to change at its writer, if any is worth it.
 
-    Each setting that may help is tried on the table's own history by a model of its writer, and what comes of it is
+    Each setting that may help is tried on the table's own history by a model of its writer, and the result is
     replayed under the policy that the table has. Reads the table and changes nothing.
     """
     with command_run(json, config) as run:

@@ -29,14 +29,15 @@ def simulate(
         typer.Argument(metavar="FILE", help="A scenario as TOML, or its batches as CSV; - is a scenario on stdin."),
     ] = None,
     writer: Annotated[
-        str | None, typer.Option("--writer", help="hudi-cow, hudi-mor or hive, whatever the scenario says.")
+        str | None, typer.Option("--writer", help="hudi-cow, hudi-mor or hive, instead of the scenario's writer.")
     ] = None,
     batch: Annotated[
         list[str] | None,
         typer.Option("--batch", metavar="OPERATION=AMOUNT", help="One more batch: insert=96MB, update=5000 (rows)."),
     ] = None,
     row_bytes: Annotated[
-        float | None, typer.Option("--row-bytes", metavar="BYTES", help="A row where nothing else is said; 1024.")
+        float | None,
+        typer.Option("--row-bytes", metavar="BYTES", help="Bytes of a row, unless a batch sets it; default 1024."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the writer, by its own name.")
@@ -46,7 +47,7 @@ def simulate(
 ) -> None:
     """Show which files a writer will make: batches and its settings in, the files after each batch out.
 
-    Nothing is read and nothing is written. docs/planning.md has the rules of each writer and what a scenario may say;
+    Nothing is read and nothing is written. docs/planning.md has the rules of each writer and the syntax of a scenario;
     docs/scenarios/ has some to begin with.
     """
     with command_run(json, None) as run:
@@ -92,7 +93,7 @@ def _print_simulation(run: CommandRun, found: Mapping[str, Any], *, files: bool)
     for note in found["notes"]:
         run.out.note(note)
     limit, target = format_size(found["small_file_limit_bytes"]), format_size(found["target_bytes"])
-    run.out.line(f"{found['writer']}: files below {limit} are small, {target} is what the writer fills them to")
+    run.out.line(f"{found['writer']}: files below {limit} are small; the writer fills files up to {target}")
     run.out.line()
     if files:
         _print_files(run, found)

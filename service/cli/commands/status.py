@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``lakefold status``: the state of the lake, its processes and what needs attention."""
+"""The command ``lakefold status``: the state of the lake, its processes and open problems."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -38,7 +38,7 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
     out.line()
     if data["paused"]:
         since = format_age(parse_timestamp(data["paused_at"]), now)
-        out.line(f"lakefold was paused {since} {_paused_by(data)}; to go on: lakefold resume")
+        out.line(f"lakefold was paused {since} {_paused_by(data)}; to continue: lakefold resume")
     _print_processes(run, data, now)
     if data["oldest_proposed_at"]:
         since, plans = format_age(parse_timestamp(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
@@ -64,8 +64,8 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
             out.line(
                 f"{name} was halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}"
             )
-            *look, resume_it = serializers.commands_before_resume(name, table["halted_reason"])
-            out.line(f"  look first: {'; '.join(look)}; then {resume_it} (docs/runbook.md#tablehalted)")
+            *checks, resume_it = serializers.commands_before_resume(name, table["halted_reason"])
+            out.line(f"  look first: {'; '.join(checks)}; then {resume_it} (docs/runbook.md#tablehalted)")
         _print_halted_partitions(run, table, now)
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
@@ -100,8 +100,8 @@ def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: dat
     for one in halted[:MAX_PARTITIONS_NAMED]:
         since = format_age(parse_timestamp(one["halted_at"]), now)
         out.line(f"{name}, partition {one['partition']}, was halted {since}: {one['halted_reason']}")
-        look, settle, resume_it = serializers.commands_before_partition_resume(name, one["partition"])
-        out.line(f"  look first: {look}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
+        check, settle, resume_it = serializers.commands_before_partition_resume(name, one["partition"])
+        out.line(f"  look first: {check}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
     if (more := len(halted) - MAX_PARTITIONS_NAMED) > 0:
         out.line(f"{name}: {plural(more, 'more partition')} halted; lakefold tables show {name}")
 

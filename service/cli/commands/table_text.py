@@ -12,7 +12,7 @@ from service.text import format_age, format_percent, format_size, parse_timestam
 
 
 def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
-    """Print a list of tables; ``filtered`` says that options selected them."""
+    """Print a list of tables; ``filtered`` is True if options selected them."""
     now = datetime.now(UTC)
     columns = (
         TableColumn("TABLE", truncation="amid"),
@@ -29,14 +29,14 @@ def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filter
         scan = table["scan"]
         cells = ("", "", "", "")
         if scan is None:
-            seen = "never"
+            scanned = "never"
         elif scan["outcome"] != "ok":
-            seen = f"{format_age(parse_timestamp(scan['taken_at']), now)}: {scan['error']}"
+            scanned = f"{format_age(parse_timestamp(scan['taken_at']), now)}: {scan['error']}"
         else:
-            seen = format_age(parse_timestamp(scan["taken_at"]), now)
+            scanned = format_age(parse_timestamp(scan["taken_at"]), now)
             share = format_share(scan["reducible_files"], scan["files"])
             cells = (f"{scan['files']:,}", format_size(scan["bytes"]), share, format_size(scan["reducible_bytes"]))
-        rows.append((table["table"], table["state"], *cells, seen, table["location"]))
+        rows.append((table["table"], table["state"], *cells, scanned, table["location"]))
     if rows:
         run.out.table(columns, rows)
     elif filtered:
@@ -55,7 +55,7 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
     from lake.units import parse_bytes
 
     out, now = run.out, datetime.now(UTC)
-    scan, good = table["scan"], table["last_good_scan"]
+    scan, last_good = table["scan"], table["last_good_scan"]
     out.line(f"{table['table']}  {table['state']}  {table['location']}")
     if table["halted_at"]:
         out.line(f"  halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}")
@@ -71,31 +71,39 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
     out.line()
     if scan is not None and scan["outcome"] != "ok":
         out.line(f"The last scan, {format_age(parse_timestamp(scan['taken_at']), now)}, failed: {scan['error']}")
-    if good is None:
+    if last_good is None:
         out.line(f"Not scanned yet; lakefold tables explain {table['table']} scans it now.")
         return
-    logs = f", {plural(good['log_files'], 'log file')} of {format_size(good['log_bytes'])}" if good["log_files"] else ""
-    scanned = f"Scanned {format_age(parse_timestamp(good['taken_at']), now)} at instant {good['instant'] or '–'}"
-    out.line(
-        f"{scanned}: {plural(good['files'], 'file')}, {format_size(good['bytes'])} in "
-        f"{plural(good['partitions'], 'partition')}{logs}"
+    logs = (
+        f", {plural(last_good['log_files'], 'log file')} of {format_size(last_good['log_bytes'])}"
+        if last_good["log_files"]
+        else ""
+    )
+    scanned = (
+        f"Scanned {format_age(parse_timestamp(last_good['taken_at']), now)} at instant {last_good['instant'] or '–'}"
     )
     out.line(
-        f"Small files: {good['small_files']:,} ({format_share(good['small_files'], good['files'])}), "
-        f"{format_size(good['small_bytes'])}{_small_files_text(good)}"
+        f"{scanned}: {plural(last_good['files'], 'file')}, {format_size(last_good['bytes'])} in "
+        f"{plural(last_good['partitions'], 'partition')}{logs}"
     )
-    if damaged := good["skipped"].get("damaged"):
+    out.line(
+        f"Small files: {last_good['small_files']:,} ({format_share(last_good['small_files'], last_good['files'])}), "
+        f"{format_size(last_good['small_bytes'])}{_small_files_text(last_good)}"
+    )
+    if damaged := last_good["skipped"].get("damaged"):
         slices = plural(damaged, "file slice")
-        out.line(f"Damaged: {slices} differ from the commits and are left alone; lakefold verify {table['table']}")
-    if good["foreign_files"]:
-        out.line(f"Foreign: {serializers.describe_foreign_files(good['foreign_files'], good['foreign_file'])}")
+        out.line(f"Damaged: {slices} differ from the commits and are not planned; run lakefold verify {table['table']}")
+    if last_good["foreign_files"]:
+        out.line(
+            f"Foreign: {serializers.describe_foreign_files(last_good['foreign_files'], last_good['foreign_file'])}"
+        )
     for objective in table["objectives"]:
         out.line(f"Objective: {serializers.describe_objective(objective, now)}")
-    for stretch, words in serializers.describe_trends(table["trends"]):
-        out.line(f"{stretch}: {words}")
+    for period, trend in serializers.describe_trends(table["trends"]):
+        out.line(f"{period}: {trend}")
     out.line()
     limits = {name: parse_bytes(table["policy"][name]) for name in ("small_file_limit", "target_file_max")}
-    for line in histogram_lines(good["histogram"], limits):
+    for line in histogram_lines(last_good["histogram"], limits):
         out.line(line)
 
 
@@ -104,7 +112,7 @@ def _small_files_text(scan: Mapping[str, Any]) -> str:
     reducible = scan["reducible_files"]
     if reducible is None:
         return "; the next scan shows how many are reducible"
-    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (no plan is worth them)"
+    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (not worth a plan)"
     return words + (f"; {format_size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
 
 
@@ -132,7 +140,7 @@ def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
 
 
 def print_reasons(run: CommandRun, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
-    """Print why files are planned or left alone, a line for each partition and reason."""
+    """Print the reasons why files are planned or not, one line for each partition and reason."""
     logs = bool(sums["log_files"])
     columns = [
         TableColumn("PARTITION"),

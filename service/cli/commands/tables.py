@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lake.capabilities import PendingAction, Resurrected
     from service.control.store import TableFilter
 
-app = typer.Typer(help="Tables: what there is and why each file is planned or left alone.", no_args_is_help=True)
+app = typer.Typer(help="Tables: a list, and the reason why each file is planned or not.", no_args_is_help=True)
 
 
 NameOption = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]
@@ -117,18 +117,18 @@ def databases(
         run.out.results(found, lambda: run.out.table(columns, rows))
 
 
-def _build_table_filter(run: CommandRun, **said: str | None) -> "TableFilter":
+def _build_table_filter(run: CommandRun, **options: str | None) -> "TableFilter":
     """Build the filter from the options. Raises ProblemError for an unknown state or mode."""
     from service.control.store.views import EXTRA_STATE_FILTERS, TABLE_STATES
 
-    if (state := said["state"]) is not None and state in FORMER_STATES:
-        said["state"] = FORMER_STATES[state]
-        run.out.deprecated(f"--state {state}", f"--state {said['state']}")
+    if (state := options["state"]) is not None and state in FORMER_STATES:
+        options["state"] = FORMER_STATES[state]
+        run.out.deprecated(f"--state {state}", f"--state {options['state']}")
     known = {"state": (*TABLE_STATES, *EXTRA_STATE_FILTERS), "mode": MODES}
     for option, words in known.items():
-        if (word := said[option]) is not None and word not in words:
+        if (word := options[option]) is not None and word not in words:
             raise ProblemError(USAGE, f"--{option} {word!r} is none of {', '.join(words)}{did_you_mean(word, words)}")
-    return cast("TableFilter", {key: value for key, value in said.items() if value is not None})
+    return cast("TableFilter", {key: value for key, value in options.items() if value is not None})
 
 
 def _check_sort(run: CommandRun, sort: str) -> str:
@@ -159,11 +159,11 @@ def rollback(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Roll back what another process began on a table and abandoned: a write, clustering or compaction.
+    """Roll back an action that another process began on a table and abandoned: a write, clustering or compaction.
 
     A write is removed; a clustering or compaction stays scheduled, and the files written for it are deleted. Instants
     of lakefold plans unknown to this database are withdrawn. Refused for completed instants, for owners that are still
-    alive (exit 1), and for plans that this database knows (exit 11).
+    alive (exit 1), and for plans of this database (exit 11).
     """
     from lake import capabilities
     from lake.capabilities import RollsBack
@@ -175,7 +175,7 @@ def rollback(
         capabilities.require_capability(found.adapter, found.ref, Capability.ROLL_BACK)
         _check_rollback(run, found.name, capabilities.pending_actions(found.adapter, found.ref), instant)
         if run.out.can_prompt and not yes:
-            typer.confirm(f"Delete what was written of {instant} on {found.name}?", abort=True, err=True)
+            typer.confirm(f"Delete the files of {instant} on {found.name}?", abort=True, err=True)
         with found.adapter.writer(found.ref, lambda: start_spark(run.config, found.ref)) as writer:
             assert isinstance(writer, RollsBack)
             done = writer.roll_back(instant)
@@ -194,7 +194,7 @@ def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingActio
     plan_id = entry.plan_id or adopted
     state = plan_id and run.store.plan_state(plan_id)
     if plan_id is None or state is None:
-        return  # it belongs to another program or lakefold; the table's heartbeats say whether the owner is alive
+        return  # it belongs to another program or lakefold; the table's heartbeats show whether the owner is alive
     held = f"{entry.action} {instant} belongs to plan {plan_id}"
     if state in LIVE_STATES:
         raise ProblemError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
@@ -208,7 +208,9 @@ def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingActio
 @app.command("repair", epilog=exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def repair(
     table: Table,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="List what would be deleted; delete none.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", "-n", help="List the files to be deleted; delete none.")
+    ] = False,
     yes: Yes = False,
     json: Json = False,
     config: ConfigFile = None,

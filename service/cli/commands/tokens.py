@@ -13,7 +13,7 @@ from service.text import format_age
 
 app = typer.Typer(help="Tokens of the HTTP API: several at a time, each with a scope.", no_args_is_help=True)
 _SCOPES = ("read", "write")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the token is for, such as airflow.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The use of the token, such as airflow.")]
 
 
 @app.command("add", epilog=exit_codes_help(ExitCode.DATABASE))

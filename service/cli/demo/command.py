@@ -23,7 +23,7 @@ def demo(
         Path | None, typer.Option("--workdir", metavar="DIR", help="Where table, database and logs go.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
-    format: Annotated[Format, typer.Option("--format", help="What the table is.")] = Format.HUDI,
+    format: Annotated[Format, typer.Option("--format", help="The format of the table.")] = Format.HUDI,
     json: Json = False,
 ) -> int:
     """Watch a real table being written with small files, compacted, cleaned and compared; about three minutes."""

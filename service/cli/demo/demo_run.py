@@ -71,7 +71,7 @@ def _directory(chosen: Path | None) -> Path:
     except OSError as error:
         raise ProblemError(USAGE, f"--workdir {directory}: {error.strerror or error}") from error
     if full:
-        raise ProblemError(USAGE, f"--workdir {directory} is not empty; choose another one or remove what is in it")
+        raise ProblemError(USAGE, f"--workdir {directory} is not empty; choose another one or empty it")
     return directory
 
 
@@ -142,7 +142,7 @@ class _Demo:
         slow = measure.time_query(self._lake)
         show.query(slow, measure.QUERY)
 
-        show.chapter(2, "lakefold serve compacts while the writer goes on")
+        show.chapter(2, "lakefold serve compacts while the writer continues")
         self._write_config(settings.FIRST_RETENTION)
         self._lakefold("db", "upgrade")
         daemon = self._serve()
@@ -157,7 +157,7 @@ class _Demo:
             self._hold_file.unlink()
 
             show.chapter(
-                3, f"Retention {settings.FIRST_RETENTION} → {settings.SHORT_RETENTION}: what was replaced is deleted"
+                3, f"Retention {settings.FIRST_RETENTION} → {settings.SHORT_RETENTION}: replaced files are deleted"
             )
             daemon = self._clean(store, writer, daemon)
 
@@ -361,7 +361,7 @@ class _Demo:
             )
             show.line(f"  {'lakefold tokens add me --scope write':<40} to ask for plans on the page")
             show.line(f"  {'curl ' + self._url + '/metrics':<40} metrics")
-            show.line(f"Writer and daemon go on; stop them with: kill {pids}")
+            show.line(f"Writer and daemon continue; stop them with: kill {pids}")
         else:
             show.line(f"  {'lakefold serve':<40} go on; the page is {self._url}/")
             show.line(f"Remove everything with: rm -r {self._directory}")

@@ -128,8 +128,8 @@ class HiveLake:
             str(port),
             str(directory),
         )
-        again = f"{sys.executable} -m service.cli.demo.metastore metastore {port} {directory.name} &"
-        self.commands_after = ((again, "the metastore, which all commands below need"),)
+        restart_command = f"{sys.executable} -m service.cli.demo.metastore metastore {port} {directory.name} &"
+        self.commands_after = ((restart_command, "the metastore, which all commands below need"),)
         session = _session_settings(self._uri, directory)
         settings = (part for key, value in session.items() for part in ("--spark", f"{key}={value}"))
         self.writer_arguments = ("--metastore", self._uri, "--table", str(directory), *settings)

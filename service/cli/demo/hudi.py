@@ -93,7 +93,7 @@ class HudiTrips:
 
     def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
         """See ``WriteTarget``."""
-        # Hudi's delete operation is not used: after a lost race it keeps its heartbeat as long as this JVM lives
+        # Hudi's delete operation is not used: after a lost race it keeps its heartbeat until this JVM ends
         # (1.2.0), and every plan of the table would wait for it.
         deleted = str(batch.operation == "delete").lower()
         frame = self._session.read.parquet(str(batch_file)).selectExpr("*", f"{deleted} AS _hoodie_is_deleted")
@@ -133,7 +133,7 @@ match = "demo.*"
 mode = "compact"                   # without this line tables are only observed
 concurrency = "occ"                # the writer and lakefold take the same lock
 
-[tables.write_options]             # what every writer of the table must state alike
+[tables.write_options]             # settings that all writers of the table must share
 {options}
 """
         self.writer_arguments = ("--table", str(self._location))

@@ -116,27 +116,27 @@ class LedgerComparison:
     def __str__(self) -> str:
         """Return one line of text, with up to three keys of each kind of difference."""
         if self.equal:
-            return f"{self.rows:,} rows, every value of every column as the writer's ledger has it"
+            return f"{self.rows:,} rows, equal to the writer's ledger in every value of every column"
         kinds = {"missing": self.missing, "extra": self.extra, "doubled": self.doubled, "stale": self.stale}
         parts = [f"{len(keys):,} {kind} ({', '.join(keys[:3])} …)" for kind, keys in kinds.items() if keys]
-        return f"{self.rows:,} rows where the ledger has {self.expected_rows:,}: {'; '.join(parts)}"
+        return f"{self.rows:,} rows, but {self.expected_rows:,} in the ledger: {'; '.join(parts)}"
 
 
 def compare(expected: pa.Table, actual: pa.Table) -> LedgerComparison:
     """Compare two tables of trips as multisets of all columns. ``actual`` may have more columns (Hudi's own).
 
-    Raises ValueError when a column is missing or does not convert to the ledger's type without loss.
+    Raises ValueError if a column is missing or a conversion to the ledger's type would lose data.
     """
     actual = _as_trips(actual)
     keys, counts = np.unique(actual[KEY].to_numpy(zero_copy_only=False).astype(str), return_counts=True)
     wanted = expected[KEY].to_numpy(zero_copy_only=False).astype(str)
     doubled = keys[counts > 1]
     once = np.intersect1d(keys[counts == 1], wanted)
-    ours = expected.take(pc.index_in(pa.array(once), expected[KEY].combine_chunks()))
-    theirs = actual.take(pc.index_in(pa.array(once), actual[KEY].combine_chunks()))
+    expected_rows = expected.take(pc.index_in(pa.array(once), expected[KEY].combine_chunks()))
+    actual_rows = actual.take(pc.index_in(pa.array(once), actual[KEY].combine_chunks()))
     differs = np.zeros(len(once), dtype=bool)
     for field in TRIPS:
-        differs |= _rows_differ(ours[field.name].combine_chunks(), theirs[field.name].combine_chunks())
+        differs |= _rows_differ(expected_rows[field.name].combine_chunks(), actual_rows[field.name].combine_chunks())
     return LedgerComparison(
         rows=actual.num_rows,
         expected_rows=expected.num_rows,
@@ -156,9 +156,9 @@ def _as_trips(table: pa.Table) -> pa.Table:
 
     Raises ValueError if a column is missing or a conversion would lose data.
     """
-    absent = [name for name in TRIPS.names if name not in table.column_names]
-    if absent:
-        raise ValueError(f"the table has no column {', '.join(absent)}")
+    missing = [name for name in TRIPS.names if name not in table.column_names]
+    if missing:
+        raise ValueError(f"the table has no column {', '.join(missing)}")
     try:
         return table.select(TRIPS.names).cast(TRIPS)
     except pa.ArrowException as error:
@@ -170,8 +170,8 @@ def _rows_differ(left: pa.Array, right: pa.Array) -> np.ndarray:
     nulls = pc.xor(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
     if pa.types.is_struct(left.type):
         # A field below a null parent has no value: flatten() applies the parent's nulls to the fields.
-        for ours, theirs in zip(left.flatten(), right.flatten(), strict=True):
-            nulls = nulls | _rows_differ(ours, theirs)
+        for left_field, right_field in zip(left.flatten(), right.flatten(), strict=True):
+            nulls = nulls | _rows_differ(left_field, right_field)
         return cast("np.ndarray", nulls)
     values = pc.fill_null(pc.not_equal(left, right), False).to_numpy(zero_copy_only=False)
     return cast("np.ndarray", nulls | values)

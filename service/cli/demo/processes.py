@@ -59,7 +59,7 @@ class Child:
             raise self.failure(f"ended with exit code {code}")
 
     def failure(self, what: str) -> ChildFailed:
-        """Print the end of the log on stderr, and return the error that says what this process did."""
+        """Print the end of the log on stderr, and return the error with the failure of this process."""
         text = self.log.read_text(errors="replace") if self.log.exists() else ""
         tail = "\n".join(f"    {line}" for line in text.splitlines()[-_TAIL_LINES:])
         sys.stderr.write(f"The last lines of {self.log}:\n{tail}\n")

@@ -29,7 +29,7 @@ url = {json.dumps(f"sqlite:///{database}")}
 
 {source}
 [defaults]
-small_file_limit = "{SMALL_FILE_LIMIT_BYTES // 1024}KiB"         # 300MiB if you do not say
+small_file_limit = "{SMALL_FILE_LIMIT_BYTES // 1024}KiB"         # default 300MiB
 target_file_max = "{TARGET_FILE_MAX_BYTES // 1024 // 1024}MiB"             # 1GiB
 max_bytes_per_group = "8MiB"       # 2GiB
 max_num_groups = 4                 # 30; the demo shall show several plans

@@ -33,7 +33,7 @@ _MAX_ATTEMPTS = 60
 
 
 class WriterError(LakefoldError):
-    """The writer gave up; the text says why."""
+    """The writer gave up, for the reason in the text."""
 
 
 class WriteTarget(Protocol):

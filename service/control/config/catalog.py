@@ -77,8 +77,8 @@ class Catalog:
         found: dict[str, TableRef] = {}
         by_place: dict[Hashable, TableRef] = {}
         for number, ref in self._find_all():
-            place, taken = location_identity(ref.location), found.get(ref.name)
-            same = by_place.get(place)
+            identity, taken = location_identity(ref.location), found.get(ref.name)
+            same = by_place.get(identity)
             if same is not None:
                 # Sources may overlap: the first one names the table. Two paths to one directory are more likely a
                 # mistake, and so are two catalog tables in one directory.
@@ -95,7 +95,7 @@ class Catalog:
                     f"give source #{number} a prefix or a name"
                 )
                 continue
-            found[ref.name] = by_place[place] = ref
+            found[ref.name] = by_place[identity] = ref
             self.names_by_source[number].append(ref.name)
         return [found[name] for name in sorted(found)]
 
@@ -278,8 +278,8 @@ def _find_by_location(refs: Sequence[TableRef], location: str) -> TableRef | Non
     spelled = next((ref for ref in refs if ref.location == location), None)
     if spelled is not None or not is_local(location) or not os.path.isdir(location):
         return spelled
-    place = location_identity(location)
-    return next((ref for ref in refs if is_local(ref.location) and location_identity(ref.location) == place), None)
+    identity = location_identity(location)
+    return next((ref for ref in refs if is_local(ref.location) and location_identity(ref.location) == identity), None)
 
 
 def _is_linked(location: str) -> bool:

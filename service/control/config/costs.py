@@ -22,13 +22,17 @@ class CostSettings(SettingsSection):
     cores_per_plan: float = Field(
         default=1.0,
         gt=0,
-        description="cores that a plan keeps busy in steps without measured CPU time, which are all steps but "
-        "rewriting: such a step counts as this many times its duration",
+        description="cores that a plan uses in steps without measured CPU time (all except rewriting): the duration "
+        "of these steps is multiplied by this number",
     )
-    cpu_hour: float = Field(default=0.0, ge=0, description="an hour of a core; with it plans show what they cost")
-    request_1000: float = Field(default=0.0, ge=0, description="a thousand requests to storage; needs `cpu_hour`")
-    gib_month: float = Field(default=0.0, ge=0, description="a GiB stored for a month; needs `cpu_hour`")
-    currency: str = Field(default="", max_length=8, description="what the prices are in, such as `EUR`")
+    cpu_hour: float = Field(
+        default=0.0, ge=0, description="the price of an hour of a core; with it, plans show their cost"
+    )
+    request_1000: float = Field(
+        default=0.0, ge=0, description="the price of a thousand requests to storage; needs `cpu_hour`"
+    )
+    gib_month: float = Field(default=0.0, ge=0, description="the price of a GiB stored for a month; needs `cpu_hour`")
+    currency: str = Field(default="", max_length=8, description="the currency of the prices, such as `EUR`")
 
     @model_validator(mode="after")
     def _check_prices(self) -> "CostSettings":
@@ -42,13 +46,13 @@ class WorkSettings(SettingsSection):
 
     objective: str = Field(
         default=OBJECTIVE_BENEFIT,
-        description="`benefit`: the plan that saves most for its cost goes first; a format that has a planner of its "
-        "own: the oldest plan goes first, as in that planner",
+        description="`benefit`: the plan with the largest saving per cost runs first; the name of a format with a "
+        "planner of its own: the oldest plan runs first, as in that planner",
     )
     ageing: Duration = Field(
         default=timedelta(hours=1),
         gt=timedelta(0),
-        description="waiting this long counts as much as twice the savings for the cost",
+        description="a wait of this length counts as much as a doubled saving per cost",
     )
 
     bytes_per_hour: Bytes = Field(

@@ -35,12 +35,13 @@ def _check_network(text: str) -> str:
 class HttpSettings(SettingsSection):
     """``[http]``: the address of a process's HTTP server, and the limits of requests."""
 
-    address: str = Field(default="127.0.0.1", description="where it listens")
-    port: int = Field(default=9464, ge=0, le=65535, description="where it listens; port 0 takes a free one")
+    address: str = Field(default="127.0.0.1", description="the address to listen on")
+    port: int = Field(default=9464, ge=0, le=65535, description="the port to listen on; 0 takes a free one")
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
-        description="names, without port, by which clients may call it besides `localhost`, `127.0.0.1` and `[::1]`; "
-        "on an address other than the loopback any name may be used unless some are listed",
+        description="names, without port, by which clients may call the server besides `localhost`, `127.0.0.1` and "
+        "`[::1]`; "
+        "on an address other than the loopback all names are allowed unless some are listed",
     )
     metrics_need_token: bool = Field(default=False, description="`/metrics` needs a token too")
     max_body_size: Annotated[int, BeforeValidator(parse_bytes)] = Field(
@@ -68,6 +69,6 @@ class HttpSettings(SettingsSection):
     )
     hudi_callback_key: Annotated[SecretStr, AfterValidator(_check_callback_key)] | None = Field(
         default=None,
-        description="what a Hudi writer sends with its commit callback, 16 characters or more; without it "
+        description="the key that a Hudi writer sends with its commit callback, 16 characters or more; without it "
         "`/v1/events/hudi` is off",
     )

@@ -197,8 +197,8 @@ def find_config_file(explicit_path: Path | None = None) -> Path | None:
         if not path.is_file():
             raise ConfigError(f"{by} names {path}, which is not a file")
         return path
-    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return next((path for path in (Path(FILE_NAME), home / "lakefold" / FILE_NAME) if path.is_file()), None)
+    config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return next((path for path in (Path(FILE_NAME), config_home / "lakefold" / FILE_NAME) if path.is_file()), None)
 
 
 def load_config(explicit_path: Path | None = None) -> Config:
@@ -290,8 +290,10 @@ def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        reason, _, place = str(error).partition(" (at ")
-        line = place.removeprefix("line ").split(",")[0] if place.startswith("line") else str(len(text.splitlines()))
+        reason, _, position = str(error).partition(" (at ")
+        line = (
+            position.removeprefix("line ").split(",")[0] if position.startswith("line") else str(len(text.splitlines()))
+        )
         raise ConfigError(f"{path}:{line}: not valid TOML: {reason}") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
@@ -351,18 +353,18 @@ def _describe_validation_error(error: ValidationError, path: Path | None, text: 
     variable = _environment_variable(where)
     dotted = _format_key_path(where)
     if variable:
-        place = f"environment variable {variable}"
+        source = f"environment variable {variable}"
     else:
         line = find_line(text, where)
-        place = f"{path}:{line}" if path and line else str(path or FILE_NAME)
+        source = f"{path}:{line}" if path and line else str(path or FILE_NAME)
     if first["type"] == "extra_forbidden":
-        return f"{place}: unknown key {dotted!r}{did_you_mean(str(where[-1]), _sibling_keys(where))}"
+        return f"{source}: unknown key {dotted!r}{did_you_mean(str(where[-1]), _sibling_keys(where))}"
     if first["type"] == "missing":
-        return f"{place}: {dotted} is missing"
+        return f"{source}: {dotted} is missing"
     message = first["msg"].removeprefix("Value error, ")
     quotable = not isinstance(first["input"], (Mapping, BaseModel)) and not _is_secret_setting(where)
     value = f" = {first['input']!r}" if quotable else ""
-    return f"{place}: {dotted}{value}: {message}"
+    return f"{source}: {dotted}{value}: {message}"
 
 
 def _is_secret_setting(key_path: tuple[int | str, ...]) -> bool:
@@ -415,8 +417,8 @@ def find_line(text: str, key_path: tuple[int | str, ...]) -> int | None:
         if stripped.startswith("["):
             header = stripped.strip("[] ")
             element += stripped.startswith("[[") and header == section
-            ours = header == section or header.startswith(f"{section}.")
-            inside = ours and (index is None or element == index)
+            is_in_section = header == section or header.startswith(f"{section}.")
+            inside = is_in_section and (index is None or element == index)
             opened = number if inside and opened is None else opened
             nested = header[len(section) + 1 :]
         elif (inside and spellings & {name, f"{nested}.{name}"}) or (

@@ -33,11 +33,13 @@ class NotifySettings(SettingsSection):
     """``[notify]``: a webhook, and addresses that expect heartbeats. Nothing is sent to an address that is not set."""
 
     webhook_url: SecretAddress | None = Field(
-        default=None, description="where messages are posted; without it no message is written. Only its host is shown"
+        default=None,
+        description="the URL to which messages are posted; without it no message is written. Only its host is shown",
     )
     webhook_secret: SecretStr | None = Field(
         default=None,
-        description="signs them: base64 of 24 to 64 bytes, with or without `whsec_` in front; several, separated by "
+        description="the secret that signs messages: base64 of 24 to 64 bytes, with or without `whsec_` in front; "
+        "several, separated by "
         "blanks, sign each message",
     )
     webhook_secret_file: Path | None = Field(
@@ -54,7 +56,7 @@ class NotifySettings(SettingsSection):
     )
     events: tuple[str, ...] = Field(default=("*",), description="which events: names or patterns such as `plan.*`")
     page_url: WebAddress | None = Field(
-        default=None, description="where people reach lakefold's page; messages then have a `link`"
+        default=None, description="the address of lakefold's page for people; messages then have a `link`"
     )
     delivered_retention: Duration = Field(
         default=timedelta(days=3), description="how long delivered messages stay in the database"
@@ -62,9 +64,11 @@ class NotifySettings(SettingsSection):
     dead_retention: Duration = Field(
         default=timedelta(days=30), description="how long messages that were given up stay in the database"
     )
-    heartbeat_url: SecretAddress | None = Field(default=None, description="called after a successful scan")
+    heartbeat_url: SecretAddress | None = Field(
+        default=None, description="an address that is called after each successful scan"
+    )
     clean_heartbeat_url: SecretAddress | None = Field(
-        default=None, description="called after a round of cleaning in which no table failed"
+        default=None, description="an address that is called after each round of cleaning without a failed table"
     )
     heartbeat_interval: Duration = Field(
         default=timedelta(minutes=1), description="the least time between two calls of one of them"

@@ -17,14 +17,14 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 def _check_https(url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
-        raise ValueError("must be https://…; http:// is for this machine alone")
+        raise ValueError("must be https://…; http:// is allowed only for this machine")
     return url
 
 
 def _check_callback_path(url: str) -> str:
     parts = urlsplit(url)
     if parts.path != CALLBACK_PATH or parts.query or parts.fragment:
-        raise ValueError(f"must be the page's address with {CALLBACK_PATH} behind it")
+        raise ValueError(f"must be the page's address followed by {CALLBACK_PATH}")
     return url
 
 
@@ -38,9 +38,9 @@ class OidcSettings(SettingsSection):
         default=None, description="the provider's issuer URL; without it sign-in is off"
     )
     client_id: str | None = Field(default=None, description="lakefold's client id at the provider")
-    client_secret: SecretStr | None = Field(default=None, description="the secret of that registration")
+    client_secret: SecretStr | None = Field(default=None, description="the secret of this client at the provider")
     redirect_url: Annotated[HttpsAddress, AfterValidator(_check_callback_path)] | None = Field(
-        default=None, description=f"the page's address with `{CALLBACK_PATH}`, as it is registered there"
+        default=None, description=f"the page's address with `{CALLBACK_PATH}`, as it is registered at the provider"
     )
     scopes: tuple[str, ...] = Field(
         default=("openid", "email"), description="scopes to request; some providers also need `groups` or `profile`"

@@ -90,10 +90,10 @@ def section_tables() -> dict[str, str]:
 def render(page: str) -> str:
     """Return ``page`` with every table renewed. Raises ValueError unless the page has one place for each section."""
     new = section_tables()
-    places = [place["section"] for place in _TABLE.finditer(page)]
-    if sorted(places) != sorted(new):
-        raise ValueError(f"the page has places for {', '.join(places)}; the sections are {', '.join(new)}")
-    return _TABLE.sub(lambda place: f"{place['section']} -->\n\n{new[place['section']]}\n", page)
+    sections = [match["section"] for match in _TABLE.finditer(page)]
+    if sorted(sections) != sorted(new):
+        raise ValueError(f"the page has places for {', '.join(sections)}; the sections are {', '.join(new)}")
+    return _TABLE.sub(lambda match: f"{match['section']} -->\n\n{new[match['section']]}\n", page)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ class DatabaseSettings(SettingsSection):
 
     url: SecretStr = Field(
         default_factory=lambda: SecretStr(default_database_url()),
-        description="where plans live: `sqlite:////absolute/path.db` or `postgresql+psycopg://user@host/name`; "
+        description="the URL of the database with the plans: `sqlite:////absolute/path.db` or "
+        "`postgresql+psycopg://user@host/name`; "
         "without it an SQLite file in the user's data directory",
     )
     plan_retention: Duration = Field(
@@ -54,7 +55,7 @@ class SourceSettings(SettingsSection):
     prefix: str = Field(default="", description="put before the names of all tables found")
     format: str | None = Field(
         default=None,
-        description=f"{', '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every format are looked for",
+        description=f"{', '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every format are served",
     )
     metastore: str | None = Field(
         default=None,
@@ -64,12 +65,12 @@ class SourceSettings(SettingsSection):
     catalog: str | None = Field(default=None, description="the catalog that `database` is in")
     database: str | None = Field(
         default=None,
-        description="with `metastore`: a pattern for the names of its databases, `*` where it is not set. Without: the "
-        "tables of a catalog database; listed by the processes that have a Spark session, known to the others from the "
-        "database once a process with a session has found them",
+        description="with `metastore`: a pattern for the names of its databases, `*` if unset. Without: the "
+        "tables of a Spark catalog's database; processes with a Spark session list them, and all other processes read "
+        "the result from lakefold's database",
     )
     table: str | None = Field(
-        default=None, description="with `metastore`: a pattern for the names of tables, `*` where it is not set"
+        default=None, description="with `metastore`: a pattern for the names of tables, `*` if unset"
     )
 
     @property
@@ -134,7 +135,7 @@ class TableRule(BaseModel):
         default=None,
         description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
         "and writer gets the location of files from the metastore, and none overwrites a partition from itself while "
-        "others append to it · `path`: some do not, so that the table is only scanned · tools that go by path: "
+        "others append to it · `path`: some do not, so that the table is only scanned · tools that use paths: "
         "Flink's streaming and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, "
         "`hdfs dfs -put`, distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; tools that cache locations: Impala "
         "without polled events, Trino and Presto with `hive.metastore-cache-ttl` "

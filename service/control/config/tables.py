@@ -69,7 +69,7 @@ class ConfiguredTable:
     owner: str | None
     access: Access | None
     prices: Prices
-    #: the waiting time that counts as much as twice the savings for the cost; 0 if the oldest plan goes first
+    #: the waiting time that counts as much as a doubled saving per cost; 0 if the oldest plan runs first
     ageing: timedelta
     #: the budget of the plans of all tables together
     work_budget: Budget
@@ -84,8 +84,8 @@ class ConfiguredTable:
     def settings_digest(self) -> str:
         """A digest of everything besides its files that determines a plan of the table."""
         ref = self.ref
-        said = self.access, ref.sessions_refresh
-        writers = ref.concurrency, ref.on_conflict, said, sorted(ref.write_options.items())
+        access = self.access, ref.sessions_refresh
+        writers = ref.concurrency, ref.on_conflict, access, sorted(ref.write_options.items())
         parts = (__version__, ref.location, ref.identity, writers, self.policy)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
@@ -116,22 +116,22 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
     modes: list[Mode | None] = [None] * len(layers)
     places = dict.fromkeys(_RULE_KEYS, DEFAULT_ORIGIN)
     for number in matching_rules(config, ref.name):
-        rule, place = config.table_rules[number], config.rule_origin(number)
+        rule, origin = config.table_rules[number], config.rule_origin(number)
         layers.append(config.rule_layer(number))
         modes.append(rule.mode)
         if rule.owner is not None:
-            owner, places["owner"] = rule.owner, place
+            owner, places["owner"] = rule.owner, origin
         if rule.concurrency is not None:
-            concurrency, places["concurrency"] = Concurrency(rule.concurrency), place
+            concurrency, places["concurrency"] = Concurrency(rule.concurrency), origin
         if rule.access is not None:
-            access, places["access"] = rule.access, place
+            access, places["access"] = rule.access, origin
         if rule.sessions_refresh is not None:
-            sessions_refresh, places["sessions_refresh"] = rule.sessions_refresh, place
+            sessions_refresh, places["sessions_refresh"] = rule.sessions_refresh, origin
         if rule.on_conflict is not None:
-            on_conflict, places["on_conflict"] = OnConflict(rule.on_conflict), place
+            on_conflict, places["on_conflict"] = OnConflict(rule.on_conflict), origin
         if rule.write_options:
             write_options |= rule.write_options
-            places["write_options"] = place
+            places["write_options"] = origin
     mode, said_by = _resolve_mode(config, layers, modes)
     if overrides:
         layers.append(Layer(origin=REQUEST_ORIGIN, settings=dict(overrides), is_global=False))
@@ -151,7 +151,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         prices=configured_prices(config),
         work_budget=global_budget(config),
         ageing=config.work.ageing if config.work.objective == OBJECTIVE_BENEFIT else timedelta(),
-        origins=origins | {"mode": said_by} | {key: Origin(source=place) for key, place in places.items()},
+        origins=origins | {"mode": said_by} | {key: Origin(source=origin) for key, origin in places.items()},
     )
 
 
@@ -299,8 +299,8 @@ def _locate_policy_error(config: Config, chosen: Mapping[str, tuple[Origin, Laye
     if len(named) == 1:
         origin, layer = named[0]
         return _setting_error(config, layer, origin.key, text)
-    places = "; ".join(f"{origin.key} from {origin.source}" for origin, _ in named)
-    return ConfigError(f"{text}" + (f" ({places})" if places else ""))
+    sources = "; ".join(f"{origin.key} from {origin.source}" for origin, _ in named)
+    return ConfigError(f"{text}" + (f" ({sources})" if sources else ""))
 
 
 def _setting_error(config: Config, layer: Layer, key: str, text: str) -> Exception:

@@ -22,7 +22,7 @@ class OpenTelemetrySettings(SettingsSection):
     """``[opentelemetry]``: the receiver of spans, by OTLP over HTTP; nothing is sent without ``traces_url``."""
 
     traces_url: WebAddress | None = Field(
-        default=None, description="where spans are posted, such as `http://otel-collector:4318/v1/traces`"
+        default=None, description="the URL to which spans are posted, such as `http://otel-collector:4318/v1/traces`"
     )
     headers: dict[str, SecretStr] = Field(
         default_factory=dict, description="a table of headers to send; their values are secrets"

@@ -118,15 +118,15 @@ def abandoned_actions(store: "Store", table: str, pending: Sequence[PendingActio
     """Return the actions that other processes began and abandoned, except those that a live plan of ours executes.
 
     The result includes the actions of another lakefold, or of this one before its database was lost. Such an action
-    names a plan that this database does not know, and it blocks writers whether it has begun or not.
+    names a plan unknown to this database, and it blocks writers whether it has begun or not.
     """
     dead = [entry for entry in pending if entry.is_abandoned]
     adopted = store.adopted_plans(table, [entry.instant for entry in dead]) if dead else {}
-    ours = {instant for instant, plan_id in adopted.items() if store.plan_state(plan_id) in LIVE_STATES}
+    own = {instant for instant, plan_id in adopted.items() if store.plan_state(plan_id) in LIVE_STATES}
     unknown = [
         entry for entry in pending if not entry.is_alive and entry.plan_id and not store.plan_state(entry.plan_id)
     ]
-    return [entry for entry in dead if entry.instant not in ours] + unknown
+    return [entry for entry in dead if entry.instant not in own] + unknown
 
 
 class AbandonedActionLog:
@@ -141,10 +141,10 @@ class AbandonedActionLog:
         for instant in sorted(dead.keys() - self._logged.get(table, frozenset())):
             entry = dead[instant]
             silent = format_duration(datetime.now(UTC) - entry.last_activity)
-            whose = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
+            owner = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
             logger.warning(
-                "table %s: %s %s was begun by %s that has given no sign of life for %s; to withdraw it: "
+                "table %s: %s %s was begun by %s that has shown no activity for %s; to withdraw it: "
                 "lakefold tables rollback %s %s",
-                *(table, entry.action, instant, whose, silent, table, instant),
+                *(table, entry.action, instant, owner, silent, table, instant),
             )
         self._logged[table] = frozenset(dead)

@@ -108,7 +108,7 @@ def _apply_to_plans(store: "Store", bulk_action: "BulkAction", next_cursor: str 
     if reasons:  # a concurrent call with the same key may have been first
         meanwhile = store.plans_already_changed(bulk_action)
         reasons = {plan_id: reason for plan_id, reason in reasons.items() if plan_id not in meanwhile}
-    about = {
+    lines = {
         plan_id: _plan_line(known[plan_id]) if plan_id in known else {"plan_id": plan_id, "table": None}
         for plan_id in bulk_action.plan_ids
     }
@@ -116,8 +116,8 @@ def _apply_to_plans(store: "Store", bulk_action: "BulkAction", next_cursor: str 
         "action": bulk_action.action,
         "dry_run": False,
         "action_id": bulk_action.action_id,
-        "plans": [about[plan_id] for plan_id in bulk_action.plan_ids if plan_id not in reasons],
-        "skipped": [about[plan_id] | {"reason": reason} for plan_id, reason in reasons.items()],
+        "plans": [lines[plan_id] for plan_id in bulk_action.plan_ids if plan_id not in reasons],
+        "skipped": [lines[plan_id] | {"reason": reason} for plan_id, reason in reasons.items()],
         "next": next_cursor,
     }
     return both_names("bulk action", document)

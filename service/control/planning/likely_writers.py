@@ -38,8 +38,8 @@ def writer_label(writer: LikelyWriter) -> str:
 
 
 def _writer_text(writer: LikelyWriter, table: ConfiguredTable) -> str:
-    if said := writer_warning(writer):
-        return f"Warning: {said} {_access_setting_text(table)}"
+    if warning := writer_warning(writer):
+        return f"Warning: {warning} {_access_setting_text(table)}"
     return f"{_evidence_text(writer)}. It gets file locations from the catalog, unless a job is given a path."
 
 
@@ -52,5 +52,5 @@ def _access_setting_text(table: ConfiguredTable) -> str:
         return "Setting: access, which is not set."
     where = table.origins["access"].source
     return f'Setting: access = "{table.access}", from {where}' + (
-        ", which says that this does not happen." if table.access == "catalog" else "."
+        ", which excludes this." if table.access == "catalog" else "."
     )

@@ -34,9 +34,10 @@ def find_outdated_proposals(
 ) -> dict[str, OutdatedProposal]:
     """Return the outdated ones of ``proposals`` by plan id; a scan of ``table`` withdraws or replaces them.
 
-    In mode propose a proposal is outdated if one of its files or its settings changed; in any other mode every proposal
-    is. New files beside those of a proposal do not make it outdated: the approval covers the files that were reviewed.
-    An adopted proposal names an instant of the table, which has to be ``pending`` and to name the same files.
+    In mode propose a proposal is outdated if one of its files or its settings changed. In every other mode all
+    proposals are outdated. New files beside those of a proposal do not make it outdated: the approval covers the files
+    that were reviewed. An adopted proposal names an instant of the table, which has to be ``pending`` and to name the
+    same files.
     """
     if table.mode != "propose":
         return mark_all_outdated(proposals, f"{table.name} is in mode {table.mode} now")
@@ -54,7 +55,7 @@ def find_outdated_proposals(
 
 
 def exclude_stale_actions(pending: Collection[PendingAction], snapshot: Snapshot) -> list[PendingAction]:
-    """Return ``pending`` without the actions whose files have changed, whose proposals would be withdrawn at once."""
+    """Return ``pending`` without actions whose files have changed: their proposals would be withdrawn at once."""
     now = _current_files([item for entry in pending for item in _slices_of_action(entry)], snapshot)
     return [
         entry
@@ -80,7 +81,9 @@ def _change_of_adopted_proposal(
     proposal: Proposal, entry: PendingAction | None, current_files: Mapping[_FileGroup, _PathAndLogs]
 ) -> str | None:
     if entry is None:
-        return f"what it would have executed, {proposal.adopted}, was executed or withdrawn by another process"
+        return (
+            f"the rewrite that it would have executed, {proposal.adopted}, was executed or withdrawn by another process"
+        )
     if _by_group(_slices_of_action(entry)) != _by_group(proposal.slices):
         return f"{entry.action} {entry.instant} names other files now"
     return _changed_files_text(proposal.slices, current_files) if _needs_unchanged_files(entry) else None

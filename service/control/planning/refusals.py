@@ -28,24 +28,26 @@ def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, st
     """Return the reason why this table may not be planned now; None if it may."""
     if table.mode not in PLANNED_MODES:
         where = table.origins["mode"].source
-        came = "the default" if where == "default" else f"from {where}"
+        origin = "the default" if where == "default" else f"from {where}"
         wanted = required_rule_setting(table)
-        said = f"{wanted[0]} = {' or '.join(map(json.dumps, wanted[1]))} " if wanted else ""
-        rule = f'[[tables]] match = "{table.name}" mode = "compact" {said}in {config.file_name}'
+        required_setting = f"{wanted[0]} = {' or '.join(map(json.dumps, wanted[1]))} " if wanted else ""
+        rule = f'[[tables]] match = "{table.name}" mode = "compact" {required_setting}in {config.file_name}'
         return ProblemError(
-            problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({came}); set {rule}", mode=table.mode
+            problems.NOT_SERVED, f"{table.name} is in mode {table.mode} ({origin}); set {rule}", mode=table.mode
         )
     if (unsaid := missing_required_rules(config, table)) is not None:
         return ProblemError(problems.NOT_SERVED, f"{table.name}: {unsaid}", mode=table.mode)
     if state.halted:
         return ProblemError(
             problems.NOT_SERVED,
-            f"{table.name} is halted: {state.halted_reason}; after looking into it: lakefold resume {table.name}",
+            f"{table.name} is halted: {state.halted_reason}; once the cause is removed: lakefold resume {table.name}",
             halted_at=state.halted_at,
         )
     if (pause := state.pause or store.service_pause()) is not None:
         what, argument = (table.name, f" {table.name}") if state.paused else ("lakefold", "")
-        return ProblemError(problems.NOT_SERVED, f"{what} is paused {pause.words}; to go on: lakefold resume{argument}")
+        return ProblemError(
+            problems.NOT_SERVED, f"{what} is paused {pause.words}; to continue: lakefold resume{argument}"
+        )
     return None
 
 
@@ -70,16 +72,16 @@ def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None
     if (adapter := _catalog_only_format(table)) is not None:
         if table.access == "catalog":
             return None
-        said = "no rule says" if table.access is None else f'access = "{table.access}" denies'
+        reason = "no rule says" if table.access is None else f'access = "{table.access}" denies'
         return (
-            f"mode {table.mode} is for tables of which all readers and writers go by the catalog, which {said}; "
+            f"mode {table.mode} is for tables whose readers and writers all use the catalog, which {reason}; "
             f'{adapter.catalog_only_reason}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
         )
     if _has_optimistic_commits(table) or table.origins["concurrency"].source != DEFAULT_ORIGIN:
         return None
     return (
         f'mode {table.mode} needs concurrency to be set: concurrency = "single_writer" (no other program writes while '
-        f'lakefold works on the table) or "occ" (writers go on and take the same lock) {rule} (docs/writers.md)'
+        f'lakefold works on the table) or "occ" (writers continue and take the same lock) {rule} (docs/writers.md)'
     )
 
 
@@ -116,5 +118,5 @@ def partitions_locked_error(table: str, plans_by_partition: Mapping[str, str]) -
     plans = sorted(set(plans_by_partition.values()))
     named = ", ".join(plans[:3]) + (f" and {len(plans) - 3} more" if len(plans) > 3 else "")
     what = "plan" if len(plans) == 1 else "plans"
-    text = f"every partition asked for of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
+    text = f"every requested partition of {table} is held by live {what} {named}; lakefold plans watch {plans[0]}"
     return ProblemError(problems.LIVE_PLAN, text, holders=dict(plans_by_partition))

@@ -50,8 +50,8 @@ def deadline_check(seconds: float) -> CancellationCheck:
 
     def check() -> None:
         if time.monotonic() - began > seconds:
-            said = f"it took longer than {seconds:g} s"
-            raise ReplayTimeout(BAD_SETTING, f"{said}; ask for fewer days or settings, or leave out --url")
+            message = f"it took longer than {seconds:g} s"
+            raise ReplayTimeout(BAD_SETTING, f"{message}; ask for fewer days or settings, or leave out --url")
 
     return check
 

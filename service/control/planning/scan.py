@@ -104,15 +104,15 @@ def scan_and_plan(
         raise refused
     snapshot = _read_snapshot(store, table, record_failure=request is None or not request.overrides)
     table = _with_current_identity(store, table, snapshot, state)
-    asked = _requested_partitions(snapshot, request)
+    requested = _requested_partitions(snapshot, request)
     pending: Sequence[PendingAction] = ()
     adopted: list[Plan] = []
     if refused is None and not dry_run:
         pending = unfinished() if unfinished else capabilities.pending_actions(table.adapter, table.ref)
-        ours = [entry for entry in pending if table.policy.adopt_pending or entry.must_execute]
+        executable = [entry for entry in pending if table.policy.adopt_pending or entry.must_execute]
         if table.mode == "propose":
-            ours = exclude_stale_actions(ours, snapshot)
-        adopted = adopt_pending_actions(store, table, ours, snapshot_instant=snapshot.instant, actor=actor)
+            executable = exclude_stale_actions(executable, snapshot)
+        adopted = adopt_pending_actions(store, table, executable, snapshot_instant=snapshot.instant, actor=actor)
     if request is not None:
         old = mark_all_outdated(proposals, f"{request.actor} asked for plans")
     elif refused is None or table.mode != "propose":
@@ -126,9 +126,9 @@ def scan_and_plan(
         state=state,
         snapshot=snapshot,
         scope=(
-            PlanningScope(partitions=asked)
+            PlanningScope(partitions=requested)
             if request is None
-            else PlanningScope(partitions=asked, kind=request.kind, is_requested=True)
+            else PlanningScope(partitions=requested, kind=request.kind, is_requested=True)
         ),
         locked_partitions=_without_outdated(ending, old) | held,
         outdated_proposals=old,
@@ -220,13 +220,13 @@ def scan_written_partitions(
     snapshot = _read_snapshot(store, table, record_failure=False, partitions=narrow)
     table = _with_current_identity(store, table, snapshot, state)
     selected = select_partitions(snapshot_partitions(snapshot), table.policy, now=snapshot.taken_at)
-    asked = [name for name in selected if name in partitions]
+    requested = [name for name in selected if name in partitions]
     rounds = PlanningSession(
         store=store,
         table=table,
         state=state,
         snapshot=snapshot,
-        scope=PlanningScope(partitions=asked),
+        scope=PlanningScope(partitions=requested),
         locked_partitions=held,
     )
     last = rounds.plan_and_store(rounds.plan(), room, dry_run=False, request=None, actor=actor)
@@ -253,13 +253,13 @@ def _rescan_in(planning: PlanningResult, snapshot: Snapshot, *, is_within_budget
     waiting = [Reason.RECENT, *(_WAITING_FOR_SLOT if planning.plan is not None and is_within_budget else ())]
     rows = rows.filter(pc.is_in(rows["reason"], pa.array([reason.value for reason in waiting])))
     youngest = rows.group_by(["partition", "reason"]).aggregate([("modified_at", "max")]).to_pylist()
-    again: dict[str | None, timedelta] = {}
+    rescan_after: dict[str | None, timedelta] = {}
     for row in youngest:
         wait = _SLOT_RETRY
         if row["reason"] == Reason.RECENT:
             wait = max(timedelta(), row["modified_at_max"] + planning.policy.quiet_period - snapshot.taken_at)
-        again[row["partition"]] = min(wait, again.get(row["partition"], wait))
-    return again
+        rescan_after[row["partition"]] = min(wait, rescan_after.get(row["partition"], wait))
+    return rescan_after
 
 
 def _register_table(store: "Store", table: ConfiguredTable) -> TableState:
@@ -323,12 +323,12 @@ def _exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) ->
         return snapshot
     slices, name = snapshot.slices, snapshot.table.name
     names = sorted(halted)
-    words = [f"halted: {halted[one]}; after looking into it: lakefold resume {name}" for one in names]
+    words = [f"halted: {halted[one]}; once the cause is removed: lakefold resume {name}" for one in names]
     index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
     reasons = pa.array(words, pa.string()).take(index.combine_chunks())
     busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
-    place, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
-    return replace(snapshot, slices=slices.set_column(place, field, busy.cast(field.type)))
+    column_index, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
+    return replace(snapshot, slices=slices.set_column(column_index, field, busy.cast(field.type)))
 
 
 def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
@@ -351,14 +351,14 @@ def _requested_partitions(
     if wanted is None:
         return None
     known = snapshot_partitions(snapshot)
-    asked = [name.strip("/") for name in wanted]
-    for name in asked:
+    requested = [name.strip("/") for name in wanted]
+    for name in requested:
         if name not in known:
             hint = did_you_mean(name, sorted(known)) or f"; it has {len(known)}"
             raise ProblemError(
                 problems.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
             )
-    return asked
+    return requested
 
 
 def _plans_text(plans: list[Mapping[str, Any]], verb: str) -> str:

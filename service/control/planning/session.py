@@ -226,7 +226,7 @@ class PlanningSession:
         """Return a reason in the words of a request, which may have left out partitions or kinds itself."""
         words: dict[str, str] = {}
         if self.requested_partitions is not None and line.reason is Reason.FILTERED:
-            words = {"text": "partition not asked for", "setting": ""}
+            words = {"text": "partition not requested", "setting": ""}
         elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
             words = {"text": f"not asked for, only {self.kind}", "setting": ""}
         return both_names("decision", line.document() | words)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The document of advice: which writes made small files, and what to change at the writer."""
+"""The document of advice: which writes made small files, and the remedy at the writer."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -43,22 +43,23 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
 
 def describe_hold(held: "BlockedPlan") -> str:
     """Return the reason, besides a free executor, for which a plan waits."""
-    whose = (
+    budget_owner = (
         f"of {held.table} (budget_bytes_per_…, budget_cpu_hours_per_…)"
         if held.is_table_budget
         else "of all tables ([work])"
     )
     if held.kind == "exceeds_budget":
-        return f"never starts, being larger than the whole budget {whose}: raise the budget or cancel the plan"
+        return f"never starts, being larger than the whole budget {budget_owner}: raise the budget or cancel the plan"
     if held.kind == "window":
         until = "" if held.until is None else f", the next at {held.until.isoformat(timespec='minutes')}"
         return f"waits for the hours of {held.table} (run_windows){until}"
     until = "" if held.until is None else f"; some of it is free again at {held.until.isoformat(timespec='seconds')}"
     if held.blocker is None:
-        return f"waits for the budget {whose}{until}"
+        return f"waits for the budget {budget_owner}{until}"
     plan_id, table = held.blocker
     return (
-        f"waits for the budget {whose} behind plan {plan_id}, which waits for that of {table} (budget_bytes_per_…, "
+        f"waits for the budget {budget_owner} behind plan {plan_id}, which waits for that of {table} "
+        "(budget_bytes_per_…, "
         f"budget_cpu_hours_per_…): raise the latter or cancel that plan{until}"
     )
 
@@ -66,8 +67,8 @@ def describe_hold(held: "BlockedPlan") -> str:
 def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
     """Return the median error of each predicted figure over completed ``plans``, without figures that no plan has."""
     found = [plan_cost(plan)["errors"] for plan in plans]
-    told = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED_FIELDS}
-    return {name: median(errors) for name, errors in told.items() if errors}
+    known = {name: [errors[name] for errors in found if errors.get(name) is not None] for name in PREDICTED_FIELDS}
+    return {name: median(errors) for name, errors in known.items() if errors}
 
 
 def prediction_error(predicted: float, actual: float) -> float | None:
@@ -83,9 +84,9 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     lines = []
     if predicted is not None:
         source = (
-            f"by {plural(predicted['rate_samples'], 'plan')} before it"
+            f"from {plural(predicted['rate_samples'], 'earlier plan')}"
             if predicted["rate_samples"]
-            else "by the constants"
+            else "from the constants"
         )
         lines.append(
             (
@@ -107,10 +108,10 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
     if actual is not None:
         errors = document["errors"]
-        told = [] if actual["cpu_measured"] else ["by the time of its steps"]
+        notes = [] if actual["cpu_measured"] else ["by the time of its steps"]
         if errors.get("cpu_seconds") is not None:
-            told.append(f"off by {format_percent(errors['cpu_seconds'])}")
-        off = f" ({', '.join(told)})" if told else ""
+            notes.append(f"off by {format_percent(errors['cpu_seconds'])}")
+        off = f" ({', '.join(notes)})" if notes else ""
         lines.append(
             (
                 "actual",

@@ -127,11 +127,11 @@ def _figure_documents(plan: "PlanView") -> list[dict[str, Any]]:
 def end_reason(plan: "PlanView") -> str | None:
     """Return why a plan failed or was cancelled, and the consequence; None for any other plan.
 
-    A plan that a writer invalidates is cancelled; this is routine, and the text says so.
+    A plan that a writer invalidates is cancelled; this is routine, and the text states that.
     """
     if plan.state == "cancelled" and plan.cancel_requested_by is None:
         cause = (plan.error or "no reason was kept").rstrip(".")
-        return f"{cause}. Nothing was lost; the next scan plans again what is still worth it."
+        return f"{cause}. Nothing was lost; the next scan plans the worthwhile files again."
     if plan.state == "cancelled":
         return f"{plan.cancel_reason} (by {plan.cancel_requested_by})"
     return plan.error if plan.state == "failed" else None
@@ -140,8 +140,8 @@ def end_reason(plan: "PlanView") -> str | None:
 def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
     """Return the speed of a running plan and the time its rewrite still takes, at its last heartbeat; None if unknown.
 
-    Both are unknown if ``no_executor`` says why no executor can be running it. Verification and commit follow after the
-    rewrite.
+    Both are unknown if ``no_executor`` is the reason why no executor can be running it. Verification and commit follow
+    after the rewrite.
     """
     from lake.plan import PlanState, Step
 

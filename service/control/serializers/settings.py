@@ -109,9 +109,10 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
         setting_document(setting_name(knob), getattr(table.policy, knob), _format_origin(table.origins[knob]))
         for knob in FIELD_PARSERS
     ]
-    place = table.origins["write_options"].source
+    source = table.origins["write_options"].source
     rows += [
-        setting_document(f"write_options.{key}", value, place) for key, value in sorted(table.ref.write_options.items())
+        setting_document(f"write_options.{key}", value, source)
+        for key, value in sorted(table.ref.write_options.items())
     ]
     return rows
 
@@ -126,5 +127,5 @@ def _format_concurrency(table: "ConfiguredTable") -> str:
 
     if Capability.OPTIMISTIC_COMMITS in table.adapter.capabilities:
         return f"not needed: {table.ref.format} tables keep writers apart"
-    said = table.origins["concurrency"].source != DEFAULT_ORIGIN
-    return table.ref.concurrency.value if said else "not stated (docs/writers.md)"
+    is_set = table.origins["concurrency"].source != DEFAULT_ORIGIN
+    return table.ref.concurrency.value if is_set else "not stated (docs/writers.md)"

@@ -87,6 +87,6 @@ def describe_sizes(layout: Sequence[Mapping[str, Any]], limit: int = 6) -> str:
             runs[-1] = words, runs[-1][1] + 1
         else:
             runs.append((words, 1))
-    said = [words if count == 1 else f"{count:,} × {words}" for words, count in runs[:limit]]
+    parts = [words if count == 1 else f"{count:,} × {words}" for words, count in runs[:limit]]
     left = sum(count for _, count in runs[limit:])
-    return ", ".join(said) + (f" and {left:,} more" if left else "")
+    return ", ".join(parts) + (f" and {left:,} more" if left else "")

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def status(lake: "LakeState") -> dict[str, Any]:
     """Return the status of the lake at the reading's time, ``taken_at``.
 
-    ``backlog_seconds`` goes by the speed of the last completed plans; None without any, and if no process runs plans.
+    ``backlog_seconds`` is computed from the speed of the last completed plans; None without any, and if no process runs
+    plans.
     ``has_scheduler`` is True if a process leads scans; without one no table is scanned and no request answered.
 
     ``attention`` has the tables that are halted or paused, have a halted partition, are damaged, could not be scanned
@@ -108,7 +109,7 @@ def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any
         if name in lake.last_good_scans and lake.last_good_scans[name].reducible_files is not None
     ]
     first = [lake.first_scans[scan.table] for scan in scans]
-    told = bool(first) and all(scan.reducible_files is not None for scan in first)
+    is_known = bool(first) and all(scan.reducible_files is not None for scan in first)
     files, reducible = _sum(scans, "files"), _sum(scans, "reducible_files")
     files_before, reducible_before = _sum(first, "files"), _sum(first, "reducible_files")
     return {
@@ -120,9 +121,9 @@ def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any
         "residual_files": _sum(scans, "residual_files"),
         "reducible_bytes": _sum(scans, "reducible_bytes"),
         "reducible_share": share_of(reducible, files),
-        "reducible_share_before": share_of(reducible_before, files_before) if told else None,
-        "files_before": files_before if told else None,
-        "reducible_files_before": reducible_before if told else None,
+        "reducible_share_before": share_of(reducible_before, files_before) if is_known else None,
+        "files_before": files_before if is_known else None,
+        "reducible_files_before": reducible_before if is_known else None,
     }
 
 

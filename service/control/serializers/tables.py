@@ -52,10 +52,10 @@ def commands_before_partition_resume(table: str, partition: str) -> list[str]:
 
 
 def commands_before_resume(table: str, reason: str | None) -> list[str]:
-    """Return the commands that show what halted ``table``, and last the command that ends the halt."""
+    """Return the commands that show the cause of the halt of ``table``, and last the command that ends the halt."""
     plan = halting_plan_id(reason)
-    look = [shlex.join(["lakefold", "plans", "show", plan])] if plan else []
-    return [*look, shlex.join(["lakefold", "verify", table, "--rows"]), shlex.join(["lakefold", "resume", table])]
+    checks = [shlex.join(["lakefold", "plans", "show", plan])] if plan else []
+    return [*checks, shlex.join(["lakefold", "verify", table, "--rows"]), shlex.join(["lakefold", "resume", table])]
 
 
 def describe_contention(contest: "ConflictCount") -> str:

@@ -195,8 +195,8 @@ class Claims(StorePart):
             }
         with self._database.write(urgent=True) as connection:
             fenced_update(connection, claim, values)
-            asked = select(PlanRow.cancel_requested_at_ms).where(PlanRow.id == claim.plan.plan_id)
-            return connection.execute(asked).scalar_one() is not None
+            cancel_time = select(PlanRow.cancel_requested_at_ms).where(PlanRow.id == claim.plan.plan_id)
+            return connection.execute(cancel_time).scalar_one() is not None
 
     @property
     def _lease_ms(self) -> int:

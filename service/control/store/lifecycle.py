@@ -121,9 +121,12 @@ class Lifecycle(StorePart):
         """
         plan_id = claim.plan.plan_id
         with self._database.write() as connection:
-            ours = (PlanRow.epoch == claim.epoch, PlanRow.executor == claim.executor)
+            is_current = (PlanRow.epoch == claim.epoch, PlanRow.executor == claim.executor)
             done = select(PlanRow.id).where(
-                PlanRow.id == plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant == commit.instant, *ours
+                PlanRow.id == plan_id,
+                PlanRow.state == PlanState.COMPLETED,
+                PlanRow.instant == commit.instant,
+                *is_current,
             )
             if connection.execute(done).one_or_none() is not None:
                 return
@@ -252,8 +255,8 @@ class Lifecycle(StorePart):
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """Conflict or an operator's cancel: cancelled, partitions freed. Raises LeaseLost."""
         with self._database.write() as connection:
-            asked = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
-            values = {"error": storable_text(reason), "error_class": None if asked else ErrorClass.CONFLICT}
+            is_requested = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
+            values = {"error": storable_text(reason), "error_class": None if is_requested else ErrorClass.CONFLICT}
             self._leave_inflight(connection, claim, PlanState.CANCELLED, values, actor, reason)
 
     def _record_superseded(
@@ -261,9 +264,9 @@ class Lifecycle(StorePart):
     ) -> None:
         """Record the versions and stagings that the commit of the plan ``row`` ended. ``is_late``: it was found later.
 
-        The table is halted if this database does not know the attempt that made the commit. Then either the database
+        The table is halted if this database has no record of the attempt that made the commit. Then either the database
         was restored to an earlier state, which this record corrects, or another lakefold runs plans from a copy of it
-        and will go on.
+        and will continue.
         """
         others = frozenset[str]()
         if is_late:
@@ -278,18 +281,18 @@ class Lifecycle(StorePart):
             self._halt(
                 connection,
                 row,
-                f"attempt {commit.epoch} committed {commit.instant}, and this database knows of {row.epoch} only: it "
-                "was set back to an earlier state, or another lakefold runs on a copy of it; make sure that none does, "
-                f"then lakefold resume {row.table_name}",
+                f"attempt {commit.epoch} committed {commit.instant}, above the newest attempt of this database "
+                f"({row.epoch}): the database was restored from an earlier state, or another lakefold runs on a copy; "
+                f"find that lakefold and stop it, then lakefold resume {row.table_name}",
             )
 
     def _halt(self, connection: Connection, row: Row[Any], error: str, partitions: Collection[str] = ()) -> None:
         """Halt ``partitions`` of the plan ``row``, or its table if none are named."""
-        why, told = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
+        why, event_fields = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
         if not partitions:
-            record_table_halt(connection, self._settings, row.table_name, why, **told)
+            record_table_halt(connection, self._settings, row.table_name, why, **event_fields)
         for partition in partitions:
-            record_partition_halt(connection, self._settings, row.table_name, partition, why, **told)
+            record_partition_halt(connection, self._settings, row.table_name, partition, why, **event_fields)
 
     def _leave_inflight(
         self,
@@ -386,14 +389,14 @@ def _insert_superseded(
         return
     connection.execute(insert(SupersededRow), versions)
     # A file that a restore returned to the table waits for a whole retention again.
-    again = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
+    existing = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
     connection.execute(
         update(SupersededRow)
         .where(
             SupersededRow.table_name == table,
             SupersededRow.deleted_at_ms.is_(None),
             SupersededRow.plan_id != commit.plan_id,
-            SupersededRow.path.in_(again),
+            SupersededRow.path.in_(existing),
         )
         .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
     )

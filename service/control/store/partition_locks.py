@@ -28,14 +28,14 @@ class PartitionLocks(StorePart):
     def lock_partitions(
         self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
-        """Lock ``partitions`` for ``owner`` for some minutes; return those that no other owner holds.
+        """Lock ``partitions`` for ``owner`` for some minutes; return the partitions that no other owner holds.
 
         With ``alongside_plans`` also partitions of plans that are not in their commit. The cleaner gets only those of
         plans that no executor runs; such a plan, once claimed, waits for the cleaner before its commit. An expired lock
         begins anew, so an owner that has read anything under its lock continues with ``renew_partitions``.
         """
         row = LivePartitionRow
-        mine = row.keeper == owner.name
+        is_own = row.keeper == owner.name
         these = row.table_name == table.name, row.partition_path.in_(partitions)
         until = db_now() + timedelta_to_ms(_LOCK_TTL[owner.kind])
         with self._database.write() as connection:
@@ -45,18 +45,18 @@ class PartitionLocks(StorePart):
             for partition in sorted(partitions):
                 key = {"table_name": table.name, "partition_path": partition}
                 insert_if_absent(connection, row, **key, holder_kind=owner.kind, keeper=owner.name, expires_at_ms=until)
-            connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
+            connection.execute(update(row).where(*these, is_own).values(expires_at_ms=until))
             if alongside_plans:
                 beside = update(row).where(*these, row.plan_id.is_not(None), _is_open_to(owner.name))
                 if owner.kind is LockOwnerKind.CLEANER:
                     waiting = select(PlanRow.id).where(PlanRow.state == PlanState.REQUESTED)
                     beside = beside.where(row.plan_id.in_(waiting) | (row.guest == owner.name))
                 connection.execute(beside.values(guest=owner.name, guest_until_ms=until))
-            held = select(row.partition_path).where(*these, mine | (row.guest == owner.name))
+            held = select(row.partition_path).where(*these, is_own | (row.guest == owner.name))
             return frozenset(connection.execute(held).scalars())
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Keep ``partitions`` locked for some minutes; return those that ``owner`` has held without interruption."""
+        """Keep ``partitions`` locked for some minutes; return those that ``owner`` held without a gap."""
         with self._database.write() as connection:
             return renew_locks(connection, table.name, partitions, owner)
 
@@ -90,16 +90,16 @@ class PartitionLocks(StorePart):
             return taken
 
 
-def renew_locks(connection: Connection, table: str, partitions: Collection[str], keeper: LockOwner) -> frozenset[str]:
-    """Return those of ``partitions`` that ``keeper`` still holds; they stay locked until the transaction ends."""
+def renew_locks(connection: Connection, table: str, partitions: Collection[str], owner: LockOwner) -> frozenset[str]:
+    """Return the ``partitions`` that ``keeper`` still holds; they stay locked until the transaction ends."""
     row = LivePartitionRow
     these = row.table_name == table, row.partition_path.in_(partitions)
-    mine = (row.keeper == keeper.name) & (row.expires_at_ms > db_now())
-    beside = (row.guest == keeper.name) & (row.guest_until_ms > db_now())
-    until = db_now() + timedelta_to_ms(_LOCK_TTL[keeper.kind])
-    connection.execute(update(row).where(*these, mine).values(expires_at_ms=until))
+    is_own = (row.keeper == owner.name) & (row.expires_at_ms > db_now())
+    beside = (row.guest == owner.name) & (row.guest_until_ms > db_now())
+    until = db_now() + timedelta_to_ms(_LOCK_TTL[owner.kind])
+    connection.execute(update(row).where(*these, is_own).values(expires_at_ms=until))
     connection.execute(update(row).where(*these, beside).values(guest_until_ms=until))
-    return frozenset(connection.execute(select(row.partition_path).where(*these, mine | beside)).scalars())
+    return frozenset(connection.execute(select(row.partition_path).where(*these, is_own | beside)).scalars())
 
 
 def end_exclusive_commit(connection: Connection, plan_id: str) -> None:

@@ -182,7 +182,7 @@ class PlanQueries(StorePart):
             return {view.plan_id: view for view in _plan_views(connection, query)}
 
     def plan_state(self, plan_id: str) -> PlanState | None:
-        """Return the state of a plan; None if this database does not know it."""
+        """Return the state of a plan; None if it is unknown to this database."""
         with self._database.read() as connection:
             state = connection.execute(
                 select(PlanRow.state).where(PlanRow.id == plan_id, self._is_in_scope(PlanRow.table_name))

@@ -98,18 +98,18 @@ class Proposals(StorePart):
                     decision=ProposalDecision.APPROVED, decided_by=actor, decided_at_ms=db_now(), not_before_ms=db_now()
                 )
             )
-            said, requested = storable_text(reason), PlanState.REQUESTED
-            why = f"approved: {said}" if said else "approved"
+            text, requested = storable_text(reason), PlanState.REQUESTED
+            why = f"approved: {text}" if text else "approved"
             record_event(connection, row.id, requested, requested, epoch=row.epoch, actor=actor, reason=why)
-            record_audit(connection, actor, "plan approved", table=row.table_name, subject=row.id, detail=said)
-        _log_decision("approved", row, actor, said)
+            record_audit(connection, actor, "plan approved", table=row.table_name, subject=row.id, detail=text)
+        _log_decision("approved", row, actor, text)
 
     def decline(self, plan_id: str, actor: str, reason: str = "") -> None:
         """End a proposal that is never to run; its files are not proposed again while they are unchanged.
 
         ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState.
         """
-        said = storable_text(reason)
+        text = storable_text(reason)
         with self._database.write() as connection:
             row = self._lock_undecided(connection, plan_id)
             cancel_requested_plan(
@@ -117,13 +117,13 @@ class Proposals(StorePart):
                 self._settings,
                 row,
                 actor=actor,
-                reason=f"declined: {said}" if said else "declined",
+                reason=f"declined: {text}" if text else "declined",
                 decision=ProposalDecision.DECLINED,
                 decided_by=actor,
                 decided_at_ms=db_now(),
             )
-            record_audit(connection, actor, "plan declined", table=row.table_name, subject=row.id, detail=said)
-        _log_decision("declined", row, actor, said)
+            record_audit(connection, actor, "plan declined", table=row.table_name, subject=row.id, detail=text)
+        _log_decision("declined", row, actor, text)
 
     def withdraw_proposals(self, reasons: Mapping[str, str], *, actor: str) -> None:
         """Cancel outdated proposals (plan → reason); proposals that were decided meanwhile stay."""
@@ -153,6 +153,6 @@ def _slices_by_plan(connection: Connection, plan_ids: Collection[str]) -> Mappin
 
 
 def _log_decision(what: str, row: Row[Any], actor: str, reason: str) -> None:
-    about = {"plan": row.id, "table": row.table_name, "epoch": row.epoch}
+    log_fields = {"plan": row.id, "table": row.table_name, "epoch": row.epoch}
     why = f": {reason}" if reason else ""
-    logger.info("plan %s of %s %s by %s%s", row.id, row.table_name, what, actor, why, extra=about)
+    logger.info("plan %s of %s %s by %s%s", row.id, row.table_name, what, actor, why, extra=log_fields)

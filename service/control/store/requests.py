@@ -58,8 +58,8 @@ class Requests(StorePart):
                 traceparent=current_traceparent(),
                 **body,
             ):
-                asked = "dry run requested" if dry_run else "plans requested"
-                record_audit(connection, actor, asked, table=table, subject=request_id)
+                event = "dry run requested" if dry_run else "plans requested"
+                record_audit(connection, actor, event, table=table, subject=request_id)
                 return request_id
             first = connection.execute(select(RequestRow.__table__).where(RequestRow.idempotency_key == key)).one()
         if any(getattr(first, column) != value for column, value in json.loads(json.dumps(body)).items()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scheduler's and the operator's side of a plan's life: add, cancel, retry, and the holders of partitions."""
+"""Changes of plans by the scheduler and by operators: add, cancel and retry; the owners of locked partitions."""
 
 import logging
 from collections import defaultdict
@@ -30,7 +30,7 @@ from service.control.store.views import FailureKind
 
 logger = logging.getLogger(__name__)
 
-#: a partition whose holder ends at that very moment is free at the next attempt
+#: if the plan that holds a partition ends between check and insert, the next attempt succeeds
 _LOCK_ATTEMPTS = 5
 _EXHAUSTED_REMEMBERED = timedelta(days=1)
 
@@ -39,9 +39,9 @@ _EXHAUSTED_REMEMBERED = timedelta(days=1)
 class QueueEntry:
     """How a plan waits for an executor.
 
-    ``cpu_seconds`` is the predicted cost, which budgets need. ``priority_offset`` is how much earlier than now the plan
-    counts as created; ``urgency`` is added because its table misses an objective, with ``urgency_reason`` in words. A
-    plan that ``needs_approval`` is a proposal.
+    ``cpu_seconds`` is the predicted cost, which budgets need. ``priority_offset`` moves the plan forward by that time
+    in the order of creation. ``urgency`` is added to it if the table misses an objective; ``urgency_reason`` is the
+    reason in words. A plan that ``needs_approval`` is a proposal.
     """
 
     cpu_seconds: float | None = None
@@ -68,14 +68,15 @@ class Scheduling(StorePart):
         queued: QueueEntry = _UNRANKED,
         replaced_proposals: Mapping[str, str] | None = None,
     ) -> None:
-        """Store ``plan`` as requested and take its partitions, both or neither.
+        """Store ``plan`` as requested and lock its partitions, in one transaction.
 
-        ``settings_digest`` covers everything besides the inputs that determines the plan; ``failed_plans`` compares it.
+        ``settings_digest`` is a digest of everything that determines the plan, except its inputs; ``failed_plans``
+        compares it.
         ``replaced_proposals`` are proposals (plan → reason) that it replaces: the undecided ones are cancelled in the
         same transaction.
 
-        An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the holders if a live plan has
-        one of the partitions.
+        An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the owners if another plan or
+        process holds one of the partitions.
         """
         groups = [
             {
@@ -93,7 +94,7 @@ class Scheduling(StorePart):
         if not groups:
             raise StoreError(f"plan {plan.plan_id} has no group; a plan rewrites at least one")
 
-        def make_way(connection: Connection) -> None:
+        def withdraw_replaced(connection: Connection) -> None:
             reasons = {
                 key: f"replaced by plan {plan.plan_id}: {why}" for key, why in (replaced_proposals or {}).items()
             }
@@ -138,7 +139,7 @@ class Scheduling(StorePart):
             _lock_plan_partitions(connection, plan.table.name, plan.plan_id, plan.partitions)
             reason = "planned" if plan.adopted_instant is None else f"adopted instant {plan.adopted_instant}"
             reason += f" for request {request_id}" if request_id is not None else ""
-            reason += f"; goes first: {queued.urgency_reason}" if queued.urgency_reason else ""
+            reason += f"; runs first: {queued.urgency_reason}" if queued.urgency_reason else ""
             reason += "; waits for approval" if queued.needs_approval else ""
             record_event(connection, plan.plan_id, None, PlanState.REQUESTED, epoch=0, actor=actor, reason=reason)
             if queued.needs_approval:
@@ -155,17 +156,17 @@ class Scheduling(StorePart):
                     ),
                 )
 
-        self._run_with_partitions(plan.table.name, plan.partitions, add, make_way)
+        self._run_with_partitions(plan.table.name, plan.partitions, add, withdraw_replaced)
 
     def locked_partitions(self, name: str, *, include_proposals: bool = True) -> dict[str, str]:
         """Return partition → live plan that holds it, for the table ``name``; with or without proposals."""
         with self._database.read() as connection:
-            held = _partition_owners(connection, name)[0]
+            owners = _partition_owners(connection, name)[0]
             if include_proposals:
-                return held
+                return owners
             waiting = select(PlanRow.id).where(PlanRow.table_name == name, is_awaiting_approval())
             proposals = frozenset(connection.execute(waiting).scalars())
-        return {partition: plan_id for partition, plan_id in held.items() if plan_id not in proposals}
+        return {partition: plan_id for partition, plan_id in owners.items() if plan_id not in proposals}
 
     def failed_plans(self, name: str, settings_digest: str) -> list[FailedPlan]:
         """Return the plans of the table ``name`` that failed under these settings and must not be repeated unchanged.
@@ -201,7 +202,7 @@ class Scheduling(StorePart):
         ]
 
     def adopted_plans(self, name: str, instants: Collection[str]) -> dict[str, str]:
-        """Return instant → plan for the ``instants`` that a plan of the table ``name`` has adopted, even an ended one.
+        """Return instant → plan for those ``instants`` that a plan of the table ``name`` has adopted, live or ended.
 
         A proposal that ended undecided does not count.
         """
@@ -228,20 +229,24 @@ class Scheduling(StorePart):
             elif row.state == PlanState.INFLIGHT:
                 if row.cancel_requested_at_ms is not None:
                     return PlanState.INFLIGHT
-                asked = {"cancel_requested_by": actor, "cancel_requested_at_ms": db_now(), "cancel_reason": reason}
-                connection.execute(update(PlanRow).where(PlanRow.id == plan_id).values(**asked))
+                cancel_values = {
+                    "cancel_requested_by": actor,
+                    "cancel_requested_at_ms": db_now(),
+                    "cancel_reason": reason,
+                }
+                connection.execute(update(PlanRow).where(PlanRow.id == plan_id).values(**cancel_values))
                 after, reason = PlanState.INFLIGHT, f"cancel requested: {reason}"
                 record_event(connection, plan_id, after, after, epoch=row.epoch, actor=actor, reason=reason)
             else:
                 raise WrongState(f"plan {plan_id} is {row.state}; only requested and inflight plans can be cancelled")
             record_audit(connection, actor, "plan cancelled", table=row.table_name, subject=plan_id, detail=reason)
-        about = {"plan": plan_id, "table": row.table_name, "epoch": row.epoch}
-        what = "cancelled" if after is PlanState.CANCELLED else "to be cancelled"
-        logger.info("plan %s of %s %s by %s: %s", plan_id, row.table_name, what, actor, reason, extra=about)
+        log_fields = {"plan": plan_id, "table": row.table_name, "epoch": row.epoch}
+        outcome = "cancelled" if after is PlanState.CANCELLED else "to be cancelled"
+        logger.info("plan %s of %s %s by %s: %s", plan_id, row.table_name, outcome, actor, reason, extra=log_fields)
         return after
 
     def retry(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """Request a failed plan again with all its attempts and its partitions; its history has the reason.
+        """Request a failed plan again, with all attempts and the same partitions; its history records the reason.
 
         ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState, or PartitionsLocked.
         """
@@ -251,7 +256,7 @@ class Scheduling(StorePart):
             groups = select(GroupRow.partition_path).where(GroupRow.plan_id == plan_id).distinct()
             partitions = tuple(connection.execute(groups).scalars())
 
-        def again(connection: Connection) -> None:
+        def request_again(connection: Connection) -> None:
             row = _lock_failed_plan(connection, plan_id)
             _lock_plan_partitions(connection, table, plan_id, partitions)
             connection.execute(
@@ -280,9 +285,9 @@ class Scheduling(StorePart):
             )
             record_audit(connection, actor, "plan retried", table=table, subject=plan_id, detail=storable_text(reason))
 
-        self._run_with_partitions(table, partitions, again)
-        about = {"plan": plan_id, "table": table}
-        logger.info("plan %s of %s requested again by %s", plan_id, table, actor, extra=about)
+        self._run_with_partitions(table, partitions, request_again)
+        log_fields = {"plan": plan_id, "table": table}
+        logger.info("plan %s of %s requested again by %s", plan_id, table, actor, extra=log_fields)
 
     def _run_with_partitions(
         self,
@@ -291,9 +296,9 @@ class Scheduling(StorePart):
         write: Callable[[Connection], None],
         before: Callable[[Connection], None] = lambda connection: None,
     ) -> None:
-        """Run ``write`` in a transaction. Raises PartitionsLocked if another plan has one of ``partitions``.
+        """Run ``write`` in a transaction. Raises PartitionsLocked if one of ``partitions`` has another owner.
 
-        ``before`` runs before the holders are read, and is rolled back if another plan still holds a partition.
+        ``before`` runs before the owners are read, and is rolled back if a partition still has another owner.
         """
         for attempt in range(_LOCK_ATTEMPTS):
             try:
@@ -311,23 +316,25 @@ class Scheduling(StorePart):
 
     @staticmethod
     def _raise_if_locked(connection: Connection, table: str, partitions: tuple[str, ...]) -> None:
-        by_plans, by_keepers = _partition_owners(connection, table)
-        holders = {partition: by_plans[partition] for partition in partitions if partition in by_plans}
-        keepers = {partition: by_keepers[partition] for partition in partitions if partition in by_keepers}
-        if holders or keepers:
-            raise PartitionsLocked(holders, keepers)
+        by_plans, by_others = _partition_owners(connection, table)
+        plans = {partition: by_plans[partition] for partition in partitions if partition in by_plans}
+        other_owners = {partition: by_others[partition] for partition in partitions if partition in by_others}
+        if plans or other_owners:
+            raise PartitionsLocked(plans, other_owners)
 
 
 def _partition_owners(connection: Connection, table: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return partition → plan that holds it, and partition → text of another owner."""
-    by_plans, by_keepers = dict[str, str](), dict[str, str]()
-    held = LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now())
-    for row in connection.execute(select(LivePartitionRow.__table__).where(LivePartitionRow.table_name == table, held)):
+    by_plans, by_others = dict[str, str](), dict[str, str]()
+    in_force = LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now())
+    for row in connection.execute(
+        select(LivePartitionRow.__table__).where(LivePartitionRow.table_name == table, in_force)
+    ):
         if row.plan_id is not None:
             by_plans[row.partition_path] = row.plan_id
         else:
-            by_keepers[row.partition_path] = str(LockOwner(kind=LockOwnerKind(row.holder_kind), name=row.keeper))
-    return by_plans, by_keepers
+            by_others[row.partition_path] = str(LockOwner(kind=LockOwnerKind(row.holder_kind), name=row.keeper))
+    return by_plans, by_others
 
 
 def _lock_failed_plan(connection: Connection, plan_id: str) -> Row[Any]:
@@ -349,7 +356,7 @@ def _proposed_figures(plan: Plan) -> dict[str, int]:
 
 def _lock_plan_partitions(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
     delete_expired_locks(connection, table)
-    # Sorted, so that two plans that want the same partitions never deadlock.
+    # Sorted, so that two plans for the same partitions never deadlock.
     connection.execute(
         insert(LivePartitionRow),
         [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upgrades of the database's schema, and the check that it is this lakefold's.
+"""Upgrades of the database's schema, and the check of its revision.
 
 The migrations come from the installed ``migrations`` package: no file outside the wheel is needed. Only ``upgrade``
 loads Alembic; ``check`` runs at the start of every command.
@@ -34,7 +34,7 @@ def alembic_config() -> "Config":
 
 
 def check(database: Database) -> None:
-    """Raise SchemaMismatch unless the schema is this lakefold's, DatabaseUnreachable if there is no response."""
+    """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if there is no response."""
     if database.sqlite_file is not None and not database.sqlite_file.exists():
         raise SchemaMismatch(f"there is no database {database.display_url} yet (setting {URL_SETTING}); {UPGRADE_HINT}")
     with database.read() as connection:
@@ -51,7 +51,7 @@ def check(database: Database) -> None:
 def upgrade(database: Database) -> None:
     """Create or upgrade the schema. Safe to run twice, and from several processes at once.
 
-    Raises DatabaseUnreachable, and SchemaMismatch if the schema is a newer lakefold's.
+    Raises DatabaseUnreachable, and SchemaMismatch if the schema belongs to a newer lakefold.
     """
     from alembic import command
 
@@ -73,8 +73,8 @@ def _revision(database: Database, connection: Connection) -> str | None:
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
     if found is not None and found > HEAD_REVISION:
         raise SchemaMismatch(
-            f"the schema of database {database.display_url} is at revision {found}, which this lakefold "
-            f"({HEAD_REVISION}) does not know; install the lakefold that made it, then {UPGRADE_HINT}"
+            f"the schema of database {database.display_url} is at revision {found}, later than this "
+            f"lakefold's ({HEAD_REVISION}); install the lakefold that made it, then {UPGRADE_HINT}"
         )
     return found
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of staged files: each attempt at a plan records them here before the first file exists.
 
-A table without a timeline does not show what was begun on it. So the sweep finds the uncommitted work of a killed
+A table without a timeline does not show uncommitted work. So the sweep finds the uncommitted work of a killed
 executor here. It watches for ``STAGED_WATCH_PERIOD``, since an executor that was only suspended may write on.
 """
 

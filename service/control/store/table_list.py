@@ -117,7 +117,7 @@ class TableQueries(StorePart):
             case TableOrder.NAME | TableOrder.FORMAT | TableOrder.MODE | TableOrder.OWNER:
                 return self._bytewise(getattr(TableRow, order))
             case TableOrder.STATE:
-                return case(*((_state_expression() == state, place) for place, state in enumerate(TABLE_STATES)))
+                return case(*((_state_expression() == state, index) for index, state in enumerate(TABLE_STATES)))
             case TableOrder.PLAN:
                 newest = select(func.max(PlanRow.id)).where(PlanRow.table_name == TableRow.name)
                 return self._bytewise(newest.correlate(TableRow).scalar_subquery())

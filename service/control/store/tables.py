@@ -70,7 +70,7 @@ class Tables(StorePart):
     def register_table(self, table: TableRef, mode: str, owner: str | None = None) -> None:
         """Register ``table``, or update its registration to the present configuration.
 
-        Every later use of the table goes by it, including an executor with a plan of last week. Pause, halt and
+        Every later use of the table depends on it, including an executor with a plan of last week. Pause, halt and
         quarantine stay as they are, and so does the identity if ``table`` has none.
         """
         values = table_values(table, mode) | {"owner": owner}
@@ -259,7 +259,7 @@ class Tables(StorePart):
         scans = cache.objects_of("scan", keys, lambda key: make(*records[key[0]]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
         last, good, first = (
-            {row[0]: by_id[row[place]] for row in pointed if row[place] is not None} for place in (1, 2, 3)
+            {row[0]: by_id[row[index]] for row in pointed if row[index] is not None} for index in (1, 2, 3)
         )
         return ReferenceScans(latest=last, latest_ok=good, first_ok=first)
 
@@ -407,11 +407,11 @@ class Halts(StorePart):
             connection.execute(update(TableRow).where(TableRow.name == name).values(halted_partitions=left))
             for partition in ended:
                 record_audit(connection, actor, "resumed", table=name, detail=partition_label(partition))
-                told = f"{partition_label(partition)}, by {actor}"
+                detail = f"{partition_label(partition)}, by {actor}"
                 enqueue_notification(
                     connection,
                     self._settings,
-                    NotifiedEvent(event="table.resumed", table=name, partition=partition, reason=told),
+                    NotifiedEvent(event="table.resumed", table=name, partition=partition, reason=detail),
                 )
 
 

@@ -20,7 +20,7 @@ _IN_FORCE = (TokenRow.revoked_at_ms.is_(None), or_(TokenRow.expires_at_ms.is_(No
 
 
 class Tokens(StorePart):
-    """Tokens with access to the HTTP API. Expiry goes by the database's clock."""
+    """Tokens with access to the HTTP API. The database's clock decides about expiry."""
 
     def add_token(
         self,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The route ``/v1/audit``: who asked for what."""
+"""The route ``/v1/audit``: actions and their actors."""
 
 from typing import Annotated
 
@@ -24,7 +24,7 @@ def list_audit(
     limit: Limit = 50,
     after: Annotated[int | None, Query(ge=0, le=MAX_ROW_NUMBER, description="Continue after this entry.")] = None,
 ) -> Response:
-    """Who asked for what on the command line, over HTTP or on the page, newest first.
+    """Actions and their actors, on the command line, over HTTP and on the page, newest first.
 
     A token that is limited to tables sees the entries about them.
     """

@@ -36,7 +36,7 @@ def _doc_page(name: str) -> Response:
 
 @health.get("/healthy")
 async def healthy() -> str:
-    """Answer that the process lives."""
+    """Answer that the process runs."""
     return "healthy\n"
 
 

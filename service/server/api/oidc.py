@@ -223,5 +223,5 @@ def create_provider(config: Config) -> OidcProvider | None:
     try:
         import authlib.oidc.core  # noqa: F401
     except ModuleNotFoundError as error:
-        raise ConfigError("[oidc] needs what is not installed: pip install 'lakefold[oidc]'") from error
+        raise ConfigError("[oidc] needs a package that is not installed: pip install 'lakefold[oidc]'") from error
     return OidcProvider(config.oidc)

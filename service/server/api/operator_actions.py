@@ -50,18 +50,18 @@ def cancel_plan(context: ContextDep, caller: Writer, plan_id: str, cancel: Cance
 
 
 @router.post("/plans/{plan_id}/approve", tags=["plans"])
-def approve_plan(context: ContextDep, caller: Writer, plan_id: str, said: DecisionBody | None = None) -> Response:
+def approve_plan(context: ContextDep, caller: Writer, plan_id: str, decision: DecisionBody | None = None) -> Response:
     """Approve a plan that waits for approval (mode `propose`); 409 if it does not wait or is already decided."""
     plan_id = context.store.plan(plan_id).plan_id
-    context.store.approve(plan_id, caller.actor, (said or DecisionBody()).reason)
+    context.store.approve(plan_id, caller.actor, (decision or DecisionBody()).reason)
     return json_response(plan_decided(plan_id, ProposalDecision.APPROVED))
 
 
 @router.post("/plans/{plan_id}/decline", tags=["plans"])
-def decline_plan(context: ContextDep, caller: Writer, plan_id: str, said: DecisionBody | None = None) -> Response:
+def decline_plan(context: ContextDep, caller: Writer, plan_id: str, decision: DecisionBody | None = None) -> Response:
     """Decline a plan that waits for approval. Its files are not proposed again until they change."""
     plan_id = context.store.plan(plan_id).plan_id
-    context.store.decline(plan_id, caller.actor, (said or DecisionBody()).reason)
+    context.store.decline(plan_id, caller.actor, (decision or DecisionBody()).reason)
     return json_response(plan_decided(plan_id, ProposalDecision.DECLINED))
 
 

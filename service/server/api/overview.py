@@ -18,7 +18,7 @@ router = APIRouter(tags=["service"])
 
 @router.get("/status")
 def status(context: ContextDep) -> Response:
-    """The state of the lake, its processes and what needs attention, at `taken_at`, at most a second ago."""
+    """The state of the lake, its processes and open problems, at `taken_at`, at most a second ago."""
     return json_response(serializers.status(context.lake_cache.get(fresh=True)))
 
 

@@ -114,7 +114,7 @@ class ProgressStreams:
 @router.get(
     "/{plan_id}/progress",
     response_class=EventSourceResponse,
-    responses={204: {"description": "Nothing new will come."}},
+    responses={204: {"description": "No more events will follow."}},
 )
 async def plan_progress_events(
     context: ContextDep,

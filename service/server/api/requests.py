@@ -115,14 +115,16 @@ def _submit(context: Context, body: PlanRequestBody, actor: str, key: str | None
             requests.raise_if_refused(context.config, context.store, table, body.partitions)
         except ProblemError as error:
             raise _with_plan_links(error) from error
-    asked = PlanRequest(
+    plan_request = PlanRequest(
         partitions=body.partitions,
         kind=body.kind,
         overrides=body.overrides,
         dry_run=body.dry_run,
         idempotency_key=key,
     )
-    return context.store.request(requests.submit_request(context.config, context.store, table, asked, actor=actor))
+    return context.store.request(
+        requests.submit_request(context.config, context.store, table, plan_request, actor=actor)
+    )
 
 
 def _raise_problem(request: Request, answer: PlanResponse) -> None:

@@ -158,8 +158,8 @@ def allowed_hosts(context: Context) -> frozenset[str] | None:
 def check_exposure(context: Context) -> None:
     """Raise Rejected if the process would listen beyond this machine although there is neither a token nor OIDC."""
     http = context.config.http
-    asks = context.serves_api or http.metrics_need_token
-    if asks and not is_loopback(http.address) and context.oidc is None and not context.tokens.has_tokens():
+    needs_token = context.serves_api or http.metrics_need_token
+    if needs_token and not is_loopback(http.address) and context.oidc is None and not context.tokens.has_tokens():
         raise Rejected(
             f"http.address {http.address} can be reached by others and no token is stored; first: "
             'lakefold tokens add NAME --scope read, or set [http] address = "127.0.0.1"'

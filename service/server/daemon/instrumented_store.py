@@ -80,7 +80,7 @@ class ExecutorSlots:
         return bool(self._running)
 
     def record_claim(self, claim: Claim | None) -> Claim | None:
-        """Record and return a claim of this process; None means that it looked for a plan and found none."""
+        """Record and return a claim of this process; None means that there was no plan to claim."""
         self._metrics.record_executor_heartbeat()
         if claim is not None:
             with self._lock:
@@ -134,9 +134,9 @@ class InstrumentedStore(Store):
 
     def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
         with self._slots.end_on_lease_loss(claim):
-            again = super().requeue(claim, error, counts_as_attempt=counts_as_attempt)
+            is_requeued = super().requeue(claim, error, counts_as_attempt=counts_as_attempt)
         self._slots.record_end(claim)
-        return again
+        return is_requeued
 
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
         with self._slots.end_on_lease_loss(claim):

@@ -48,7 +48,7 @@ class LoopFailureLog:
             return
         self._last_logged[name] = text, time.monotonic()
         expected = isinstance(error, (LakefoldError, OSError))
-        logger.error("loop %s: %s; it goes on at its next tick", name, text, exc_info=None if expected else error)
+        logger.error("loop %s: %s; it continues at its next tick", name, text, exc_info=None if expected else error)
 
 
 _JITTER_SHARE = 0.1

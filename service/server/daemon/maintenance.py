@@ -240,7 +240,7 @@ class Maintenance:
         )
 
     def _is_search_due(self, table: TableRef) -> bool:
-        """Return True if a search for relocations that the database does not know under the table's name is due."""
+        """Return True if a search for relocations that the database lacks under the table's name is due."""
         asked_at = self._searched_at.get((table.name, table.location), -math.inf)
         return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds()
 

@@ -395,7 +395,7 @@ class Daemon:
             if not pruned:
                 break
         if forgotten:
-            logger.info("forgot %d plans and requests that ended more than %s ago", forgotten, format_duration(keep))
+            logger.info("deleted %d plans and requests that ended more than %s ago", forgotten, format_duration(keep))
 
     def _clean(self) -> None:
         if self.leadership.is_leader(CLEAN_ROLE):

@@ -17,15 +17,15 @@ def install(*, drain: Callable[[], None], abort: Callable[[], None]) -> None:
     def on_signal(number: int, frame: FrameType | None) -> None:
         nonlocal received
         received += 1
-        again = received > 1
-        if again:
+        repeated = received > 1
+        if repeated:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         # In a new thread: the interrupted main thread may hold the lock that setting an event needs.
-        threading.Thread(target=act, args=(signal.Signals(number).name, again)).start()
+        threading.Thread(target=act, args=(signal.Signals(number).name, repeated)).start()
 
-    def act(name: str, again: bool) -> None:
-        if again:
+    def act(name: str, repeated: bool) -> None:
+        if repeated:
             logger.warning("%s again: stopping the current plans; once more ends the process at once", name)
             abort()
         else:

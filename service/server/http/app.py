@@ -74,7 +74,7 @@ _PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
                         "title": {"type": "string"},
                         "status": {"type": "integer"},
                         "detail": {"type": "string"},
-                        "instance": {"type": "string", "description": "The path asked for"},
+                        "instance": {"type": "string", "description": "The requested path"},
                         "exit_code": {"type": "integer", "description": "What the command line would exit with"},
                     },
                 }

@@ -4,9 +4,9 @@
 import time
 from collections import OrderedDict
 
-#: clients remembered; the least recent one is removed first, and later begins with a full bucket
+#: the maximum number of buckets; the least recently used is removed first, and its client later gets a full one
 _MAX_CLIENTS = 10_000
-#: the burst: a client may use its rate of this many seconds at once
+#: the burst: a client may send the requests of this many seconds at once
 _BURST_SECONDS = 4.0
 
 
@@ -19,7 +19,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, client: str) -> float:
-        """Count one request; returns 0.0 if it may be served, else the seconds until the next one may."""
+        """Count one request. Returns 0.0 if it may be served, else the seconds until the next one may be served."""
         if not self._rate:
             return 0.0
         now = time.monotonic()

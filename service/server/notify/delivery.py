@@ -87,12 +87,12 @@ class WebhookDelivery:
                 self._failing = False
                 logger.info("webhook %s takes messages again", self._webhook.display_url)
             return
-        again = None
+        retry_after = None
         if answer.status != HTTP_GONE and attempt < self._notify.webhook_attempts:
-            again = max(retry_delay(attempt), answer.retry_after or timedelta(0))
-        self._store.mark_notification_failed(message.number, answer.error, again)
-        self._metrics.record_notification_attempt("failed" if again else "dead")
-        if again is None:
+            retry_after = max(retry_delay(attempt), answer.retry_after or timedelta(0))
+        self._store.mark_notification_failed(message.number, answer.error, retry_after)
+        self._metrics.record_notification_attempt("failed" if retry_after else "dead")
+        if retry_after is None:
             logger.error(
                 "notification %d (%s) given up after attempt %d: %s; to send it again: lakefold notifications retry %d",
                 *(message.number, message.event, attempt, answer.error, message.number),

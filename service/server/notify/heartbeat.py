@@ -60,4 +60,4 @@ class Heartbeat:
     def _log_failure(self, url: str, why: str) -> None:
         if not self._failing:
             self._failing = True
-            logger.warning("heartbeat address %s: %s; going on", redact_address(url), why)
+            logger.warning("heartbeat address %s: %s; lakefold continues", redact_address(url), why)

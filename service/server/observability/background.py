@@ -55,4 +55,4 @@ class BackgroundQueue:
     def _log_problem(self, what: str) -> None:
         if time.monotonic() - self._logged_at >= _REPEAT_LOG_SECONDS:
             self._logged_at = time.monotonic()
-            logger.warning("%s: %s; plans go on", self._name, what)
+            logger.warning("%s: %s; plans continue", self._name, what)

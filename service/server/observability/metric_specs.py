@@ -79,7 +79,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_not_planned",
                 _TABLE_LABELS,
-                "1 for a table in mode propose or compact without a rule that says how it is written or read, else 0.",
+                "1 for a table in mode propose or compact if no rule states how it is written or read, else 0.",
             ),
             _stored_metric(
                 "lakefold_table_reducible_files",
@@ -288,11 +288,12 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_work_budget",
                 ("quantity", "window"),
-                "What plans of all tables may use in any 60 minutes (hour) or 24 hours (day), where limited: bytes, "
+                "The maximum that plans of all tables may use in any 60 minutes (hour) or 24 hours (day), if "
+                "limited: bytes, "
                 "cpu_seconds.",
             ),
             _stored_metric(
-                "lakefold_work_used", ("quantity", "window"), "The part of these budgets that is used, where limited."
+                "lakefold_work_used", ("quantity", "window"), "The part of these budgets that is used, if limited."
             ),
             _stored_metric(
                 "lakefold_plans_held",

@@ -32,7 +32,7 @@ A table in mode propose or compact costs about 53 series, one that is only obser
 10,000 tables the page has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
 `scrape_interval` to a minute there, and let few processes export them.
 
-`GET /-/healthy` answers 200 while the process lives; `GET /-/ready` answers 200 when the database's figures were read
+`GET /-/healthy` answers 200 while the process runs; `GET /-/ready` answers 200 when the database's figures were read
 within the last three intervals, else 503.
 """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gauges over rows of the database, which a loop has fetched before: a scrape makes no query."""
+"""Gauges computed from cached rows of the database: a loop refreshes the cache, and a scrape makes no query."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -52,8 +52,8 @@ def _gauge(name: str, samples: Iterable[tuple[Sequence[str], float]]) -> GaugeMe
 
 
 def _count_processes(lake: "LakeState", role: str) -> int:
-    living = [process for process in lake.processes if process.live and process.role in (role, "all")]
-    return sum(role != "executor" or process.problem is None for process in living)
+    live = [process for process in lake.processes if process.live and process.role in (role, "all")]
+    return sum(role != "executor" or process.problem is None for process in live)
 
 
 def buckets(counts: Sequence[int]) -> list[int]:
@@ -63,9 +63,9 @@ def buckets(counts: Sequence[int]) -> list[int]:
 
 
 class StoredFigures(Collector):
-    """The metrics without the label ``table``, from the last reading given to ``publish``; none before the first.
+    """The metrics without the label ``table``, from the state last given to ``publish``; no metrics before that.
 
-    ``tables`` has the metrics of each table.
+    ``tables`` has the metrics with the label ``table``.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class StoredFigures(Collector):
         self.tables = StoredTables(spec for spec in SPECS.values() if spec.stored and "table" in spec.labels)
 
     def publish(self, lake: "LakeState") -> None:
-        """Use this reading from now on."""
+        """Use ``lake`` for all later scrapes."""
         self._lake_state = self.tables.lake_state = lake
 
     def describe(self) -> Iterator[Metric]:
@@ -88,8 +88,8 @@ class StoredFigures(Collector):
         if lake is None:
             return
         figures = lake.figures
-        lasts, oldest = backlog_seconds(lake), figures.oldest_requested_at
-        yield _gauge("lakefold_plan_backlog_seconds", [] if lasts is None else [((), lasts)])
+        backlog, oldest = backlog_seconds(lake), figures.oldest_requested_at
+        yield _gauge("lakefold_plan_backlog_seconds", [] if backlog is None else [((), backlog)])
         yield _gauge(
             "lakefold_plan_oldest_requested_timestamp_seconds", [((), oldest.timestamp())] if oldest is not None else ()
         )
@@ -112,16 +112,20 @@ class StoredFigures(Collector):
 
 
 def _budget_metrics(work: "WorkBudget") -> Iterator[Metric]:
-    found = work_budget_document(work)
-    limited = {tuple(name.split("_per_")): of for name, of in found["budget"].items() if of["budget"] is not None}
+    document = work_budget_document(work)
+    limited = {
+        tuple(name.split("_per_")): amounts
+        for name, amounts in document["budget"].items()
+        if amounts["budget"] is not None
+    }
     for name, field in (("lakefold_work_budget", "budget"), ("lakefold_work_used", "used")):
-        yield _gauge(name, ((labels, of[field]) for labels, of in limited.items()))
-    kinds = [held.kind for held in work.blocked_plans]
+        yield _gauge(name, ((labels, amounts[field]) for labels, amounts in limited.items()))
+    kinds = [plan.kind for plan in work.blocked_plans]
     yield _gauge("lakefold_plans_held", (((kind,), kinds.count(kind)) for kind in get_args(BlockReason)))
 
 
 class StoredTables(TableSeries):
-    """The series of each table in the reading ``lake_state``; none before the first."""
+    """The series of each table in ``lake_state``; no series while it is None."""
 
     lake_state: "LakeState | None" = None
 
@@ -143,12 +147,12 @@ class StoredTables(TableSeries):
         halted = [len(table.halted_partitions) for table in tables]
         yield _family("lakefold_table_halted_partitions", names, halted)
         yield from _plan_families(lake.figures)
-        asking = {_table_key(table): 0 for table in tables if table.mode == "propose"}
+        proposals = {_table_key(table): 0 for table in tables if table.mode == "propose"}
         formats = dict(names)
         for entry in lake.figures.proposals:
             key = entry.table, formats[entry.table]
-            asking[key] = asking.get(key, 0) + entry.plans
-        yield _family("lakefold_plan_proposals", list(asking), list(asking.values()))
+            proposals[key] = proposals.get(key, 0) + entry.plans
+        yield _family("lakefold_plan_proposals", list(proposals), list(proposals.values()))
         waiting: dict[TableKey, tuple[int, int]] = {
             _table_key(table): (0, 0) for table in tables if table.mode in PLANNED_MODES
         }
@@ -169,8 +173,8 @@ def _family(name: str, tables: Sequence[TableKey], values: Sequence[float]) -> _
     return SPECS[name], [SampleColumn(sample=name, tables=tables, values=values)]
 
 
-def _layout_families(tables: "Iterable[TableState]", found: "Mapping[str, ScanRecord]") -> Iterator[_Family]:
-    readable = [(_table_key(table), found[table.name]) for table in tables if table.name in found]
+def _layout_families(tables: "Iterable[TableState]", scan_by_table: "Mapping[str, ScanRecord]") -> Iterator[_Family]:
+    readable = [(_table_key(table), scan_by_table[table.name]) for table in tables if table.name in scan_by_table]
     names, scans = [name for name, _ in readable], [scan for _, scan in readable]
     for name, value in _LAYOUT.items():
         values = [value(scan) for scan in scans]
@@ -203,8 +207,8 @@ def _objective_families(lake: "LakeState") -> Iterator[_Family]:
     """Yield the metrics of objectives, one column per objective, because tables have different objectives."""
     formats = {table.name: table.format for table in lake.figures.tables}
     by_objective: dict[str, list[TableObjective]] = {}
-    for name, found in lake.objectives.items():
-        for one in found if name in formats else ():
+    for name, objectives in lake.objectives.items():
+        for one in objectives if name in formats else ():
             by_objective.setdefault(str(one.objective), []).append(one)
     now = lake.figures.taken_at
     outcomes = [{"outcome": "met"}, {"outcome": "missed"}]
@@ -215,17 +219,17 @@ def _objective_families(lake: "LakeState") -> Iterator[_Family]:
         "lakefold_table_slo_budget_remaining_ratio": lambda one: [one.budget_left],
     }
     for name, value in values.items():
-        more = outcomes if "outcome" in SPECS[name].labels else [{}]
+        label_sets = outcomes if "outcome" in SPECS[name].labels else [{}]
         yield (
             SPECS[name],
             [
                 SampleColumn(
                     sample=name,
-                    tables=[(one.table, formats[one.table]) for one in found],
-                    values=list(itertools.chain.from_iterable(map(value, found))),
-                    extra_labels=[{"objective": objective, **labels} for labels in more],
+                    tables=[(one.table, formats[one.table]) for one in objectives],
+                    values=list(itertools.chain.from_iterable(map(value, objectives))),
+                    extra_labels=[{"objective": objective, **labels} for labels in label_sets],
                 )
-                for objective, found in sorted(by_objective.items())
+                for objective, objectives in sorted(by_objective.items())
             ],
         )
 
@@ -242,7 +246,7 @@ def _mode_family(tables: "Iterable[TableState]") -> _Family:
 
 
 def _plan_families(figures: "Figures") -> Iterator[_Family]:
-    states = {state: place for place, state in enumerate(PlanState)}
+    states = {state: index for index, state in enumerate(PlanState)}
     compacted = {_table_key(table) for table in figures.tables if table.mode in PLANNED_MODES}
     kinds: dict[PlanKind, set[TableKey]] = {PlanKind.CLUSTERING: compacted}
     for row in figures.plans:

@@ -37,7 +37,9 @@ class Telemetry:
                 self._lineage = lineage.LineageObserver(config.openlineage)
         except ModuleNotFoundError as error:
             extra = "opentelemetry" if "opentelemetry" in str(error.name) else "openlineage"
-            raise ConfigError(f"[{extra}] needs what is not installed: pip install 'lakefold[{extra}]'") from error
+            raise ConfigError(
+                f"[{extra}] needs a package that is not installed: pip install 'lakefold[{extra}]'"
+            ) from error
 
     def combined_with(self, observer: Observer) -> Observer:
         """Combine ``observer`` with the enabled observers, whose failures do not affect plans."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of the audit trail: who asked for what."""
+"""The page of the audit trail: actions and their actors."""
 
 from urllib.parse import urlencode
 

@@ -44,10 +44,10 @@ def halted_notice(subject: str, text: str, table: str, reason: str | None, href:
     return Notice(
         tone="bad",
         subject=subject,
-        text=f"{text}: {reason}. Look into it before it is resumed:",
+        text=f"{text}: {reason}. Find the cause before you resume it:",
         href=href,
         command=serializers.commands_before_resume(table, reason)[-2],
-        links=(*links, ("what it means and what to do", "/docs/runbook.md#tablehalted")),
+        links=(*links, ("meaning and remedy", "/docs/runbook.md#tablehalted")),
     )
 
 
@@ -61,9 +61,9 @@ def halted_partition_notices(subject: str, table: TableState, now: datetime, hre
             subject=subject,
             href=href,
             text=f"partition {name} was halted {format_ago(one['halted_at'], now)}: {one['halted_reason']}. "
-            "Other partitions go on. Look into it before it is resumed:",
+            "Other partitions continue. Find the cause before you resume it:",
             command=serializers.commands_before_partition_resume(table.name, name)[0],
-            links=(("what it means and what to do", "/docs/runbook.md#partitionhalted"),),
+            links=(("meaning and remedy", "/docs/runbook.md#partitionhalted"),),
         )
     if (more := len(halted) - _MAX_PARTITIONS_NAMED) > 0:
         command = shell_command("lakefold", "tables", "show", table.name)
@@ -74,21 +74,21 @@ def halted_partition_notices(subject: str, table: TableState, now: datetime, hre
 
 def error_budget_notice(subject: str, budgets: str, href: str = "") -> Notice:
     """Return the notice that a table misses its objectives for longer than its error budget allows."""
-    links = (("what it means and what to do", "/docs/runbook.md#layoutbudgetburnsfast"),)
+    links = (("meaning and remedy", "/docs/runbook.md#layoutbudgetburnsfast"),)
     return Notice(tone="attention", subject=subject, text=f"misses its objectives: {budgets}.", href=href, links=links)
 
 
 def overlap_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
     """Return the notice that others wrote to a table of a single writer while lakefold worked on it."""
     text = f"{serializers.describe_overlaps(scan.table, scan.overlaps, scan.overlap)}."
-    link = ("what it means and what to do", "/docs/runbook.md#singlewritertablewritten")
+    link = ("meaning and remedy", "/docs/runbook.md#singlewritertablewritten")
     return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))
 
 
 def foreign_files_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
     """Return the notice that files of other programs are among a table's data."""
     text = f"has {serializers.describe_foreign_files(scan.foreign_files, scan.foreign_file)}."
-    link = ("what it means and what to do", "/docs/runbook.md#tablehasforeignfiles")
+    link = ("meaning and remedy", "/docs/runbook.md#tablehasforeignfiles")
     return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
 
 
@@ -104,7 +104,7 @@ def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
         text = f"wait{'s' if waiting == 1 else ''}: {no_executor}." if waiting else f"{no_executor}."
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
     for one in lake.source_problems:
-        link = ("what it means and what to do", "/docs/runbook.md#sourceunreadable")
+        link = ("meaning and remedy", "/docs/runbook.md#sourceunreadable")
         text = f"{one.problem} (first seen {format_ago(one.since, now)})"
         yield Notice(tone="attention", subject="Not searched for tables:", text=text, links=(link,))
     for line in serializers.describe_held_work(serializers.work_budget_document(lake.work)):

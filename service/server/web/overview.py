@@ -194,7 +194,7 @@ def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[No
     if (contest := lake.contested.get(name)) is not None:
         text = f"is contested: {serializers.describe_contention(contest)}."
         plans = f"/plans?{urlencode({'table': name, 'state': 'cancelled'})}"
-        links = (("these plans", plans), ("what it means and what to do", "/docs/runbook.md#commitconflictshigh"))
+        links = (("these plans", plans), ("meaning and remedy", "/docs/runbook.md#commitconflictshigh"))
         found.append(Notice(tone="attention", subject=name, text=text, href=href, links=links))
     if (budgets := serializers.budget_problems(lake.objectives.get(name, ()), table.mode, now)) is not None:
         found.append(error_budget_notice(name, budgets, href))

@@ -229,7 +229,7 @@ def show_audit(
     actor: str = "",
     after: Annotated[int | None, Query(ge=0, le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
-    """Show who asked for what."""
+    """Show actions and their actors."""
     return render(request, "audit.html", audit_page(context.store, table=table, actor=actor, after=after))
 
 

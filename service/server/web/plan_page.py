@@ -54,7 +54,7 @@ class PartitionLine:
 def plan_page(
     plan: PlanView, events: Sequence[PlanEvent], no_executor: str | None, held_reason: str | None, now: datetime
 ) -> PageContent:
-    """Return the page of a plan; ``no_executor`` says why no executor takes it, ``held_reason`` what else holds it."""
+    """Return the page of a plan, with the reasons why it waits: ``no_executor``, and ``held_reason`` for all others."""
     live = plan.state in LIVE_STATES
     lines = partition_lines(plan)
     own = f" {plan.plan_id}"

@@ -73,8 +73,8 @@ def query_path(path: str, query: Mapping[str, str], **changed: str) -> str:
 def safe_local_path(path: str) -> str:
     """Return ``path`` if it is a local page, else the first page: a sign-in never redirects to another site."""
     parts = urlsplit(path)
-    ours = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
-    return path if ours and path.isprintable() else "/"
+    is_local = path.startswith("/") and not path.startswith(("//", "/\\")) and not parts.netloc and not parts.scheme
+    return path if is_local and path.isprintable() else "/"
 
 
 @pass_context

@@ -89,7 +89,7 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
                 )
     except (LakefoldError, OSError) as error:
         message, found = describe_error(error), None
-    asked = [part for word in given for part in ("--set", word)]
+    options = [part for word in given for part in ("--set", word)]
     return PageContent(
         table=table.name,
         path=table_path(table.name),
@@ -102,7 +102,7 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
         chart=_chart(found) if found else None,
         chart_text=_chart_text(found) if found else "",
         commands=(
-            shell_command("lakefold", "tables", "replay", table.name, "--days", f"{days:g}", *asked),
+            shell_command("lakefold", "tables", "replay", table.name, "--days", f"{days:g}", *options),
             shell_command("lakefold", "tables", "advise", table.name, "--days", f"{days:g}"),
         ),
     )

@@ -63,8 +63,8 @@ class SimulationChart:
 @cache
 def shipped_scenarios() -> Mapping[str, str]:
     """Return the shipped scenarios by name."""
-    place = next(place for place in _SCENARIO_DIRECTORIES if place.is_dir())
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(place.glob("*.toml"))}
+    directory = next(directory for directory in _SCENARIO_DIRECTORIES if directory.is_dir())
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(directory.glob("*.toml"))}
 
 
 def simulation_page(example: str, scenario: str) -> PageContent:
@@ -133,13 +133,14 @@ def _boxes(layout: Sequence[Mapping[str, Any]], scale: float, base: float) -> It
 
 def _file_boxes(layout: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:
     for file in layout:
-        place = f" in {file['partition']}" if file["partition"] else ""
+        partition_text = f" in {file['partition']}" if file["partition"] else ""
         if file["bytes"]:
             kind = "small" if file["small"] else "large"
-            yield kind, file["bytes"], f"file {file['file']}{place}: {file['bytes']:,} bytes, {kind}"
+            yield kind, file["bytes"], f"file {file['file']}{partition_text}: {file['bytes']:,} bytes, {kind}"
         if file["logs"]:
             size = sum(file["logs"])
-            yield "logs", size, f"{plural(len(file['logs']), 'log')} of file {file['file']}{place}: {size:,} bytes"
+            logs = plural(len(file["logs"]), "log")
+            yield "logs", size, f"{logs} of file {file['file']}{partition_text}: {size:,} bytes"
 
 
 def _aggregated_boxes(layout: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, int, str]]:

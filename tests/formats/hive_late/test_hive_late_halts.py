@@ -100,7 +100,7 @@ def test_only_the_partition_that_a_person_has_to_settle_is_halted_and_it_alone_i
     assert {one.partition for one in report.deleted} == {OTHER}
     assert {(one.version.partition, "is halted: " in one.reason) for one in report.kept} == {(PARTITION, True)}
     reasons = decided(bench, config)
-    assert f"after looking into it: lakefold resume {bench.table.name}" in str(reasons[PARTITION])
+    assert f"once the cause is removed: lakefold resume {bench.table.name}" in str(reasons[PARTITION])
     assert reasons[OTHER] == {"chosen, group 0"}
 
 

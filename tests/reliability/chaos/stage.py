@@ -22,7 +22,7 @@ _ORPHAN_SECONDS, _FORGOTTEN_SECONDS = 5, 60
 _DYING_SECONDS = 60
 _NOTING_SECONDS = 3
 _EXPIRES_SECONDS = 4
-_OF_THE_WRITERS_CLEANER = re.compile("the table's own cleaner|has to go first")
+_OF_THE_WRITERS_CLEANER = re.compile("the table's own cleaner|has to be deleted first")
 
 
 class System:

@@ -105,16 +105,16 @@ def excluded_partitions(table: MetastoreTable, partitions: Sequence[CatalogParti
         return {} if why is None else {"": why}
     kind = _format_by_storage(table.storage)
     others = {
-        place.name: f"its files are read by {_simple_class_name(place.storage.serde)}, those of the table by "
+        partition.name: f"its files are read by {_simple_class_name(partition.storage.serde)}, those of the table by "
         f"{_simple_class_name(table.storage.serde)}: set the partition's format, or rewrite it"
-        for place in partitions
-        if _format_by_storage(place.storage) != kind and _format_by_provider(table) is None
+        for partition in partitions
+        if _format_by_storage(partition.storage) != kind and _format_by_provider(table) is None
     }
-    home = filesystem_key(table.storage.location)
+    table_filesystem = filesystem_key(table.storage.location)
     elsewhere = {
-        place.name: f"it is at {place.location}, on another file system than its table: rewrite it"
-        for place in partitions
-        if filesystem_key(place.location) != home
+        partition.name: f"it is at {partition.location}, on another file system than its table: rewrite it"
+        for partition in partitions
+        if filesystem_key(partition.location) != table_filesystem
     }
     return _overlapping_partitions(partitions) | others | elsewhere
 
@@ -139,7 +139,7 @@ def _overlapping_partitions(partitions: Sequence[CatalogPartition]) -> dict[str,
     """Return the partitions whose directory is also another partition's, lies in one, or contains one."""
     found: dict[str, str] = {}
     above: list[tuple[str, str]] = []  # directories that may contain the next one, each with its partition's name
-    for below, name in sorted((f"{place.location}/", place.name) for place in partitions):
+    for below, name in sorted((f"{partition.location}/", partition.name) for partition in partitions):
         while above and not below.startswith(above[-1][0]):
             above.pop()
         for directory, other in above:

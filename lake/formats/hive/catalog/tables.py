@@ -168,7 +168,7 @@ def find_lost_update(
     time, was therefore dropped after the call: its owner has undone only what is dropped anyway, and the call has
     undone no change of the owner.
     """
-    now = {place.name: place for place in list_partitions(metastore, table, written.keys())}
+    now = {partition.name: partition for partition in list_partitions(metastore, table, written.keys())}
     for name, one in written.items():
         found, what = now.get(name), partition_label(name)
         if isinstance(one, MetastorePartition) and (found is None or found.created_at != one.created_at):
@@ -214,7 +214,7 @@ def _table_ref(uri: str, table: MetastoreTable) -> TableRef:
 
 
 def _is_other_format(table: MetastoreTable) -> bool:
-    """True if the metastore only lists the table, and another format's own metadata says what its files mean."""
+    """True if the metastore only lists the table, and another format's own metadata describes its files."""
     provider = table.parameters.get("spark.sql.sources.provider", "").lower()
     return provider not in _HIVE_PROVIDERS or "table_type" in table.parameters
 

@@ -30,9 +30,9 @@ from lake.storage.locations import resolve_path
 def list_versions(ref: TableRef, plan_id: str) -> Iterator[str]:
     """Yield the versions in storage that attempts at a plan have made."""
     names: set[str] = set()
-    for home in data_dirs(ref):
+    for directory in data_dirs(ref):
         with suppress(FileNotFoundError):
-            names |= {entry.name for entry in file_io_of(ref.location).list(home)}
+            names |= {entry.name for entry in file_io_of(ref.location).list(directory)}
     yield from (name for name in sorted(names) if plan_id_of(name) == plan_id)
 
 
@@ -55,7 +55,7 @@ def find_commit(
         record = read_record(ref, version)
         if record is not None and _is_applied(metastore, table, ref, record):
             return record.commit
-    lost = [place.name for place in list_all_partitions() if _is_located_by_plan(ref, place, plan_id)]
+    lost = [partition.name for partition in list_all_partitions() if _is_located_by_plan(ref, partition, plan_id)]
     if lost:
         raise CommitLost(_lost_commit_message(table, ref, plan_id, lost), plan_id, lost)
     return None
@@ -78,7 +78,7 @@ def _lost_commit_message(table: MetastoreTable, ref: TableRef, plan_id: str, par
 
 
 def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
-    """Return those of ``versions`` that exist in storage, are of no commit, and of no commit that may be in flight.
+    """Return the ``versions`` that exist in storage, are of no commit, and of no commit that may be in flight.
 
     A version that a partition or another table is read from is not withdrawable: an ``INSERT OVERWRITE`` of the whole
     table removes the records, and the version holds its rows. A directory with the name of a version but without any
@@ -91,7 +91,7 @@ def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: C
     if not there:
         return set()
     table = load_table(metastore, ref)
-    read_from = {version_of_directory(ref, place.location) for place in list_partitions(metastore, table)}
+    read_from = {version_of_directory(ref, partition.location) for partition in list_partitions(metastore, table)}
     strangers = {one for one in there if not _is_original_version(ref, one)}
     by_others = foreign_readers(metastore, table, {version_directory(ref, one) for one in there})
     read_from |= {version_of_directory(ref, f"{directory}/") for directory in by_others}
@@ -101,7 +101,7 @@ def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: C
 def committed_versions(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
 ) -> set[str]:
-    """Return those of ``versions`` that a commit has made part of the table, now or earlier."""
+    """Return the ``versions`` that a commit has made part of the table, now or earlier."""
     found = set()
     for version in versions:
         old = archived_record(ref, plan_id_of(version))
@@ -123,8 +123,8 @@ def applied_commits(
 
 
 def _is_named_by_partition(metastore: MetastoreClient, table: MetastoreTable, record: CommitRecord) -> bool:
-    places = list_partitions(metastore, table, record.partitions)
-    return any(place.parameters.get(VERSION_KEY) == record.commit.instant for place in places)
+    partitions = list_partitions(metastore, table, record.partitions)
+    return any(partition.parameters.get(VERSION_KEY) == record.commit.instant for partition in partitions)
 
 
 def _is_located_by_plan(ref: TableRef, partition: CatalogPartition, plan_id: str) -> bool:

@@ -95,7 +95,7 @@ def write_record(ref: TableRef, record: CommitRecord) -> None:
 
 def read_record(ref: TableRef, version: str) -> CommitRecord | None:
     """Return the record in a version's directory. None if there is no record."""
-    found = (_load_record(ref, f"{home}/{version}/{RECORD_FILE}") for home in data_dirs(ref))
+    found = (_load_record(ref, f"{directory}/{version}/{RECORD_FILE}") for directory in data_dirs(ref))
     return next((record for record in found if record is not None), None)
 
 
@@ -121,11 +121,11 @@ def write_relocation_record(
 def list_records(ref: TableRef) -> tuple[set[str], set[str]]:
     """Return the versions that exist, and the names of archived records: ids of plans, or tokens of relocations."""
     files, versions, stems = file_io_of(ref.location), set[str](), set[str]()
-    for home in data_dirs(ref):
+    for directory in data_dirs(ref):
         with suppress(FileNotFoundError):
-            versions |= {entry.name for entry in files.list(home) if is_version_name(entry.name)}
+            versions |= {entry.name for entry in files.list(directory) if is_version_name(entry.name)}
         with suppress(FileNotFoundError):
-            names = {entry.name for entry in files.list(f"{home}/{_ARCHIVE_DIR}")}
+            names = {entry.name for entry in files.list(f"{directory}/{_ARCHIVE_DIR}")}
             stems |= {name.removesuffix(".json") for name in names if name.endswith(".json")}
     return versions, stems
 
@@ -171,12 +171,12 @@ def cleaned_partitions(ref: TableRef, token: str) -> frozenset[str]:
 
 def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
     """Return the record that is archived under a plan's id or a relocation's token. None if there is no such record."""
-    here, before = (f"{home}/{_ARCHIVE_DIR}/{record_id}.json" for home in data_dirs(ref))
+    current, earlier = (f"{directory}/{_ARCHIVE_DIR}/{record_id}.json" for directory in data_dirs(ref))
     # The record may be in a move from the legacy directory to the present one; it is in one of them at any time.
     return (
-        _load_record(ref, here)
-        or _load_record(ref, before)
-        or (_load_record(ref, here) if _has_legacy_data_dir(ref) else None)
+        _load_record(ref, current)
+        or _load_record(ref, earlier)
+        or (_load_record(ref, current) if _has_legacy_data_dir(ref) else None)
     )
 
 
@@ -198,7 +198,7 @@ def pruned_tokens(ref: TableRef) -> frozenset[str]:
 def mark_pruned(ref: TableRef, tokens: Collection[str]) -> None:
     """Mark the relocations whose records are about to be removed.
 
-    A database that is restored from an earlier backup still knows these relocations. Without the mark it would take
+    A database that is restored from an earlier backup still has these relocations. Without the mark it would take
     late files in their locations for an overwrite of the files that it expects there.
     """
     before = pruned_tokens(ref)
@@ -210,9 +210,9 @@ def remove_archived_record(ref: TableRef, token: str) -> None:
     """Remove the archived record of a relocation, and the markers beside it."""
     files = file_io_of(ref.location)
     stem = plan_id_of(token) if version_started_ns(token) is not None else token
-    for home in data_dirs(ref):
+    for directory in data_dirs(ref):
         for name in (f"{token}.made", f"{token}.cleaned", f"{stem}.json"):
-            files.remove_own_file(f"{home}/{_ARCHIVE_DIR}/{name}")
+            files.remove_own_file(f"{directory}/{_ARCHIVE_DIR}/{name}")
 
 
 def archived_record_of_token(ref: TableRef, token: str) -> CommitRecord | None:
@@ -227,7 +227,9 @@ def has_lakefold_files(ref: TableRef, version: str) -> bool:
     """True if an existing version contains files that an attempt or its commit writes."""
     files = file_io_of(ref.location)
     return any(
-        files.exists(f"{home}/{version}/{name}") for home in data_dirs(ref) for name in (RECORD_FILE, ATTEMPTS_DIR)
+        files.exists(f"{directory}/{version}/{name}")
+        for directory in data_dirs(ref)
+        for name in (RECORD_FILE, ATTEMPTS_DIR)
     )
 
 

@@ -85,7 +85,7 @@ def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> 
     if difference is not None:
         raise Integrity(
             f"another program changed {ref.name} in the metastore during a commit, and one of the two may have "
-            f"undone the other: {difference}; compare with what was intended, then lakefold resume"
+            f"undone the other: {difference}; compare with the intended change, then lakefold resume"
         )
 
 
@@ -93,7 +93,7 @@ def _find_changed_partition(
     metastore: MetastoreClient, ref: TableRef, expected: Mapping[str, PartitionSnapshot], *, refuse_additions: bool
 ) -> str | None:
     """Return a partition that differs from ``expected`` in the metastore or in storage. None if there is none."""
-    now = {place.name: place for place in list_partitions(metastore, load_table(metastore, ref), expected)}
+    now = {partition.name: partition for partition in list_partitions(metastore, load_table(metastore, ref), expected)}
     moved = next((name for name, one in expected.items() if now.get(name) != one.partition), None)
     if moved is not None:
         return moved

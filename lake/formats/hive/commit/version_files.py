@@ -80,7 +80,7 @@ class VersionFiles:
         found = {listing.partition.name: listing.files for listing in list_partition_files(self._ref.name, places)}
         for name, files in found.items():
             if {file.path: file.bytes for file in files} != self._expected[name]:
-                raise Integrity(f"{self._partition_directory(name)} does not hold exactly what was written for it")
+                raise Integrity(f"{self._partition_directory(name)} does not contain exactly the files written for it")
             self._files.sync(self._partition_directory(name))
         return found
 

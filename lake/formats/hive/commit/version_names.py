@@ -44,21 +44,21 @@ def data_dir(ref: TableRef) -> str:
 
 def data_dirs(ref: TableRef) -> tuple[str, ...]:
     """Return the directories that may hold versions of the table; earlier releases used another one."""
-    return tuple(f"{ref.location}/{home}" for home in DATA_DIRS)
+    return tuple(f"{ref.location}/{name}" for name in DATA_DIRS)
 
 
 def version_directory(ref: TableRef, version: str) -> str:
     """Return the directory of a version, or the one in which it would be created if it does not exist."""
     files = file_io_of(ref.location)
-    here, before = (f"{home}/{version}" for home in data_dirs(ref))
-    return before if not files.exists(here) and files.exists(before) else here
+    current, earlier = (f"{directory}/{version}" for directory in data_dirs(ref))
+    return earlier if not files.exists(current) and files.exists(earlier) else current
 
 
 def version_of_directory(ref: TableRef, directory: str) -> str | None:
     """Return the version that a directory is in. None if it is in no version."""
-    for home in data_dirs(ref):
-        if directory.startswith(f"{home}/"):
-            return directory.removeprefix(f"{home}/").partition("/")[0]
+    for data_dir in data_dirs(ref):
+        if directory.startswith(f"{data_dir}/"):
+            return directory.removeprefix(f"{data_dir}/").partition("/")[0]
     return None
 
 

@@ -31,8 +31,8 @@ def files_in_use(
 def directories_in_use(
     ref: TableRef, directories: Collection[str], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
-    """Return those of ``directories`` that a partition of the table may be read from, each with the partition."""
-    names = {place.location: place.name for place in partitions}
+    """Return the ``directories`` that a partition of the table may be read from, each with the partition."""
+    names = {partition.location: partition.name for partition in partitions}
     sorted_locations = sorted(names)
     found = {}
     for directory in directories:
@@ -47,7 +47,7 @@ def find_restored(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> Mapping[int, str]:
     """Return the indexes of the files whose partition is at their location again, each with that reason."""
-    locations = {place.name: place.location for place in partitions}
+    locations = {partition.name: partition.location for partition in partitions}
     return {
         index: f"{partition_label(version.partition)} is at {locations[version.partition]} again"
         for index, version in enumerate(versions)
@@ -60,8 +60,8 @@ def _is_skipped_by_readers(ref: TableRef, directory: str, location: str) -> bool
 
     This holds only for a table without partitions, which alone is read from its own directory, above the versions.
     """
-    homes = tuple(f"{ref.location}/{home}/" for home in DATA_DIRS)
-    return ref.location in (directory, location) and directory.startswith(homes) != location.startswith(homes)
+    data_dirs = tuple(f"{ref.location}/{name}/" for name in DATA_DIRS)
+    return ref.location in (directory, location) and directory.startswith(data_dirs) != location.startswith(data_dirs)
 
 
 def _overlapping_locations(directory: str, names: Mapping[str, str], locations: Sequence[str]) -> Iterator[str]:

@@ -30,11 +30,11 @@ def table_root_conflict(
     metastore: MetastoreClient, table: MetastoreTable, *, max_age: timedelta = INDEX_MAX_AGE
 ) -> str | None:
     """Return, in words, the other table whose own directory overlaps the table's. None if there is no such table."""
-    mine = f"{table_root(table)}/"
-    for found in _load_index(metastore, max_age).overlapping(mine):
+    own_root = f"{table_root(table)}/"
+    for found in _load_index(metastore, max_age).overlapping(own_root):
         if not found.partition and _is_other_table(found, table) and _is_current(metastore, found):
             return (
-                f"its directory {mine.rstrip('/')} and that of table {found.database}.{found.table}, "
+                f"its directory {own_root.rstrip('/')} and that of table {found.database}.{found.table}, "
                 f"{found.path.rstrip('/')}, are the same or one in the other: what is replaced here may be read there; "
                 "give each one of its own"
             )
@@ -70,11 +70,11 @@ def shared_partitions(
 
     Readers of the other table would keep reading the replaced files, and miss later writes to the partition.
     """
-    by_location = {place.location: place.name for place in partitions}
+    by_location = {partition.location: partition.name for partition in partitions}
     found = foreign_readers(metastore, table, by_location.keys())
     return {
-        by_location[at]: f"{who}, and this partition from {at}: give each one a directory of its own"
-        for at, who in found.items()
+        by_location[at]: f"{reader}, and this partition from {at}: give each one a directory of its own"
+        for at, reader in found.items()
     }
 
 
@@ -95,8 +95,8 @@ def check_no_foreign_readers(
         raise Conflict(f"{table.database}.{table.name}: {why}")
     if (why := unreadable_reason(metastore)) is not None:
         raise Conflict(why)
-    for who in found.values():
-        raise Conflict(who)
+    for reader in found.values():
+        raise Conflict(reader)
 
 
 def unreadable_reason(metastore: MetastoreClient, *, max_age: timedelta = INDEX_MAX_AGE) -> str | None:

@@ -29,7 +29,7 @@ _ORC_MAGIC = b"ORC"
 
 
 def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> bool:
-    """True if a file has no end and was changed within the last hour. An older file is what its writer left for good.
+    """True if a file has no end and was changed within the last hour. An older file is final.
 
     Raises the errors of ``storage``.
     """
@@ -66,8 +66,8 @@ def _has_end_magic(storage: FileIO, path: str) -> bool:
 def _is_readable(path: str) -> bool:
     """True if a reader opens the file: ORC files of the first releases have no such end. Raises Transient."""
     try:
-        filesystem, place = filesystem_of(path)
-        with filesystem.open_input_file(place) as file:
+        filesystem, fs_path = filesystem_of(path)
+        with filesystem.open_input_file(fs_path) as file:
             for read in (pq.read_metadata, orc.ORCFile):
                 file.seek(0)
                 try:

@@ -51,9 +51,10 @@ class PartitionListing:
 
 def list_partition_files(table_name: str, partitions: Sequence[CatalogPartition]) -> list[PartitionListing]:
     """List each partition's directory. Raises Rejected if one may not be listed, Transient on other errors."""
-    for place in partitions:
+    for partition in partitions:
         check_location(
-            f"{table_name}, {partition_label(place.name)}" if place.name else table_name, place.storage.location
+            f"{table_name}, {partition_label(partition.name)}" if partition.name else table_name,
+            partition.storage.location,
         )
     with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
         return list(pool.map(_list_partition, partitions, chunksize=64))

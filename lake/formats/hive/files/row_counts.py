@@ -20,8 +20,8 @@ def count_rows(paths: Sequence[str], file_format: FileFormat) -> int:
 
     def count(path: str) -> int:
         try:
-            filesystem, place = filesystem_of(path)
-            with filesystem.open_input_file(place) as file:
+            filesystem, fs_path = filesystem_of(path)
+            with filesystem.open_input_file(fs_path) as file:
                 return int(
                     orc.ORCFile(file).nrows if file_format is FileFormat.ORC else pq.read_metadata(file).num_rows
                 )

@@ -147,15 +147,15 @@ _TOOLS_BY_ORC_WRITER: Mapping[str, Tool] = {"TRINO": TRINO, "PRESTO": PRESTO, "O
 
 def match_properties(properties: Mapping[str, str], partition: str = "") -> Iterator[ToolMatch]:
     """Yield one match for each tool that has set properties of a table, or of the ``partition`` of this name."""
-    whose = f"property of {partition_label(partition)}" if partition else "table property"
+    owner = f"property of {partition_label(partition)}" if partition else "table property"
     seen: set[str] = set()
-    # Properties whose values are shown come first: they say most.
+    # Properties whose values are shown come first: they are the clearest evidence.
     for name in sorted(properties, key=lambda one: (one not in _PROPERTIES_WITH_VALUE, one)):
         tool = next((tool for begin, tool in _TOOLS_BY_PROPERTY.items() if _is_key_of(name, begin)), None)
         if tool is None or tool.name in seen:
             continue
         seen.add(tool.name)
-        yield tool, f"{whose} {name}" + (f" = {_shortened(properties[name])}" if name in _PROPERTIES_WITH_VALUE else "")
+        yield tool, f"{owner} {name}" + (f" = {_shortened(properties[name])}" if name in _PROPERTIES_WITH_VALUE else "")
 
 
 def _is_key_of(name: str, key: str) -> bool:
@@ -173,17 +173,17 @@ def match_file_names(paths: pa.ChunkedArray) -> Iterator[ToolMatch]:
 
 def match_parquet_footer(created_by: str, schema: str, keys: Collection[str]) -> ToolMatch:
     """Return the tool that a Parquet footer shows, by ``created_by``, the schema's name and the metadata's keys."""
-    said = f"created_by = {_shortened(created_by) or 'nothing'}"
+    evidence = f"created_by = {_shortened(created_by) or 'nothing'}"
     if _SPARK_VERSION_KEY in keys or _SPARK_SCHEMA_KEY in keys:
         return SPARK, _SPARK_VERSION_KEY
     for begin, tool in _TOOLS_BY_CREATED_BY.items():
         if created_by.lower().startswith(begin):
-            return tool, said + (", with the key pandas" if "pandas" in keys else "")
+            return tool, evidence + (", with the key pandas" if "pandas" in keys else "")
     if schema in _TOOLS_BY_SCHEMA:
         return _TOOLS_BY_SCHEMA[schema], f"schema {schema}"
     if {"parquet.avro.schema", "avro.schema"} & set(keys):
-        return AVRO_PARQUET, f"{said}, with a schema of Avro"
-    return UNKNOWN_TOOL, f"{said}, schema {_shortened(schema)}"
+        return AVRO_PARQUET, f"{evidence}, with a schema of Avro"
+    return UNKNOWN_TOOL, f"{evidence}, schema {_shortened(schema)}"
 
 
 def match_orc_footer(writer: str, keys: Collection[str]) -> ToolMatch | None:

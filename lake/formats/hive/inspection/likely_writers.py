@@ -43,11 +43,11 @@ def writers_of_table(table: MetastoreTable) -> Sequence[LikelyWriter]:
 
 def describe_writers(writers: Sequence[LikelyWriter]) -> str:
     """Return the writers in words: the name, the evidence, and whether the writer may miss a relocation."""
-    said = [
+    descriptions = [
         f"{one.tool} ({', '.join(one.evidence)}{'' if one.consequence is None else '; may not see a move'})"
         for one in writers
     ]
-    return "; ".join(said) or "the table's properties name none; tables explain looks at files, too"
+    return "; ".join(descriptions) or "the table's properties name none; tables explain also reads files"
 
 
 def writers_of_snapshot(snapshot: Snapshot) -> Sequence[LikelyWriter]:
@@ -64,9 +64,9 @@ def writers_of_snapshot(snapshot: Snapshot) -> Sequence[LikelyWriter]:
     with open_metastore(ref) as metastore:
         table = load_table(metastore, ref)
         partitions = {partition for partition, _ in chosen if partition}
-        places = list(list_partitions(metastore, table, partitions)) if partitions else []
+        catalog_partitions = list(list_partitions(metastore, table, partitions)) if partitions else []
     signs = list(known_tools.match_properties(table.parameters))
-    for place in places:
+    for place in catalog_partitions:
         signs += known_tools.match_properties(place.parameters, place.name)
     signs += known_tools.match_file_names(slices["path"])
     kind = refusals.file_format_of(table)
@@ -82,7 +82,7 @@ def _sample_files(slices: pa.Table) -> Sequence[tuple[str, str]]:
     newest, count = MAX_FOOTERS // 2, len(order)
     rest = count - newest
     spread = [newest + (number + 1) * rest // (MAX_FOOTERS - newest) - 1 for number in range(MAX_FOOTERS - newest)]
-    at = sorted({*range(min(newest, count)), *(place for place in spread if place >= newest)})
+    at = sorted({*range(min(newest, count)), *(position for position in spread if position >= newest)})
     rows = slices.take(order.take(pa.array(at, pa.int64())))
     return list(zip(rows["partition"].to_pylist(), rows["path"].to_pylist(), strict=True))
 
@@ -91,15 +91,15 @@ def _match_footers(paths: Sequence[str], file_format: FileFormat) -> Iterator[To
     with ThreadPoolExecutor(MAX_FOOTERS) as pool:
         found = [sign for sign in pool.map(lambda path: _match_footer(path, file_format), paths) if sign is not None]
     for sign in dict.fromkeys(found):
-        tool, said = sign
-        yield tool, f"{found.count(sign)} of {len(paths)} footers: {said}"
+        tool, evidence = sign
+        yield tool, f"{found.count(sign)} of {len(paths)} footers: {evidence}"
 
 
 def _match_footer(path: str, file_format: FileFormat) -> ToolMatch | None:
     # A file may be gone, half written, encrypted or damaged: scans and plans report it, and it is no evidence here.
     with suppress(pa.ArrowException, OSError, LakefoldError):
-        filesystem, place = filesystem_of(path)
-        with filesystem.open_input_file(place) as file:
+        filesystem, fs_path = filesystem_of(path)
+        with filesystem.open_input_file(fs_path) as file:
             if file_format is FileFormat.ORC:
                 found = orc.ORCFile(file)
                 return known_tools.match_orc_footer(str(found.writer), _metadata_keys(found.metadata))
@@ -120,9 +120,9 @@ def _partition_directories(table_location: str, sample: Iterable[tuple[str, str]
     """
     at = {dirname(resolve_path(table_location, path)): partition for partition, path in sample if partition}
     return {
-        place: name
-        for place, name in at.items()
-        if place != table_location and not is_in_data_dir(relative_path(table_location, place))
+        directory: name
+        for directory, name in at.items()
+        if directory != table_location and not is_in_data_dir(relative_path(table_location, directory))
     }
 
 
@@ -132,25 +132,25 @@ def _match_success_markers(directories: Mapping[str, str], matched_tools: Iterab
     Flink's policy success-file leaves the same marker.
     """
     marked = []
-    for place, name in directories.items():
+    for directory, name in directories.items():
         with suppress(OSError, LakefoldError):
-            if file_io_of(place).exists(f"{place}/{_SUCCESS_MARKER}"):
+            if file_io_of(directory).exists(f"{directory}/{_SUCCESS_MARKER}"):
                 marked.append(name)
     if marked:
         example = partition_label(marked[0])
-        said = f"{_SUCCESS_MARKER} in {len(marked)} of {len(directories)} directories, such as that of {example}"
-        yield FLINK if FLINK in set(matched_tools) else PATH_JOB, said
+        evidence = f"{_SUCCESS_MARKER} in {len(marked)} of {len(directories)} directories, such as that of {example}"
+        yield FLINK if FLINK in set(matched_tools) else PATH_JOB, evidence
 
 
 def _to_likely_writers(matches: Iterable[ToolMatch]) -> Sequence[LikelyWriter]:
     """Return one writer for each tool, with its evidence; tools for which a relocation has a consequence come first."""
     by_tool: dict[Tool, list[str]] = {}
-    for tool, said in matches:
-        by_tool.setdefault(tool, []).append(said)
+    for tool, evidence in matches:
+        by_tool.setdefault(tool, []).append(evidence)
     found = [
         LikelyWriter(
-            tool=tool.name, evidence=tuple(said[:_MAX_EVIDENCE]), consequence=tool.consequence, remedy=tool.remedy
+            tool=tool.name, evidence=tuple(evidence[:_MAX_EVIDENCE]), consequence=tool.consequence, remedy=tool.remedy
         )
-        for tool, said in by_tool.items()
+        for tool, evidence in by_tool.items()
     ]
     return sorted(found, key=lambda one: one.consequence is None)

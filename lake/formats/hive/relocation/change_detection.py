@@ -29,7 +29,7 @@ MAX_PARTITIONS_PER_CHECK = 1_000
 """How many partitions a check reads from the metastore, in turn."""
 
 MAX_DIRECTORIES_PER_CHECK = 100_000
-"""The number of directories after which a check ends; the next check goes on from there."""
+"""The number of directories after which a check ends; the next check continues there."""
 
 _MIN_RELIABLE_AGE_SECONDS = 60
 """How old a directory's time must be to show all changes: two changes within one tick of the clock have one time."""
@@ -49,7 +49,7 @@ class HiveChangeDetector:
         self._unreported: set[str] = set()
         #: by root, the partitions and locations that writers have created there again
         self._recreated: dict[str, list[tuple[str, str]]] = {}
-        #: fingerprints of locations that were checked one by one, and the parent after which the next check goes on
+        #: fingerprints of locations that were checked one by one, and the parent after which the next check continues
         self._location_fingerprints: dict[str, int] = {}
         self._last_parent = ""
 
@@ -69,17 +69,17 @@ class HiveChangeDetector:
         """See ``ChangeDetector``."""
         self._check_number += 1
         by_directory: dict[str, dict[str, str]] = defaultdict(dict)
-        for place in locations:
-            above, _, name = resolve_path(self._ref.location, place).rpartition("/")
-            by_directory[above][name] = place
-        changed = {place for place in locations if place not in self._location_fingerprints}
-        marks = {place: self._location_fingerprints.get(place, 0) for place in locations}
+        for location in locations:
+            above, _, name = resolve_path(self._ref.location, location).rpartition("/")
+            by_directory[above][name] = location
+        changed = {location for location in locations if location not in self._location_fingerprints}
+        marks = {location: self._location_fingerprints.get(location, 0) for location in locations}
         every, seen = sorted(by_directory), 0
         for above in every[bisect_right(every, self._last_parent) :]:
             names, entries = by_directory[above], self._list_directories(above)
             now = {one.name: mark for one, mark in zip(entries, self._fingerprint_entries(entries), strict=True)}
-            changed |= {place for name, place in names.items() if marks[place] != now.get(name, 0)}
-            marks |= {place: now.get(name, 0) for name, place in names.items()}
+            changed |= {location for name, location in names.items() if marks[location] != now.get(name, 0)}
+            marks |= {location: now.get(name, 0) for name, location in names.items()}
             seen += len(entries)
             self._last_parent = above
             if seen >= MAX_DIRECTORIES_PER_CHECK:
@@ -101,8 +101,8 @@ class HiveChangeDetector:
     def recreated_locations(self) -> Mapping[str, Collection[str]]:
         """See ``ChangeDetector``."""
         found: dict[str, set[str]] = defaultdict(set)
-        for partition, place in (one for some in self._recreated.values() for one in some):
-            found[partition].add(place)
+        for partition, location in (one for some in self._recreated.values() for one in some):
+            found[partition].add(location)
         return found
 
     def _changed_in_catalog(self, metastore: MetastoreClient, table: MetastoreTable) -> Iterator[str]:
@@ -113,11 +113,11 @@ class HiveChangeDetector:
         start = bisect_right(names, self._last_partition)
         some = names[start : start + MAX_PARTITIONS_PER_CHECK]
         self._last_partition = some[-1] if start + MAX_PARTITIONS_PER_CHECK < len(names) else ""
-        for place in list_partitions(metastore, table, some):
-            mark = hash((place.location, relocation_token(place.parameters), place.created_at))
-            if self._partition_fingerprints.setdefault(place.name, mark) != mark:
-                self._partition_fingerprints[place.name] = mark
-                yield place.name
+        for partition in list_partitions(metastore, table, some):
+            mark = hash((partition.location, relocation_token(partition.parameters), partition.created_at))
+            if self._partition_fingerprints.setdefault(partition.name, mark) != mark:
+                self._partition_fingerprints[partition.name] = mark
+                yield partition.name
 
     def _changed_in_directories(self, depth: int) -> Iterator[str]:
         try:
@@ -125,11 +125,11 @@ class HiveChangeDetector:
             for root in roots[bisect_right(roots, self._last_root) :]:
                 before, self._fingerprints[root] = self._fingerprints.get(root), {}
                 is_ours = root == self._ref.location or commit_record.has_lakefold_files(self._ref, basename(root))
-                again = self._recreated[root] = []
+                recreated = self._recreated[root] = []
                 for holder, entries in self._partition_parents(root, depth):
                     seen += len(entries)
                     if not is_ours:
-                        again += self._recreated_locations(root, holder, entries)
+                        recreated += self._recreated_locations(root, holder, entries)
                     marks = self._fingerprints[root][holder] = self._fingerprint_entries(entries)
                     if before is not None or self._has_baseline:
                         yield from _changed_partitions(root, holder, entries, marks, (before or {}).get(holder))
@@ -143,9 +143,11 @@ class HiveChangeDetector:
     def _roots(self) -> Sequence[str]:
         """Return the table's own directory and its versions, and drop the fingerprints of versions that are gone."""
         roots = [self._ref.location]
-        for home in data_dirs(self._ref):
+        for directory in data_dirs(self._ref):
             with suppress(FileNotFoundError):
-                roots += [one.path for one in self._files.list(home) if one.is_directory and not is_hidden(one.name)]
+                roots += [
+                    one.path for one in self._files.list(directory) if one.is_directory and not is_hidden(one.name)
+                ]
         for root in self._fingerprints.keys() - set(roots):
             del self._fingerprints[root]
         for root in self._recreated.keys() - set(roots):

@@ -154,7 +154,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
         source = resolve_path(ref.location, file.path)
         if not source.startswith(f"{ref.location}/"):
             continue  # in a directory that is no partition's default: no later partition would read it there
-        names = [f"{home}/{_FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.path}" for home in DATA_DIRS]
+        names = [f"{directory}/{_FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.path}" for directory in DATA_DIRS]
         target = resolve_path(ref.location, names[0])
         with suppress(FileNotFoundError):
             if _stat_file(ref, source) == file:
@@ -194,7 +194,8 @@ def _restore_source(ref: TableRef, scratch: str, source: str) -> None:
         storage.link_or_copy(scratch, source)
     except FileExistsError as error:
         raise Integrity(
-            f"{scratch} was written to {source}, where another file is now: put it where it is to be read, then "
+            f"{scratch} was written to {source}, where another file is now: move it to the directory in which it "
+            "should be read, then "
             "lakefold resume"
         ) from error
     storage.remove_own_file(scratch)
@@ -213,33 +214,33 @@ def update_catalog(
 
     ``expected`` are the location and the token that the partition must have until the call.
     """
-    looked = Stopwatch()
+    since_check = Stopwatch()
     fence()
-    place = next(list_partitions(metastore, table, [last.partition]), None)
-    if place is None or _location_and_token(ref, place) != expected:
+    partition = next(list_partitions(metastore, table, [last.partition]), None)
+    if partition is None or _location_and_token(ref, partition) != expected:
         raise Conflict(f"{partition_label(last.partition)} is not at the location of its last relocation")
     to, files = move or last, file_io_of(ref.location)
     directory = resolve_path(ref.location, to.location)
     if move is not None and not files.exists(directory):  # a writer's overwrite by nothing
         files.make_directories(directory)
-        files.copy_permissions(directory, place.location)
-    there = place if place.location == directory else place.with_location(hadoop_uri(directory))
+        files.copy_permissions(directory, partition.location)
+    there = partition if partition.location == directory else partition.with_location(hadoop_uri(directory))
     if move is not None and version_names.VERSION_KEY in version_names.token_parameters(last.token):
         commit_record.archive_record(ref, last.token)
     if move is not None and (plan_id := _plan_id_of_token(ref, last.token)) is not None:
-        (left,) = list_partition_files(ref.name, [place])
+        (left,) = list_partition_files(ref.name, [partition])
         replaced = [to_located_file(ref.location, file.path, file.bytes, file.modified_ns) for file in left.files]
         commit_record.write_relocation_record(ref, move, plan_id, replaced, table)
     (listing,) = list_partition_files(ref.name, [there])
-    parameters = version_names.relocated_parameters(place.parameters, to.token, listing.files)
-    if there is place and parameters == dict(place.parameters):
+    parameters = version_names.relocated_parameters(partition.parameters, to.token, listing.files)
+    if there is partition and parameters == dict(partition.parameters):
         return
     changed = there.updated_object(parameters)
-    if looked.elapsed_seconds > preconditions.MAX_CHECK_AGE.total_seconds():
+    if since_check.elapsed_seconds > preconditions.MAX_CHECK_AGE.total_seconds():
         raise Transient("checking the partition took too long for a safe call")
     failpoint("in_tell")
     fence()
-    if next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None) != place:
+    if next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None) != partition:
         raise Conflict(f"{partition_label(last.partition)} was changed right before the call")
     try:
         put_partitions(metastore, table, [changed])
@@ -248,17 +249,17 @@ def update_catalog(
     except Transient as error:
         # Listeners of the metastore run after the change and may fail: the change was made even so.
         now = next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None)
-        told = (version_names.RELOCATION_KEY, "numFiles", "totalSize")
+        written_keys = (version_names.RELOCATION_KEY, "numFiles", "totalSize")
         if (
             now is None
             or now.location != there.location
-            or any(now.parameters.get(name) != parameters.get(name) for name in told)
+            or any(now.parameters.get(name) != parameters.get(name) for name in written_keys)
         ):
             raise Conflict(f"the metastore refused the call: {error}") from error
     if (difference := find_lost_update(metastore, load_table(metastore, ref), {last.partition: changed})) is not None:
         raise Integrity(
             f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
-            f"other: {difference}; compare with what was intended, then lakefold resume"
+            f"other: {difference}; compare with the intended change, then lakefold resume"
         )
 
 

@@ -36,25 +36,30 @@ def list_locations(
 
     ``find_readers`` is called only for dropped partitions with replaced files in their own directory. Raises Transient.
     """
-    by_name = {place.name: place for place in partitions}
-    current = {relative_path(ref.location, place.location) for place in partitions}
-    listed = sorted({(ref.location, place) for one in relocated for place in one.locations})
+    by_name = {location.name: location for location in partitions}
+    current = {relative_path(ref.location, location.location) for location in partitions}
+    listed = sorted({(ref.location, location) for one in relocated for location in one.locations})
     recorded = frozenset(file for one in relocated for file in one.recorded_files)
     with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
         found = list(
             pool.map(lambda item: _list_location(item[0], item[1], recorded, now, item[1] not in current), listed)
         )
-    seen = {place: there for (_, place), there in zip(listed, found, strict=True)}
+    seen = {location: there for (_, location), there in zip(listed, found, strict=True)}
     dropped = {one.original_location for one in relocated if one.partition not in by_name}
-    homes = {resolve_path(ref.location, place): place for place in dropped if seen[place].files.keys() & recorded}
-    for directory, who in (find_readers(homes.keys()) if homes else {}).items():
-        seen[homes[directory]] = replace(seen[homes[directory]], read_by=who)
+    original_locations = {
+        resolve_path(ref.location, location): location for location in dropped if seen[location].files.keys() & recorded
+    }
+    for directory, reader in (find_readers(original_locations.keys()) if original_locations else {}).items():
+        seen[original_locations[directory]] = replace(seen[original_locations[directory]], read_by=reader)
     return {
         one.partition: PartitionState(
             location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
             token=None if at is None else relocation_token(at.parameters),
             created_at=0 if at is None else at.created_at,
-            locations={**{place: seen[place] for place in one.locations}, **_cleaned_locations(ref, one, seen)},
+            locations={
+                **{location: seen[location] for location in one.locations},
+                **_cleaned_locations(ref, one, seen),
+            },
         )
         for one in relocated
     }
@@ -69,16 +74,16 @@ def _cleaned_locations(
     an overwrite, since they are all that is there.
     """
     missing = [
-        former
-        for former in relocated.previous_locations
-        if not former.is_cleaning_begun
-        and any(file not in states[former.location].files for file in former.expected_files)
+        previous
+        for previous in relocated.previous_locations
+        if not previous.is_cleaning_begun
+        and any(file not in states[previous.location].files for file in previous.expected_files)
     ]
     try:
-        noted = [former for former in missing if is_cleaned(ref, former.token, relocated.partition)]
+        noted = [previous for previous in missing if is_cleaned(ref, previous.token, relocated.partition)]
     except OSError as error:
         raise Transient(f"the markers of deleted files of {ref.name} can't be read: {error.strerror}") from error
-    return {former.location: replace(states[former.location], is_cleaning_begun=True) for former in noted}
+    return {previous.location: replace(states[previous.location], is_cleaning_begun=True) for previous in noted}
 
 
 def _list_location(

@@ -18,40 +18,46 @@ _MAX_CONCURRENT_CHECKS = 8
 
 
 def missing_locations(ref: TableRef, locations: Collection[str]) -> Collection[str]:
-    """See ``PrunesRelocations``. A location is missing if its whole version is gone.
+    """See ``PrunesRelocations``. A location is missing if its whole version directory is missing.
 
-    A location that a writer creates there again has no record beside it. Locations outside of versions belong to the
-    table's owner, and are never missing.
+    If a writer recreates the location, no commit record is beside it, so the version counts as missing. Locations
+    outside of versions belong to the table's owner, and never count as missing.
     """
-    by_place = {place: version_of_directory(ref, resolve_path(ref.location, place)) for place in locations}
-    versions = sorted({version for version in by_place.values() if version is not None})
+    version_by_location = {
+        location: version_of_directory(ref, resolve_path(ref.location, location)) for location in locations
+    }
+    versions = sorted({version for version in version_by_location.values() if version is not None})
     try:
         if not versions or not commit_record.has_record_archive(ref):
             return frozenset()
         with ThreadPoolExecutor(_MAX_CONCURRENT_CHECKS) as pool:
-            there = dict(zip(versions, pool.map(lambda version: _has_version(ref, version), versions), strict=True))
+            exists = dict(zip(versions, pool.map(lambda version: _has_version(ref, version), versions), strict=True))
     except OSError as error:
         raise Transient(f"{ref.name}: its versions can't be listed: {error.strerror or error}") from error
-    return frozenset(place for place, version in by_place.items() if version is not None and not there[version])
+    return frozenset(
+        location for location, version in version_by_location.items() if version is not None and not exists[version]
+    )
 
 
 def prune_records(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, tokens: Collection[str]
 ) -> Collection[str]:
     """See ``PrunesRelocations``."""
-    named = {version_names.relocation_token(place.parameters) for place in list_partitions(metastore, table)}
+    last_tokens = {
+        version_names.relocation_token(partition.parameters) for partition in list_partitions(metastore, table)
+    }
     try:
-        forgotten = {
+        pruned = {
             token
-            for token in set(tokens) - named
+            for token in set(tokens) - last_tokens
             if _is_prunable(ref, token, commit_record.archived_record_of_token(ref, token))
         }
-        commit_record.mark_pruned(ref, forgotten)
-        for token in sorted(forgotten):
+        commit_record.mark_pruned(ref, pruned)
+        for token in sorted(pruned):
             commit_record.remove_archived_record(ref, token)
     except OSError as error:
         raise Transient(f"{ref.name}: archived records can't be removed: {error.strerror or error}") from error
-    return forgotten
+    return pruned
 
 
 def _is_prunable(ref: TableRef, token: str, record: CommitRecord | None) -> bool:
@@ -61,12 +67,12 @@ def _is_prunable(ref: TableRef, token: str, record: CommitRecord | None) -> bool
         return True
     if record.commit.instant != token:
         return False
-    left = {
+    previous_versions = {
         version_of_directory(ref, resolve_path(ref.location, move.previous_location))
         for move in record.commit.relocations
     } - {None}
-    return not any(_has_version(ref, version) for version in left if version is not None)
+    return not any(_has_version(ref, version) for version in previous_versions if version is not None)
 
 
 def _has_version(ref: TableRef, version: str) -> bool:
-    return any(file_io_of(ref.location).exists(f"{home}/{version}") for home in data_dirs(ref))
+    return any(file_io_of(ref.location).exists(f"{directory}/{version}") for directory in data_dirs(ref))

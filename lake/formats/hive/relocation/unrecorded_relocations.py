@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The relocations that a table's own records show, for a database that does not know them.
+"""The relocations that a table's own records show, for a database that lacks them.
 
-A database identifies a table by its name. It knows nothing of the relocations if the table was renamed, if its source
+A database identifies a table by its name. It lacks the relocations if the table was renamed, if its source
 now has another prefix, if the database was lost or restored from a backup, or if another lakefold was there before.
 """
 
@@ -30,8 +30,8 @@ def find_unrecorded_relocations(
     records = list(_unknown_records(ref, known))
     if not records:
         return ()
-    places = list(list_partitions(metastore, table))
-    named = {token for place in places if (token := version_names.relocation_token(place.parameters)) is not None}
+    partitions = list(list_partitions(metastore, table))
+    named = {token for one in partitions if (token := version_names.relocation_token(one.parameters)) is not None}
     these = [one for one in records if _is_of_table(one, table, named)]
     made = _oldest_first([one for one in these if _is_applied(ref, one, named, these)])
     if not made:
@@ -47,11 +47,11 @@ def find_unrecorded_relocations(
         for one in every
         for move in one.commit.relocations
     }
-    for place in {move.location for one in every for move in one.commit.relocations} - listings.keys():
-        names |= {entry.path for entry in _list_files(ref, place)}
+    for location in {move.location for one in every for move in one.commit.relocations} - listings.keys():
+        names |= {entry.path for entry in _list_files(ref, location)}
     digests = {digest: name for name in sorted(names) if (digest := digest_in_copy_name(basename(name))) is not None}
     last = {move.partition: one for one in every for move in one.commit.relocations}
-    told = [
+    discovered = [
         FoundRelocations(
             commit=one.commit, is_recorded=True, late_copies=tuple(_find_late_copies(ref, one, listings, digests, {}))
         )
@@ -66,7 +66,7 @@ def find_unrecorded_relocations(
             )
             for one in made
         ),
-        *(one for one in told if one.late_copies),
+        *(one for one in discovered if one.late_copies),
     ]
 
 
@@ -103,9 +103,11 @@ def _is_applied(
         return True
     if version_names.version_started_ns(token) is not None:
         return commit_record.is_marked_committed(ref, token)
-    went = {(move.partition, move.location) for move in record.commit.relocations}
+    new_locations = {(move.partition, move.location) for move in record.commit.relocations}
     return any(
-        (move.partition, move.previous_location) in went for other in others for move in other.commit.relocations
+        (move.partition, move.previous_location) in new_locations
+        for other in others
+        for move in other.commit.relocations
     )
 
 

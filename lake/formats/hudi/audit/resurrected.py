@@ -183,14 +183,12 @@ class _RemovalRefusals:
             return f"not all that {replacement} wrote in its place is read now, so its rows may be nowhere else"
         damaged = next((self._damage_by_group[heir] for heir in sorted(heirs) if heir in self._damage_by_group), None)
         if damaged is not None:
-            return (
-                f"what {replacement} wrote in its place is not sound, so its rows may be nowhere else: {damaged.text}"
-            )
+            return f"what {replacement} wrote in its place is damaged, so its rows may be nowhere else: {damaged.text}"
         busy = self._busy.reason(*group)
         if busy is not None:
             return f"{busy} has it; try again when that has ended"
         for instant in self._undeclared_writes:
-            return f"{instant.kind} {instant.time} is under way and does not say what it changes; try again later"
+            return f"{instant.kind} {instant.time} is in progress and does not name its files; try again later"
         saved = next((self._savepoint_of_path[path] for path in files if path in self._savepoint_of_path), None)
         if saved is not None:
             return f"kept by savepoint {saved}; delete that first"

@@ -3,7 +3,7 @@
 
 If a commit without a lock lost rows of another commit, the files do not show it: each is as its own commit wrote it.
 It shows as a commit that does not build on the one before. The rows of slices with logs are known only after merging
-and are not counted, but the files that a commit replaced are checked for them, too.
+and are not counted, but the files that a commit replaced are checked for them as well.
 """
 
 from collections.abc import Mapping

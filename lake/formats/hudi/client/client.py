@@ -138,7 +138,7 @@ class HudiClient:
     def follow_table_changes(self, current: Mapping[str, str], *, has_metadata_table: bool, doing: str) -> None:
         """Apply changes made to the table since the client was opened; call it under the lock.
 
-        ``current`` are the table's properties. ``has_metadata_table`` says whether a metadata table exists that the
+        ``current`` are the table's properties. ``has_metadata_table`` is True if a metadata table exists that the
         properties may name. Writers switch the metadata table and its indexes on and off. With stale settings a commit
         would be missing in the metadata table, so that readers don't see its files, or would recreate a removed one.
         Raises Transient if other properties changed: the table must be opened again.
@@ -208,7 +208,7 @@ class HudiClient:
         """Settings that keep days before 1582 and moments before 1900 as readers see them.
 
         By default Spark refuses to read such values from a file that does not name its writer, and refuses to write
-        them. If the session says that such files use the calendar before Spark 3.0 (LEGACY), readers are assumed to
+        them. If the session states that such files use the calendar before Spark 3.0 (LEGACY), readers are assumed to
         have that setting too.
         """
         read = {f"{name}Read": str(self.spark.conf.get(f"{name}Read", None)).upper() for name in _CALENDARS}

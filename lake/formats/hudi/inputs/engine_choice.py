@@ -180,8 +180,8 @@ def _find_small_row_groups(plan: Plan, footers: list[InputFooter]) -> str | None
     by_path = {footer.path: footer for footer in footers}
 
     def average(group: ClusteringGroup) -> int:
-        mine = [by_path[s.path] for s in group.slices if s.path in by_path]
-        return sum(f.data_bytes for f in mine) // max(1, sum(f.row_groups for f in mine))
+        of_group = [by_path[s.path] for s in group.slices if s.path in by_path]
+        return sum(f.data_bytes for f in of_group) // max(1, sum(f.row_groups for f in of_group))
 
     for number, group in enumerate(plan.groups):
         size = average(group)

@@ -409,7 +409,8 @@ def require_symbols(jvm: Any, *symbols: Mapping[str, tuple[str, ...]]) -> None:
         missing += [f"{name}.{method}" for method in wanted_methods if method not in have]
     if missing:
         raise Rejected(
-            f"this Hudi bundle lacks what lakefold calls ({', '.join(missing)}); {_SET_PACKAGES_REMEDY}{Bundle.release}"
+            f"this Hudi bundle lacks classes that lakefold calls ({', '.join(missing)}); "
+            f"{_SET_PACKAGES_REMEDY}{Bundle.release}"
         )
 
 

@@ -140,7 +140,7 @@ def is_disk_full(error: BaseException) -> bool:
 def translate_error(error: BaseException, table: TableRef, doing: str, *, committing: bool = False) -> LakefoldError:
     """Return the outcome for ``error``, raised while ``doing``.
 
-    ``committing`` says that the table's commit had been called: an unclear result is then CommitUnknown.
+    ``committing`` is True if the table's commit had been called: an unclear result is then CommitUnknown.
     """
     if isinstance(error, LakefoldError):
         return error

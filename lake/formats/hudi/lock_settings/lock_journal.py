@@ -99,12 +99,12 @@ class LockJournal:
             os.rename(self.lock, aside)
         except FileNotFoundError:
             return False
-        ours = entry.is_entry_of(aside.stat())
-        if not ours:
+        is_own = entry.is_entry_of(aside.stat())
+        if not is_own:
             with suppress(FileExistsError):
                 os.link(aside, self.lock)
         aside.unlink()
-        return ours
+        return is_own
 
     def delete_stale_entries(self) -> None:
         """Delete entries of dead processes whose lock file no longer exists; call it while holding the lock."""

@@ -2,9 +2,9 @@
 """Runs the table's own services: its clean policy, its archival, the rollback of failed writes.
 
 Hudi's clean policy does not respect lakefold's retention, and its archiver takes a commit's replaced files as deleted
-as soon as a clean says so. Two rules follow. A clean never deletes files that lakefold still retains. No commit leaves
-the active timeline while a file that it replaced exists: that file would become live again, and every row of it would
-be doubled.
+as soon as a clean states so. Two rules follow. A clean never deletes files that lakefold still retains. No commit
+leaves the active timeline while a file that it replaced exists: that file would become live again, and every row of it
+would be doubled.
 """
 
 import json
@@ -65,7 +65,7 @@ def run_services(
 def _roll_back_failed_writes(client: HudiClient) -> str | None:
     """Roll back writes whose heartbeat has stopped, as Hudi's lazy policy does before a write."""
     if not client.optimistic:
-        # Single writers have no heartbeats, so living and dead writers can't be distinguished.
+        # Single writers have no heartbeats, so live and dead writers can't be distinguished.
         return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
     before = {instant.time for instant in check_preconditions(client, _ROLLING_BACK, is_withdrawal=True).pending}
     java = client.new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
@@ -73,8 +73,8 @@ def _roll_back_failed_writes(client: HudiClient) -> str | None:
         java.rollbackFailedWrites(client.meta)
     finally:
         java.close()
-    gone = sorted(before - {instant.time for instant in client.read_timeline().pending})
-    return f"rolled back {', '.join(gone)}, whose writers died" if gone else None
+    rolled_back = sorted(before - {instant.time for instant in client.read_timeline().pending})
+    return f"rolled back {', '.join(rolled_back)}, whose writers died" if rolled_back else None
 
 
 def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion], retention: timedelta) -> str | None:
@@ -89,17 +89,17 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     kept = {version.path for version in retained} | find_retained_files(timeline, retention).keys()
     kept &= client.storage.sizes(list(kept)).keys()
     wanted = planned_deletions(plan)
-    victims = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
+    deletable = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
     start = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
-    victims, superseded_by = _select_deletable_in_order(client, timeline, victims, start)
+    deletable, superseded_by = _select_deletable_in_order(client, timeline, deletable, start)
     saved = timeline.savepoints()
     # Hudi deletes the whole directory of a deleted partition, including files that savepoints keep.
-    spared = {path for paths in wanted.values() for path in paths} - {p for paths in victims.values() for p in paths}
-    held = {path.rpartition("/")[0] for paths in (kept, spared, *saved.values()) for path in paths}
-    given_up = [name for name in plan.get("partitionsToBeDeleted") or () if name not in held]
+    skipped = {path for paths in wanted.values() for path in paths} - {p for paths in deletable.values() for p in paths}
+    retained_directories = {path.rpartition("/")[0] for paths in (kept, skipped, *saved.values()) for path in paths}
+    deleted_partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in retained_directories]
     # A writer writes its files before it takes the lock: files just written to such a partition would be deleted too.
-    partitions = [] if client.optimistic else given_up
-    if not victims and not partitions:
+    partitions = [] if client.optimistic else deleted_partitions
+    if not deletable and not partitions:
         return None
     progress = CleanerProgress(
         start=start,
@@ -107,11 +107,11 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
         source_clean=timeline.newest_commit_time,
         savepoints=tuple(sorted(saved)),
     )
-    clean_files(client, timeline, victims, progress, superseded_by=superseded_by, partitions=partitions)
-    deleted = sum(len(paths) for paths in victims.values())
-    waiting = len(spared - kept)
+    clean_files(client, timeline, deletable, progress, superseded_by=superseded_by, partitions=partitions)
+    deleted = sum(len(paths) for paths in deletable.values())
+    waiting = len(skipped - kept)
     text = f"the table's clean policy deleted {deleted} files"
-    text += f", {len(spared) - waiting} more are kept by lakefold's retention" if len(spared) > waiting else ""
+    text += f", {len(skipped) - waiting} more are kept by lakefold's retention" if len(skipped) > waiting else ""
     return text + (f", {waiting} more wait for older ones" if waiting else "")
 
 
@@ -126,21 +126,21 @@ def _select_deletable_in_order(
     found = {partition: files for partition, files in paths.items() if files}
     if not found or (start and can_bound_archival(timeline, client.table.write_options)):
         return found, start if found else ""
-    gone_at = find_superseding_instants(client.storage, timeline, found.keys())
-    without = {path for files in found.values() for path in files}
-    held = [i.time for i in timeline.pending if i.kind in REPLACING_KINDS]
-    held.append(find_replaced_files(client.storage, timeline, without).oldest_commit)
-    bound = min(filter(None, held), default="9" * 17)
+    superseded_at = find_superseding_instants(client.storage, timeline, found.keys())
+    all_paths = {path for files in found.values() for path in files}
+    bounds = [i.time for i in timeline.pending if i.kind in REPLACING_KINDS]
+    bounds.append(find_replaced_files(client.storage, timeline, all_paths).oldest_commit)
+    bound = min(filter(None, bounds), default="9" * 17)
     found = {
-        partition: [path for path in files if path in gone_at and gone_at[path] <= bound]
+        partition: [path for path in files if path in superseded_at and superseded_at[path] <= bound]
         for partition, files in found.items()
     }
     found = {partition: files for partition, files in found.items() if files}
-    return found, max((gone_at[path] for files in found.values() for path in files), default="")
+    return found, max((superseded_at[path] for files in found.values() for path in files), default="")
 
 
 def _run_archival(client: HudiClient) -> str | None:
-    """Run Hudi's archival, bounded by savepoints and by the oldest commit some of whose replaced files exist.
+    """Run Hudi's archival, bounded by savepoints and by the oldest commit with existing replaced files.
 
     The bound applies whatever the table's writers do: readers miss instants archived after a commit that a savepoint
     keeps.
@@ -181,28 +181,29 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
             for entry in list_pending_actions(client.table, client.storage, timeline)
         ):
             adoption.abort_adopted(client, time)
-            return f"{instant.kind} {time} is rolled back to requested: what was written of it is deleted"
+            return f"{instant.kind} {time} is rolled back to requested: its files are deleted"
         if instant.kind not in COMMIT_ACTIONS:
             raise Rejected(
-                f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} at its "
+                f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} with "
+                "its "
                 "next one"
             )
         check_preconditions(
             client, _ROLLING_BACK, is_withdrawal=True, check=unchanged_instant_check(client, instant, _ROLLING_BACK)
         )
         client.write_client.rollback(time)
-        return f"{instant.kind} {time} is rolled back: what was written of it is deleted"
+        return f"{instant.kind} {time} is rolled back: its files are deleted"
 
 
 def _withdraw_dead_plan(client: HudiClient, instant: Instant, plan_id: str) -> str:
-    """Withdraw a dead instant of ours; call it under the lock."""
+    """Withdraw an instant of a lakefold process that has ended; call it under the lock."""
     delete_ended_attempts(client.storage, instant.time)
     withdraw_plan(client, plan_id, {instant.time})
     if client.read_timeline().find(instant.time, action=instant.action) is None:
-        return f"{instant.kind} {instant.time} of plan {plan_id} is withdrawn: what was written of it is deleted"
+        return f"{instant.kind} {instant.time} of plan {plan_id} is withdrawn: its files are deleted"
     return (
-        f"{instant.kind} {instant.time} of plan {plan_id} stays scheduled, since log files are named after it; what "
-        "was written of it is deleted. adopt_pending = true has it executed"
+        f"{instant.kind} {instant.time} of plan {plan_id} stays scheduled, since log files are named after it; "
+        "its files are deleted. With adopt_pending = true a scan plans its execution"
     )
 
 
@@ -212,17 +213,17 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
     if instant is None:
         completed = timeline.find(time)
         what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
-        raise Conflict(f"{name}: {what}; only what is pending can be rolled back")
+        raise Conflict(f"{name}: {what}; only pending instants can be rolled back")
     entry = next(e for e in list_pending_actions(client.table, client.storage, timeline) if e.instant == time)
     if entry.is_alive and (entry.is_begun or entry.plan_id is not None):
         sign = f"its last sign of life is of {entry.last_activity:%H:%M:%S} UTC"
         if entry.plan_id is None:
             raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
         at_work = list_attempts(client.storage).get(time)
-        who = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
+        owner = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
         raise Conflict(
-            f"{name}: {entry.action} {time} of plan {entry.plan_id} may be in the hands of another lakefold: {who}; it "
-            "counts as dead when its process is seen to have ended, or after "
-            f"{format_duration(ATTEMPT_TIMEOUT)} of silence"
+            f"{name}: {entry.action} {time} of plan {entry.plan_id} may be executed by another lakefold: "
+            f"{owner}; it counts as dead once its process is known to have ended, or "
+            f"{format_duration(ATTEMPT_TIMEOUT)} after its last sign of life"
         )
     return instant

@@ -3,7 +3,7 @@
 
 The timeline records that an instant is pending and which plan it belongs to. It does not record whether a process still
 executes the instant, nor which attempt wrote the present files if several attempts share the instant. Both matter to a
-lakefold that does not know the plan (its database was restored, or is another one), and to an executor that wakes up
+lakefold to which the plan is unknown (its database was restored, or is another one), and to an executor that continues
 after a successor has begun.
 
 An attempt has ended when its file is deleted, when its process is verifiably dead (the Java process, which writes and
@@ -62,8 +62,8 @@ class AttemptFile:
         return not (process and process.is_dead) and datetime.now(UTC) - self.renewed_at <= ATTEMPT_TIMEOUT
 
     def __str__(self) -> str:
-        who = str(self.attempt.process or "a process")
-        return f"{who}, last sign of life {format_duration(datetime.now(UTC) - self.renewed_at)} ago"
+        owner = str(self.attempt.process or "a process")
+        return f"{owner}, last sign of life {format_duration(datetime.now(UTC) - self.renewed_at)} ago"
 
 
 def list_attempts(storage: TableStorage) -> dict[str, list[AttemptFile]]:

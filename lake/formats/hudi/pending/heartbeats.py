@@ -52,9 +52,9 @@ def is_failed_delete_partition(table: TableRef, timeline: Timeline, instant: Ins
     """True if ``instant`` is a failed delete_partition whose request and heartbeat are still there.
 
     Hudi's delete_partition first checks for pending clusterings and compactions. If it finds one, it fails and leaves
-    its request, and the JVM renews the heartbeat as long as it lives. Otherwise it lists file groups and becomes
-    inflight within the heartbeat timeout. A slower one fails by itself on instants that are pending, or were committed,
-    since then.
+    its request, and the JVM renews the heartbeat until the JVM ends. Otherwise it lists file groups and becomes
+    inflight within the heartbeat timeout. A slower delete_partition fails by itself on instants that became pending or
+    were committed after its check.
     """
     if (
         table.concurrency is not Concurrency.OCC

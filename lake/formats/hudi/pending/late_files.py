@@ -143,8 +143,8 @@ def list_late_files(storage: TableStorage, timeline: Timeline, record: InstantRe
     instant = timeline.find(record.instant)
     if not written or (instant is not None and instant.pending):
         return []
-    mine = _committed_files(timeline, record, instant)
-    return [] if mine is None else [path for path in written if path not in mine]
+    committed = _committed_files(timeline, record, instant)
+    return [] if committed is None else [path for path in written if path not in committed]
 
 
 def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant | None) -> frozenset[str] | None:

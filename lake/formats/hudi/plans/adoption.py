@@ -83,7 +83,7 @@ def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:
     """Raise Conflict unless ``rewrite`` can be committed on its adopted instant; call it under the lock."""
     plan = rewrite.prepared.plan
     if _find_pending_instant(client, plan).state is not InstantState.INFLIGHT:
-        raise Conflict(f"{plan.table.name}: another process rolled back what was written of {plan.adopted_instant}")
+        raise Conflict(f"{plan.table.name}: another process rolled back the files of {plan.adopted_instant}")
     require_outputs(client, rewrite)
     _check_inputs(client, plan)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bounds that a clean of lakefold's states: how old a readable state may be, and where other cleaners continue.
+"""The bounds in a clean of lakefold's: the oldest readable state, and the instant from which other cleaners continue.
 
 Three parts of Hudi read the newest completed clean.
 
@@ -47,7 +47,7 @@ class CleanerProgress:
     """The progress of the table's own cleaner.
 
     ``start`` is the instant where it continues, '' if it has to read the whole table. ``newest_commit`` is the newest
-    commit that it knew, ``source_clean`` the clean that states this. ``savepoints`` are the table's savepoints.
+    commit it lists, ``source_clean`` the clean that states this. ``savepoints`` are the table's savepoints.
     """
 
     start: str = ""

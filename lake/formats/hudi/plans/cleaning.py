@@ -63,7 +63,7 @@ def withdraw_pending_cleans(client: HudiClient, timeline: Timeline) -> bool:
 
     A clean of lakefold's runs entirely under the lock, so a clean that is pending now no longer has a process. If it
     had begun, a new clean reports its deleted files to readers and to the metadata table. The new clean runs before the
-    withdrawal: only the pending plan says which files are gone.
+    withdrawal: only the pending plan lists the deleted files.
     """
     pending = list_pending_cleans(timeline)
     for clean in pending:

@@ -94,15 +94,15 @@ def publish_clustering(
     if not kept:
         changed = f"every group of the plan was changed or taken after planning; the first: {left_out[0].reason}"
         raise Conflict(f"{plan.table.name}: {changed}", left_out)
-    ours = {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)}
+    plan_metadata = {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)}
     parameters = {SORT_COLUMNS: ",".join(plan.options.sort_columns)} if plan.options.sort_columns else {}
     record = {
         "operationType": "CLUSTER",
         "version": 1,
-        "extraMetadata": ours,
+        "extraMetadata": plan_metadata,
         "clusteringPlan": {
             "strategy": {"strategyClassName": _STRATEGY, "strategyParams": parameters, "version": 1},
-            "extraMetadata": ours,
+            "extraMetadata": plan_metadata,
             "version": 1,
             "preserveHoodieMetadata": True,
             "missingSchedulePartitions": [],

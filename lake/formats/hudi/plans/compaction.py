@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compaction plans of ours: published with exact slices, then executed and committed in two halves like clusterings.
 
-Compaction allows more writes meanwhile than clustering. Writers go on appending to a slice that is being compacted: a
-log belongs to the base file that was the newest when the log's commit completed, so logs completed after our instant
+Compaction allows more writes meanwhile than clustering. Writers continue to append to a slice that is being compacted:
+a log belongs to the base file that was the newest when the log's commit completed, so logs completed after our instant
 belong to the new base file. Two consequences follow. A log set that grew before the instant does not invalidate the
 slice; the plan takes the logs present under the lock. Hudi's conflict resolution is not called, since neither side can
 lose work.

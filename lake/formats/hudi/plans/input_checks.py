@@ -28,7 +28,7 @@ _ATTEMPTS = 3
 class LiveSlice:
     """A latest file slice in Hudi's view: file names, logs oldest first.
 
-    ``damage`` says how its files differ from the commits; None if they don't.
+    ``damage`` describes how its files differ from the commits; None if they don't.
     """
 
     base: str | None
@@ -160,8 +160,8 @@ def require_pending(client: HudiClient, prepared: PreparedPlan, action: str) -> 
     plan = prepared.plan
     timeline = client.read_timeline()
     instant = timeline.find(prepared.instant, action=action)
-    ours = extra_metadata(timeline.plan(instant)).get(PLAN_KEY) if instant else None
-    if instant is None or not instant.pending or ours != plan.plan_id:
+    plan_id_found = extra_metadata(timeline.plan(instant)).get(PLAN_KEY) if instant else None
+    if instant is None or not instant.pending or plan_id_found != plan.plan_id:
         raise Conflict(
             f"{plan.table.name}: instant {prepared.instant} is no longer pending, another process withdrew or ended it"
         )
@@ -177,4 +177,4 @@ def require_outputs(client: HudiClient, rewrite: Rewrite) -> None:
     there = client.storage.sizes([output.path for output in rewrite.outputs])
     if any(there.get(output.path) != output.bytes for output in rewrite.outputs):
         name = prepared.plan.table.name
-        raise Conflict(f"{name}: another process rolled back what was written of {prepared.instant}")
+        raise Conflict(f"{name}: another process rolled back the files of {prepared.instant}")

@@ -75,34 +75,35 @@ def check_preconditions(
     """Return the timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
 
     ``own`` is the caller's instant, if the act has one. ``check`` gets the timeline and raises if the caller must not
-    act on it. ``prepare`` creates what the act needs, so that only the act itself remains. ``is_withdrawal`` says that
-    only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
+    act on it. ``prepare`` creates what the act needs, so that only the act itself remains. ``is_withdrawal`` is
+    True if only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata
+    table.
 
     Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
     damaged, and the errors of ``check``, ``prepare`` and ``fence``.
     """
     for _ in range(_ATTEMPTS):
-        look = _observe_timelines(client)
+        observed = _observe_timelines(client)
         client.follow_table_changes(
-            look.timeline.properties, has_metadata_table=look.metadata_timeline is not None, doing=doing
+            observed.timeline.properties, has_metadata_table=observed.metadata_timeline is not None, doing=doing
         )
         _refuse_excluding_actions(
             client,
-            look.timeline,
+            observed.timeline,
             doing,
             is_withdrawal=is_withdrawal,
             completed_instant=own.time if own is not None and own.is_pending else None,
             inputs=own.inputs if own is not None else (),
         )
         if not is_withdrawal:
-            _refuse_faults(client, look.timeline)
-        _refuse_clock(client, look, doing, own.time if own is not None and not own.is_pending else None)
-        check(look.timeline)
+            _refuse_faults(client, observed.timeline)
+        _refuse_clock(client, observed, doing, own.time if own is not None and not own.is_pending else None)
+        check(observed.timeline)
         prepare()
         fence()
-        if _observe_timelines(client).fingerprint == look.fingerprint:
+        if _observe_timelines(client).fingerprint == observed.fingerprint:
             client.assert_lock_held(doing)
-            return look.timeline
+            return observed.timeline
     raise Transient(f"{client.table.name}: the table's timeline moved {_ATTEMPTS} times while {doing}")
 
 
@@ -192,22 +193,22 @@ def _exclusion_reason(
 ) -> str | None:
     """Return why lakefold may not act while ``instant`` is pending; None if it may."""
     if instant.kind == "restore":
-        return "which takes the table back to an earlier state"
+        return "which restores the table to an earlier state"
     if instant.kind == "savepoint" and not is_withdrawal:
-        return "which is about to say what must stay"
+        return "which is about to name the files to keep"
     if instant.kind == "rollback":
         plan = timeline.plan(instant)
         if plan is None:
-            return None if is_withdrawal else "which does not say yet what it takes back"
+            return None if is_withdrawal else "which does not name its target yet"
         target = str((plan.get("instantToRollback") or {}).get("commitTime"))
         if target == completed_instant:
-            return f"which takes back {target}, the instant of this plan, and deletes its files"
+            return f"which rolls back {target}, the instant of this plan, and deletes its files"
         found = timeline.find(target)
         if found is not None and not found.pending:
-            return f"which takes back the completed {found.kind} {found.time}"
+            return f"which rolls back the completed {found.kind} {found.time}"
         # Hudi removes a completed instant from the timeline before it deletes the files, without the table's lock.
         if path := _rolled_back_input(plan, target, inputs):
-            return f"which takes back {target} and with it rows of {path}"
+            return f"which rolls back {target} and with it rows of {path}"
     return None
 
 
@@ -222,7 +223,7 @@ def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[
 
 
 def _is_written_by(path: str, instant: str) -> bool:
-    """True if the name of a data file says that ``instant`` wrote it."""
+    """True if ``instant`` wrote a data file, by the file's name."""
     file = parse_file_name(path)
     return file is not None and file.instant == instant
 
@@ -271,7 +272,7 @@ def _describe_clock_behind(
 ) -> str:
     return (
         f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's now, {now} "
-        f"{_describe_zone(client, timeline)}: what is done while {doing} would count as older. Set the clocks "
+        f"{_describe_zone(client, timeline)}: any action, while {doing} would count as older. Set the clocks "
         f"alike, or run lakefold in the writers' zone (TZ); up to {_milliseconds(skew)} ms are waited for ({MAX_SKEW})"
     )
 
@@ -297,34 +298,35 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
         return
     ahead, what = found
     if zones := zone_difference(ahead):
-        theirs = utc_offset(timeline.timezone, client.time_zones.now()) + zones
+        writers_offset = utc_offset(timeline.timezone, client.time_zones.now()) + zones
         remedy = (
             "Have every writer honour that, or set LOCAL and run lakefold in the writers' zone (TZ)"
             if timeline.timezone.upper() == "UTC"
             else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer honour that"
         )
         raise Transient(
-            f"{client.table.name}: its writers form times in {_format_offset(theirs)} ({what}, compared with when its "
+            f"{client.table.name}: its writers form times in {_format_offset(writers_offset)} ({what}, compared with "
+            "when its "
             f"files were written), and lakefold does {_describe_zone(client, timeline)}, while {doing}. {remedy}"
         )
     if -ahead > skew + MAX_WRITE_DELAY:
         raise Transient(
             f"{client.table.name}: the clock of its writers is {-ahead.total_seconds():.0f} s behind the storage's "
-            f"({what}, compared with when its files were written): what they write next would count as older "
-            f"than what is done while {doing}. Set the clocks alike; {_milliseconds(skew)} ms are allowed ({MAX_SKEW})"
+            f"({what}, compared with when its files were written): their next writes would count as older "
+            f"than the action, while {doing}. Set the clocks alike; {_milliseconds(skew)} ms are allowed ({MAX_SKEW})"
         )
 
 
 def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) -> None:
     """Raise Transient if clocks are about to be set back, so that writers would form the current times again."""
-    back = upcoming_clock_set_back(timeline.timezone, client.time_zones.now())
-    if back:
-        minutes = round(back.total_seconds() / 60)
+    set_back = upcoming_clock_set_back(timeline.timezone, client.time_zones.now())
+    if set_back:
+        minutes = round(set_back.total_seconds() / 60)
         raise Transient(
             f"{client.table.name}: clocks of lakefold's zone are set back by {minutes} minutes within that time, and "
-            f"hoodie.table.timeline.timezone = {timeline.timezone}: what writers write after that would count as "
-            f"older than what is done now while {doing}. lakefold goes on when the time of now has come again and is "
-            "over; with UTC no time comes again"
+            f"hoodie.table.timeline.timezone = {timeline.timezone}: writes after that would count as "
+            f"older than the action now, while {doing}. lakefold continues once the repeated "
+            "hour is over; UTC has no such hour"
         )
 
 
@@ -333,19 +335,19 @@ def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> No
     before = client.time_zones.now()
     client.storage.write(_CLOCK_PROBE_FILE, f"{before.isoformat()}\n".encode())
     after = client.time_zones.now()
-    there = client.storage.modified_times([_CLOCK_PROBE_FILE]).get(_CLOCK_PROBE_FILE)
-    if there is None:
+    storage_time = client.storage.modified_times([_CLOCK_PROBE_FILE]).get(_CLOCK_PROBE_FILE)
+    if storage_time is None:
         raise Transient(
             f"{client.table.name}: {client.storage.display_path(_CLOCK_PROBE_FILE)} was deleted while {doing}"
         )
-    there = there.astimezone(UTC)
-    step = timedelta(seconds=1) if there.microsecond == 0 else timedelta()
-    if there - skew <= after and before <= there + step + skew:
+    storage_time = storage_time.astimezone(UTC)
+    step = timedelta(seconds=1) if storage_time.microsecond == 0 else timedelta()
+    if storage_time - skew <= after and before <= storage_time + step + skew:
         return
-    nearest = before if before > there else after
+    nearest = before if before > storage_time else after
     raise Transient(
         f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's "
-        f"{_format_clock(there)} UTC (a file just written), while {doing}; set the clocks alike, allowed are "
+        f"{_format_clock(storage_time)} UTC (a file just written), while {doing}; set the clocks alike, allowed are "
         f"{_milliseconds(skew)} ms ({MAX_SKEW})"
     )
 

@@ -28,7 +28,7 @@ from lake.formats.hudi.timeline.timeline import (
 )
 
 _WITHDRAWING = "withdrawing a plan"
-_DELETING_LATE_FILES = "deleting what was written too late"
+_DELETING_LATE_FILES = "deleting late writes"
 
 
 def _pending_instants_of(timeline: Timeline, plan_id: str) -> list[tuple[Instant, frozenset[str]]]:
@@ -101,7 +101,7 @@ def is_work_of_other_attempt(
     """True if the work under ``instant`` is not the caller's to withdraw; call it under the lock.
 
     ``own_attempt`` is the caller's attempt: the work is another attempt's if that attempt began later. Without an own
-    attempt, the work belongs to another plan, which adopted the instant, or to a living attempt of a later ``epoch``,
+    attempt, the work belongs to another plan, which adopted the instant, or to a live attempt of a later ``epoch``,
     whose executor took the plan over from the caller.
     """
     if own_attempt is not None and own_attempt.attempt.instant == instant:

@@ -126,17 +126,17 @@ def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
 
     Each names the first plan that it overlapped.
     """
-    ours: list[tuple[Instant, str, str]] = []
-    theirs: list[tuple[Instant, str]] = []
+    own_commits: list[tuple[Instant, str, str]] = []
+    other_commits: list[tuple[Instant, str]] = []
     for instant in timeline.commits:
         end, plan_id = _completion_time(timeline, instant), plan_id_of(timeline, instant)
         if end is not None and plan_id is None:
-            theirs.append((instant, end))
+            other_commits.append((instant, end))
         elif end is not None and plan_id is not None and _is_published_by_lakefold(timeline, instant):
-            ours.append((instant, end, plan_id))
+            own_commits.append((instant, end, plan_id))
     found = []
-    for instant, end in theirs:
-        met = next((plan for own, own_end, plan in ours if own.time < end and instant.time < own_end), None)
+    for instant, end in other_commits:
+        met = next((plan for own, own_end, plan in own_commits if own.time < end and instant.time < own_end), None)
         if met is not None:
             at = instant_datetime(end, timeline.timezone)
             found.append(OverlappingCommit(instant=instant.time, action=instant.kind, completed_at=at, plan_id=met))

@@ -139,19 +139,19 @@ def find_ordering_blockers(
         for time in instants:
             if replaced.oldest_commit and replaced.oldest_commit < time:
                 oldest = _describe_retained_file(timeline, replaced.oldest_path)
-                waits[time] = f"{oldest}, which commit {replaced.oldest_commit} replaced, has to go first"
+                waits[time] = f"{oldest}, which commit {replaced.oldest_commit} replaced, has to be deleted first"
             elif pending and pending < time:
-                waits[time] = f"pending {pending} is older than {time} and may replace files that have to go first"
+                waits[time] = f"pending {pending} is older than {time} and may replace files to be deleted first"
     answerable = _readable_since(timeline, options)
-    asked = sorted(time for time in instants if time > answerable and time not in waits)
-    if asked:
+    requested = sorted(time for time in instants if time > answerable and time not in waits)
+    if requested:
         files = {
             path: time for path, time in find_superseding_instants(storage, timeline).items() if path not in without
         }
         path = min(files, key=lambda path: (files[path], path), default="")
         writes = COMMIT_ACTIONS | PLANNED_KINDS
         pending = min((i.time for i in timeline.pending if i.kind in writes), default="")
-        for time in asked:
+        for time in requested:
             if path and files[path] < time:
                 waits[time] = (
                     f"{_describe_retained_file(timeline, path)} was superseded before it, by {files[path]}; when the "

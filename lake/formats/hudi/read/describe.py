@@ -100,7 +100,7 @@ def _describe_pending(table: TableRef, storage: TableStorage, timeline: Timeline
             yield f"{what} begun {_ago(entry.since)} by another process, alive {_ago(entry.last_activity)}"
         else:
             yield (
-                f"{what} begun {_ago(entry.since)} by another process, which seems dead: its last sign of life was "
+                f"{what} begun {_ago(entry.since)} by another process, which seems dead: its last activity was "
                 f"{_ago(entry.last_activity)} (roll it back: lakefold tables rollback {table.name} {entry.instant})"
             )
 

@@ -57,7 +57,7 @@ def read_history(
     )
     without_metadata = sum(entry.metadata is None for entry in records)
     if without_metadata:
-        notes.append(f"{without_metadata} commits do not say what they wrote and are left out")
+        notes.append(f"{without_metadata} commits do not name their files and are left out")
     for entry in _with_checks(records, check):
         commit = _to_past_commit(entry, instant_datetime(entry.completed_at, timeline.timezone))
         if entry.metadata is not None and commit.at <= until:

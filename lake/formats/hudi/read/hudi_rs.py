@@ -61,7 +61,7 @@ class HudiRsReader:
         Raises MergeUnsupported before the first row if hudi-rs can't merge the slice, Transient for unreadable files.
         """
         if not self._storage.is_supported_by_hudi_rs:
-            raise MergeUnsupported("it does not know HDFS")
+            raise MergeUnsupported("it does not support HDFS")
         begun = False
         try:
             if self._reader is None:

@@ -194,9 +194,10 @@ def _concurrency_refusals(table: TableRef) -> Iterator[str]:
             f"write_options {LOCK_PROVIDER} = {provider} locks within one JVM only, no other writer sees it; use the "
             "provider that all writers share"
         )
-    elif has_lock_file_provider(table) and is_s3(place := options.get(LOCK_DIRECTORY) or table.location):
+    elif has_lock_file_provider(table) and is_s3(lock_directory := options.get(LOCK_DIRECTORY) or table.location):
         yield (
-            f"write_options {LOCK_PROVIDER} = {provider} can't lock on S3 ({place}), where Hudi creates no file "
+            f"write_options {LOCK_PROVIDER} = {provider} can't lock on S3 ({lock_directory}), where Hudi creates no "
+            "file "
             "atomically; use a ZookeeperBasedLockProvider, DynamoDBBasedLockProvider or StorageBasedLockProvider on "
             'every writer, or concurrency = "single_writer" if no writer runs at the same time'
         )
@@ -218,7 +219,7 @@ def _bucket_index_refusals(options: Mapping[str, str], storage: TableStorage, ti
 
 
 _BUCKET_INDEX_REASON = (
-    "with a bucket index the file id decides where a key lives and merging files breaks it; "
+    "with a bucket index the file id decides where a key is stored, and merging files breaks it; "
     "leave the table out, its number of buckets sets its file sizes"
 )
 

@@ -223,7 +223,7 @@ def _list_in_storage(
     completed = {i.time: i.completed_at or i.time for i in timeline.commits}
     # The begin of the active timeline's commits: an older clean or rollback may stay long after the commits of its
     # time were archived. A commit that a savepoint retains counts, even if later commits are archived: Hudi's readers
-    # miss the files of those, too.
+    # miss the files of those as well.
     oldest = min(completed, default="")
 
     def is_committed(file: DataFileName) -> bool:

@@ -27,7 +27,7 @@ _MAX_WRITES, _MIN_WRITES = 5, 2
 _MIN_STAMPS = 3
 #: the longest delay between forming the time in a file's name and writing it, beyond the skew that Hudi waits out
 MAX_WRITE_DELAY = timedelta(seconds=5)
-#: the longest such delay for requests of layout 1, whose writers first roll back failed writes of others
+#: the longest such delay for requests of layout 1, whose writers first roll back failed writes of other processes
 _MAX_REQUEST_DELAY = timedelta(seconds=30)
 #: the times of the writes span at least this, and this many times the spread of the offsets; else files were copied
 _MIN_SPAN, _MIN_SPAN_RATIO = timedelta(milliseconds=500), 5

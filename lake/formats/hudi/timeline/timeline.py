@@ -215,13 +215,13 @@ class Timeline:
         return self._read_record(instant.completed_file)
 
     def commit_metadata(self, instant: Instant) -> dict[str, Any] | None:
-        """Return the record of a completed commit. Raises Transient if its file is empty: what it wrote is unknown."""
+        """Return the record of a completed commit. Raises Transient if its file is empty: the files are unknown."""
         if self.is_empty(instant):
             path = self.storage.display_path(f"{self.directory}/{instant.completed_file}")
             raise Transient(
-                f"{path} is empty: the files that {instant.kind} {instant.time} wrote are unknown; put the file back "
-                "from a backup, or have the table's own writer roll that commit back (rollback_to_instant, delete the "
-                "empty file first) and write it again"
+                f"{path} is empty: the files that {instant.kind} {instant.time} wrote are unknown; restore the file "
+                "from a backup, or delete it, roll that commit back with the table's own writer "
+                "(rollback_to_instant) and write it again"
             )
         return self.metadata(instant)
 
@@ -258,7 +258,8 @@ class Timeline:
         """Return pending clusterings, compactions and log compactions with their plans, sorted by time."""
         found = []
         for instant in self.pending:
-            # A clustering requested before an upgrade of the table is still called replacecommit: its plan decides.
+            # A clustering requested before an upgrade of the table is still called replacecommit; its plan shows its
+            # kind.
             if instant.kind in PLANNED_KINDS or instant.kind == "replacecommit":
                 plan = self.plan(instant)
                 if plan and (plan.get("clusteringPlan") or plan.get("operations")):
@@ -303,7 +304,7 @@ class Timeline:
 
 
 def _parse_instants(file_times: Mapping[str, str | None]) -> tuple[Instant, ...]:
-    """Build the instants from names of timeline files; a value is the completion time for names without one."""
+    """Build the instants from names of timeline files. The values are completion times, for names without one."""
     states: dict[tuple[str, str], dict[str, str]] = {}
     for name, changed in file_times.items():
         if match := _REQUESTED.fullmatch(name):

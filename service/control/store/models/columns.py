@@ -76,7 +76,7 @@ def partial_index(name: str, *columns: str, where: str, unique: bool = False) ->
 
 
 class Base(DeclarativeBase):
-    """Base of the rows; names every constraint, so that a migration can name what it changes."""
+    """Base of the rows; names every constraint, so that migrations can name them."""
 
     metadata = MetaData(
         naming_convention={

@@ -116,7 +116,7 @@ class PlanRow(Base):
     grace_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     heartbeat_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     not_before_ms: Mapped[int] = mapped_column(BigInteger)
-    #: the creation time that counts for its priority: the plan with the least goes first
+    #: the creation time that counts for its priority: the plan with the least runs first
     rank_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     #: the part of the priority that is due to an objective that its table misses
     urgency_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
@@ -264,7 +264,7 @@ class EventRow(Base):
 class SupersededRow(Base):
     """A file that a completed plan replaced, until and after its deletion.
 
-    With a ``closed_reason`` lakefold did not delete it; ``deleted_at_ms`` is when lakefold found that out.
+    With a ``closed_reason`` lakefold did not delete it; ``deleted_at_ms`` is the time at which lakefold found that out.
     """
 
     __tablename__ = "superseded_version"

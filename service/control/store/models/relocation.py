@@ -15,7 +15,7 @@ class RelocationRow(Base):
     """A relocation of a partition; the last applied one has the partition's expected location.
 
     It outlives its plan, whose row is pruned, since a previous location is swept for as long as it exists. If a writer
-    recreates a location that was forgotten, a row stands for the location and for no relocation (``RECREATED_PREFIX``
+    recreates a pruned location, a row stands for the location and for no relocation (``RECREATED_PREFIX``
     in ``service.control.store.relocation.journal``).
 
     ``made_at_ms`` is None until it is known that the catalog has the new location. ``files`` are those of the new

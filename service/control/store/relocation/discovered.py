@@ -56,7 +56,7 @@ class DiscoveredRelocations(StorePart):
         Relocations of a plan under this name are left to its executor and to the sweep, which record them. So are those
         of a plan under another name while its executor renews its lease; after that the table no longer has that name.
         """
-        recorded, told = 0, defaultdict[str, int](int)
+        recorded, notes = 0, defaultdict[str, int](int)
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             for one in found:
@@ -75,12 +75,12 @@ class DiscoveredRelocations(StorePart):
                     continue
                 elif row.state not in LIVE_STATES:
                     _transfer_plan_records(connection, table, row.id, row.table_name)
-                    told[row.table_name] += 1
+                    notes[row.table_name] += 1
                 if not has_relocation_of(connection, table.name, one.commit):
                     _insert_relocations(connection, table, one)
-                    told[""] += row is None
+                    notes[""] += row is None
                 recorded += 1
-            for name, count in sorted(told.items()):
+            for name, count in sorted(notes.items()):
                 if name:
                     _copy_halts(connection, table, name)
                 if count:
@@ -124,12 +124,12 @@ def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str
             RelocationRow.table_name == other_name, RelocationRow.partition_path == partition
         )
         if connection.execute(others.limit(1)).one_or_none() is None:
-            carries = LateCopyRow.table_name == other_name, LateCopyRow.partition_path == partition
-            connection.execute(update(LateCopyRow).where(*carries).values(table_name=table.name))
+            late_copies = LateCopyRow.table_name == other_name, LateCopyRow.partition_path == partition
+            connection.execute(update(LateCopyRow).where(*late_copies).values(table_name=table.name))
 
 
 def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> None:
-    """Halt under this name what is halted under the table's other name: a rename is no resume by a person.
+    """Halt the partitions that are halted under the table's other name: a rename does not resume them.
 
     The other name keeps its halts, since another table may have it now.
     """
@@ -137,14 +137,14 @@ def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> Non
     other = connection.execute(select(*columns).where(TableRow.name == other_name)).one_or_none()
     if other is None:
         return
-    mine = TableRow.name == table.name
+    is_table = TableRow.name == table.name
     if other.halted_at_ms is not None:
         values = {"halted_at_ms": other.halted_at_ms, "halted_reason": other.halted_reason}
-        connection.execute(update(TableRow).where(mine, TableRow.halted_at_ms.is_(None)).values(values))
+        connection.execute(update(TableRow).where(is_table, TableRow.halted_at_ms.is_(None)).values(values))
     if other.halted_partitions:
-        here = connection.execute(with_row_locks(select(TableRow.halted_partitions).where(mine))).scalar_one()
+        here = connection.execute(with_row_locks(select(TableRow.halted_partitions).where(is_table))).scalar_one()
         partitions = {**other.halted_partitions, **here}
-        connection.execute(update(TableRow).where(mine).values(halted_partitions=partitions))
+        connection.execute(update(TableRow).where(is_table).values(halted_partitions=partitions))
 
 
 def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Commit) -> None:

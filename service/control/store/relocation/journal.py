@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of relocations: previous locations of partitions, their expected files, and copies of late files.
 
-A relocation is forgotten only once nothing depends on it and its previous location is gone
-(``executors.relocation.pruning``): a session that cached a location writes there for as long as it lives. Late copies
-are kept, since a file must not be copied twice.
+A relocation is pruned only once nothing depends on it and its previous location no longer exists
+(``executors.relocation.pruning``), because a session that cached a location writes there until the session ends. Late
+copies are never pruned, because a file must not be copied twice.
 """
 
 import copy
@@ -32,7 +32,7 @@ _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that is no relocation: a writer has recreated a forgotten location."""
+"""The prefix of the token of a row that is no relocation: a writer has recreated a pruned location."""
 
 
 def is_recreated(token: str) -> bool:
@@ -58,50 +58,52 @@ class RelocationJournal(StorePart):
     def _locked_write(self) -> Iterator[Connection]:
         with self._database.write() as connection:
             if self._required_lock is not None:
-                table, partition, keeper = self._required_lock
-                if not renew_locks(connection, table, [partition], keeper):
+                table, partition, owner = self._required_lock
+                if not renew_locks(connection, table, [partition], owner):
                     raise LeaseLost(f"another owner may hold {partition_label(partition)} of {table} now")
             yield connection
 
     def relocated_partitions(
         self, table: TableRef, partitions: Collection[str] | None = None
     ) -> Sequence[RelocatedPartition]:
-        """Return the table's relocated partitions: those of these names, or all."""
+        """Return the table's relocated partitions, all or only the named ``partitions``."""
         row = RelocationRow
         with self._database.read() as connection:
             chosen = sorted(partitions) if partitions is not None else None
             if chosen is None:
-                every = select(row.partition_path).where(row.table_name == table.name).distinct()
-                chosen = sorted(connection.execute(every).scalars())
+                names = select(row.partition_path).where(row.table_name == table.name).distinct()
+                chosen = sorted(connection.execute(names).scalars())
             found: list[RelocatedPartition] = []
             for start in range(0, len(chosen), _CHUNK):
                 found += _load_relocated(connection, table.name, chosen[start : start + _CHUNK])
             return found
 
     def relocated_tables(self, within: timedelta | None = None) -> Collection[str]:
-        """Return the tables of which a partition was relocated, ``within`` that time or ever."""
+        """Return the tables with a relocated partition; only relocations ``within`` that time count, if it is given."""
         row = RelocationRow
-        lately = select(row.table_name).distinct()
+        tables = select(row.table_name).distinct()
         if within is not None:
-            lately = lately.where(row.begun_at_ms > db_now() - timedelta_to_ms(within))
+            tables = tables.where(row.begun_at_ms > db_now() - timedelta_to_ms(within))
         with self._database.read() as connection:
-            return frozenset(connection.execute(lately).scalars())
+            return frozenset(connection.execute(tables).scalars())
 
     def unfinished_partitions(self, table: TableRef) -> Collection[str]:
-        """Return the relocated partitions with an unfinished relocation or late copy, or whose files are waited for."""
-        row, carry = RelocationRow, LateCopyRow
+        """Return the partitions with an unfinished relocation or late copy, or with files for which the sweep waits."""
+        row, late_copy = RelocationRow, LateCopyRow
         is_open = row.made_at_ms.is_(None) | row.unsettled_since_ms.is_not(None)
-        moves = select(row.partition_path).where(row.table_name == table.name, is_open)
-        carries = select(carry.partition_path).where(carry.table_name == table.name, carry.done_at_ms.is_(None))
+        relocations = select(row.partition_path).where(row.table_name == table.name, is_open)
+        late_copies = select(late_copy.partition_path).where(
+            late_copy.table_name == table.name, late_copy.done_at_ms.is_(None)
+        )
         with self._database.read() as connection:
-            return frozenset(connection.execute(moves.union(carries)).scalars())
+            return frozenset(connection.execute(relocations.union(late_copies)).scalars())
 
     def next_relocated_partitions(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
         """Return the next ``count`` relocated partitions after ``partition``, sorted; fewer at the end."""
         row = RelocationRow
-        every = select(row.partition_path).where(row.table_name == table.name, row.partition_path > partition)
+        names = select(row.partition_path).where(row.table_name == table.name, row.partition_path > partition)
         with self._database.read() as connection:
-            return list(connection.execute(every.distinct().order_by(row.partition_path).limit(count)).scalars())
+            return list(connection.execute(names.distinct().order_by(row.partition_path).limit(count)).scalars())
 
     def begin_late_copies(
         self,
@@ -112,8 +114,8 @@ class RelocationJournal(StorePart):
     ) -> None:
         """Record the copies that are about to begin, each source with its target.
 
-        A copy to the recorded target keeps its state; with another target it begins again. ``arrived_ms`` is when the
-        sources arrived; the first recorded time of a source is kept.
+        A copy to the recorded target keeps its state; a copy to another target begins again. ``arrived_ms`` has the
+        arrival time of each source; the first recorded time of a source is kept.
         """
         with self._locked_write() as connection:
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -128,23 +130,31 @@ class RelocationJournal(StorePart):
                     target=target,
                     begun_at_ms=db_now(),
                 )
-                elsewhere = row.on_conflict_do_update(
+                upsert = row.on_conflict_do_update(
                     index_elements=("table_name", "source", "bytes", "modified_at_ms"),
                     set_={"target": target, "begun_at_ms": db_now(), "done_at_ms": None},
                     where=LateCopyRow.target != target,
                 )
-                connection.execute(elsewhere)
+                connection.execute(upsert)
 
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record that these copies are done.
 
-        Each source waits for deletion under the previous location that is given with it; a source without one is gone.
+        Each copy comes with the previous location under which its source waits for deletion, or with None if the
+        source no longer exists.
         """
         with self._locked_write() as connection:
-            for carry, former in copies:
-                done = update(LateCopyRow).where(LateCopyRow.id == carry.row_id, LateCopyRow.done_at_ms.is_(None))
-                if connection.execute(done.values(done_at_ms=db_now())).rowcount and former is not None:
-                    supersede(connection, table.name, carry.partition, former.plan_id, former.token, [carry.source])
+            for late_copy, previous in copies:
+                done = update(LateCopyRow).where(LateCopyRow.id == late_copy.row_id, LateCopyRow.done_at_ms.is_(None))
+                if connection.execute(done.values(done_at_ms=db_now())).rowcount and previous is not None:
+                    supersede(
+                        connection,
+                        table.name,
+                        late_copy.partition,
+                        previous.plan_id,
+                        previous.token,
+                        [late_copy.source],
+                    )
 
     def begin_relocation(
         self, table: TableRef, relocation: Relocation, plan_id: str, previous_files: Sequence[LocatedFile]
@@ -159,55 +169,61 @@ class RelocationJournal(StorePart):
         """Record that a relocation was applied; the files of its previous location wait for deletion under its plan."""
         with self._locked_write() as connection:
             row = RelocationRow
-            this = (
+            key = (
                 row.table_name == table.name,
                 row.partition_path == relocation.partition,
                 row.token == relocation.token,
             )
-            made = update(row).where(*this, row.made_at_ms.is_(None)).values(made_at_ms=db_now())
-            begun = connection.execute(made.returning(row.plan_id, row.left_files)).one_or_none()
+            applied = update(row).where(*key, row.made_at_ms.is_(None)).values(made_at_ms=db_now())
+            begun = connection.execute(applied.returning(row.plan_id, row.left_files)).one_or_none()
             if begun is not None:
-                left = [_file_from_json(entry) for entry in begun.left_files]
-                supersede(connection, table.name, relocation.partition, begun.plan_id, relocation.token, left)
+                previous_files = [_file_from_json(entry) for entry in begun.left_files]
+                supersede(connection, table.name, relocation.partition, begun.plan_id, relocation.token, previous_files)
                 _clear_earlier_files(connection, table.name, relocation)
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
         """Delete relocations that were begun and not applied."""
         row = RelocationRow
         with self._locked_write() as connection:
-            for move in relocations:
-                this = row.table_name == table.name, row.partition_path == move.partition, row.token == move.token
-                connection.execute(delete(row).where(*this, row.made_at_ms.is_(None)))
+            for relocation in relocations:
+                key = (
+                    row.table_name == table.name,
+                    row.partition_path == relocation.partition,
+                    row.token == relocation.token,
+                )
+                connection.execute(delete(row).where(*key, row.made_at_ms.is_(None)))
 
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
     ) -> None:
-        """Record late files that grew under their names, each with its previous location and its copy.
+        """Record late files that a writer has extended since, each with its previous location and its copy.
 
         The file waits for deletion under that location with its new size.
         """
-        row, moves = LateCopyRow, RelocationRow
+        row, relocation_row = LateCopyRow, RelocationRow
         with self._locked_write() as connection:
-            known = (
-                moves.table_name == table.name,
-                moves.partition_path == latest.partition,
-                moves.token == latest.token,
+            latest_key = (
+                relocation_row.table_name == table.name,
+                relocation_row.partition_path == latest.partition,
+                relocation_row.token == latest.token,
             )
-            entries = connection.execute(with_row_locks(select(moves.files).where(*known))).scalar_one()
+            entries = connection.execute(with_row_locks(select(relocation_row.files).where(*latest_key))).scalar_one()
             published = {entry[0]: entry for entry in entries}
-            for one, former, copy in files:
-                this = (
+            for modified, previous, copy in files:
+                key = (
                     row.table_name == table.name,
-                    row.source == one.recorded.path,
-                    row.bytes == one.recorded.bytes,
-                    row.modified_at_ms == one.recorded.modified_ms,
+                    row.source == modified.recorded.path,
+                    row.bytes == modified.recorded.bytes,
+                    row.modified_at_ms == modified.recorded.modified_ms,
                 )
-                now = {"bytes": one.current.bytes, "modified_at_ms": one.current.modified_ms}
-                connection.execute(update(row).where(*this).values(**now))
-                supersede(connection, table.name, latest.partition, former.plan_id, former.token, [one.current])
+                values = {"bytes": modified.current.bytes, "modified_at_ms": modified.current.modified_ms}
+                connection.execute(update(row).where(*key).values(**values))
+                supersede(
+                    connection, table.name, latest.partition, previous.plan_id, previous.token, [modified.current]
+                )
                 if copy.path in published:
                     published[copy.path] = _file_to_json(copy)
-            connection.execute(update(moves).where(*known).values(files=list(published.values())))
+            connection.execute(update(relocation_row).where(*latest_key).values(files=list(published.values())))
 
     def supersede_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
@@ -221,9 +237,9 @@ class RelocationJournal(StorePart):
         row = SupersededRow
         with self._locked_write() as connection:
             for file in files:
-                this = row.table_name == table.name, row.plan_id == previous.plan_id, row.path == file.path
+                key = row.table_name == table.name, row.plan_id == previous.plan_id, row.path == file.path
                 ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
-                connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(**ended))
+                connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(**ended))
 
     def record_archived_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
@@ -232,10 +248,10 @@ class RelocationJournal(StorePart):
         row = SupersededRow
         with self._locked_write() as connection:
             for file, path in paths.items():
-                this = row.table_name == table.name, row.plan_id == previous.plan_id, row.path == file.path
-                connection.execute(update(row).where(*this, row.deleted_at_ms.is_(None)).values(path=path))
+                key = row.table_name == table.name, row.plan_id == previous.plan_id, row.path == file.path
+                connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(path=path))
             if paths:
-                detail = f"partition {partition} was dropped: {len(paths)} replaced files wait elsewhere"
+                detail = f"partition {partition} was dropped: {len(paths)} replaced files await deletion elsewhere"
                 record_audit(connection, "sweep", "files moved aside", table=table.name, detail=detail)
 
     def quarantine_stalled_files(
@@ -246,48 +262,48 @@ class RelocationJournal(StorePart):
         columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
         reason, found = f"it {UnreadyReason.STALLED}", {file.path: file.bytes for file in files}
 
-        def named(quarantined: Mapping[str, str]) -> set[str]:
+        def stalled_paths(quarantined: Mapping[str, str]) -> set[str]:
             return {path for path, why in quarantined.items() if why == reason and path.rpartition("/")[0] in locations}
 
         with self._database.read() as connection:
             before = connection.execute(columns).one_or_none()
-        if before is None or named(before.quarantined) == found.keys():
+        if before is None or stalled_paths(before.quarantined) == found.keys():
             return
         with self._database.write() as connection:
             known, sizes = connection.execute(with_row_locks(columns)).one()
-            ended = named(known) - found.keys()
-            both = {
+            ended = stalled_paths(known) - found.keys()
+            values = {
                 "quarantined": {path: why for path, why in known.items() if path not in ended}
                 | dict.fromkeys(found, reason),
                 "quarantined_bytes": {path: size for path, size in sizes.items() if path not in ended} | found,
             }
-            connection.execute(update(TableRow).where(this_table).values(both))
+            connection.execute(update(TableRow).where(this_table).values(values))
 
     def update_waiting(self, table: TableRef, relocated: RelocatedPartition, is_waiting: bool) -> timedelta:
-        """Record whether files in the previous locations are waited for; return for how long they have been."""
+        """Record whether the sweep waits for files in the previous locations. Returns for how long it has waited."""
         row = RelocationRow
-        this = (
+        key = (
             row.table_name == table.name,
             row.partition_path == relocated.partition,
             row.token == relocated.latest.token,
         )
         with self._locked_write() as connection:
             if not is_waiting:
-                noted = update(row).where(*this, row.unsettled_since_ms.is_not(None))
-                connection.execute(noted.values(unsettled_since_ms=None))
+                waiting_row = update(row).where(*key, row.unsettled_since_ms.is_not(None))
+                connection.execute(waiting_row.values(unsettled_since_ms=None))
                 return timedelta()
             since = func.coalesce(row.unsettled_since_ms, db_now())
-            connection.execute(update(row).where(*this).values(unsettled_since_ms=since))
-            waited = connection.execute(select(db_now() - row.unsettled_since_ms).where(*this)).scalar_one()
+            connection.execute(update(row).where(*key).values(unsettled_since_ms=since))
+            waited = connection.execute(select(db_now() - row.unsettled_since_ms).where(*key)).scalar_one()
             return timedelta(milliseconds=max(0, waited))
 
 
 def record_relocations(connection: Connection, table: str, commit: Commit) -> None:
     """Record the relocations of a plan's commit, in the transaction that completes the plan."""
-    for move in commit.relocations:
-        values = _relocation_values(table, move, commit.plan_id, ())
+    for relocation in commit.relocations:
+        values = _relocation_values(table, relocation, commit.plan_id, ())
         if insert_if_absent(connection, RelocationRow, **values, made_at_ms=db_now()):
-            _clear_earlier_files(connection, table, move)
+            _clear_earlier_files(connection, table, relocation)
 
 
 def has_relocation_of(connection: Connection, table: str, commit: Commit) -> bool:
@@ -298,74 +314,78 @@ def has_relocation_of(connection: Connection, table: str, commit: Commit) -> boo
 
 
 def record_unrecorded_relocations(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
-    """Record the relocations of a commit that was found only now.
+    """Record the relocations of a commit that the database lacked.
 
-    Returns the partitions in which the commit's replaced files are not its own to delete. A relocation that another one
-    has followed is inserted before it. If the later one began at another location than the end of this one, this one
-    had been undone in between: the files that it wrote wait for deletion, files written to its location are late, and
-    the files that it replaced are the later one's to delete. A relocation that is recorded already is not changed.
+    Returns the partitions in which other commits delete the files that this commit replaced.
+
+    A new relocation is inserted before all recorded relocations that were applied after it. If the first of these
+    began at another location than the one where the new relocation ended, the new relocation was undone in between.
+    Then its written files wait for deletion, files in its location are late, and the first later relocation deletes
+    the replaced files. A relocation that is already recorded is not changed.
     """
-    row, others = RelocationRow, set()
+    row, deleted_by_others = RelocationRow, set()
     staged = select(StagedRow.staged_at_ms).where(
         StagedRow.plan_id == commit.plan_id, StagedRow.token == commit.instant
     )
     staged_at = connection.execute(staged).scalar_one_or_none()
     for move in commit.relocations:
-        every = select(row.__table__).where(
+        rows_of_partition = select(row.__table__).where(
             row.table_name == table, row.partition_path == move.partition, ~row.token.startswith(RECREATED_PREFIX)
         )
-        known = connection.execute(every.order_by(row.id)).all()
-        if any(one.token == move.token for one in known):
-            others.add(move.partition)
+        known = connection.execute(rows_of_partition.order_by(row.id)).all()
+        if any(known_row.token == move.token for known_row in known):
+            deleted_by_others.add(move.partition)
             continue
         later = _later_relocations(known, move, staged_at, is_restored=commit.epoch is None)
         # Relocations are ordered by their numbers, so the later ones are inserted again with new numbers.
-        connection.execute(delete(row).where(row.id.in_([one.id for one in later])))
+        connection.execute(delete(row).where(row.id.in_([known_row.id for known_row in later])))
         values = _relocation_values(table, move, commit.plan_id, ())
         insert_if_absent(connection, row, **values, made_at_ms=db_now())
         if not later:
             _clear_earlier_files(connection, table, move)
         elif later[0].left_place != move.location:
-            there = later[0].left_place
-            back = replace(
-                move, token=f"undone-{move.token}", previous_location=move.location, location=there, files=()
+            next_start = later[0].left_place
+            undo = replace(
+                move, token=f"undone-{move.token}", previous_location=move.location, location=next_start, files=()
             )
             insert_if_absent(
-                connection, row, **_relocation_values(table, back, commit.plan_id, ()), made_at_ms=db_now()
+                connection, row, **_relocation_values(table, undo, commit.plan_id, ()), made_at_ms=db_now()
             )
-            supersede(connection, table, move.partition, commit.plan_id, back.token, move.files)
-            others.add(move.partition)
-        for one in later:
-            again = {name: value for name, value in one._mapping.items() if name != "id"}
-            connection.execute(insert(row).values(**again))
-    return frozenset(others)
+            supersede(connection, table, move.partition, commit.plan_id, undo.token, move.files)
+            deleted_by_others.add(move.partition)
+        for known_row in later:
+            copied_values = {name: value for name, value in known_row._mapping.items() if name != "id"}
+            connection.execute(insert(row).values(**copied_values))
+    return frozenset(deleted_by_others)
 
 
 def _later_relocations(
     known: Sequence[Row[Any]], move: Relocation, staged_at: int | None, *, is_restored: bool
 ) -> Sequence[Row[Any]]:
-    """Return the relocations, of ``known``, from the first one on that was applied after one that was found only now.
+    """Return the relocations of ``known`` that were applied after the new relocation ``move``.
 
-    If the found one ``is_restored``, no plan made it, and it may end in a location that earlier ones left. Then it
-    followed the last relocation to the location where it began.
+    If the move ``is_restored``, no plan made it, and it may end in the previous location of an earlier relocation. Then
+    it was applied after the last relocation to the location where it began.
     """
-    made = [index for index, one in enumerate(known) if one.made_at_ms is not None]
-    if is_restored and (led := [index for index in made if known[index].place == move.previous_location]):
-        made = [index for index in made if index > led[-1]]
-    left = [index for index in made if known[index].left_place == move.location]
-    after = [index for index in made if staged_at is not None and known[index].begun_at_ms >= staged_at]
-    first = next(iter(left or after), len(known))
+    applied = [index for index, one in enumerate(known) if one.made_at_ms is not None]
+    if is_restored and (arrivals := [index for index in applied if known[index].place == move.previous_location]):
+        applied = [index for index in applied if index > arrivals[-1]]
+    departures = [index for index in applied if known[index].left_place == move.location]
+    begun_later = [index for index in applied if staged_at is not None and known[index].begun_at_ms >= staged_at]
+    first = next(iter(departures or begun_later), len(known))
     return known[first:]
 
 
 def _clear_earlier_files(connection: Connection, table: str, move: Relocation) -> None:
-    """Clear the files of earlier relocations once there is a later one; files awaiting deletion have their own rows."""
+    """Clear the files of relocations before ``move``; files awaiting deletion have rows of their own."""
     row = RelocationRow
     earlier = row.table_name == table, row.partition_path == move.partition, row.token != move.token
     connection.execute(update(row).where(*earlier).values(files=[], left_files=[]))
 
 
-def _relocation_values(table: str, move: Relocation, plan_id: str, left: Sequence[LocatedFile]) -> dict[str, Any]:
+def _relocation_values(
+    table: str, move: Relocation, plan_id: str, previous_files: Sequence[LocatedFile]
+) -> dict[str, Any]:
     return {
         "table_name": table,
         "partition_path": move.partition,
@@ -376,7 +396,7 @@ def _relocation_values(table: str, move: Relocation, plan_id: str, left: Sequenc
         "partition_made_at": move.partition_created_at,
         "begun_at_ms": db_now(),
         "files": [_file_to_json(file) for file in move.files],
-        "left_files": [_file_to_json(file) for file in left],
+        "left_files": [_file_to_json(file) for file in previous_files],
     }
 
 
@@ -392,9 +412,9 @@ def _file_from_json(entry: Sequence[Any]) -> LocatedFile:
 def supersede(
     connection: Connection, table: str, partition: str, plan_id: str, token: str, files: Sequence[LocatedFile]
 ) -> None:
-    """Let files wait for deletion; a file with the name of an earlier one takes its row.
+    """Let files wait for deletion. A file replaces the row of an earlier file of the same path.
 
-    If the plan was pruned, the files stay: no file is deleted whose reason can't be shown.
+    If the plan was pruned, the files stay: lakefold deletes no file without a recorded reason.
     """
     if connection.execute(select(PlanRow.id).where(PlanRow.id == plan_id)).one_or_none() is None:
         return
@@ -415,25 +435,29 @@ def supersede(
 
 
 def _load_relocated(connection: Connection, table: str, partitions: Sequence[str]) -> list[RelocatedPartition]:
-    moves, superseded, carries = RelocationRow, SupersededRow, LateCopyRow
+    relocations, superseded, late_copies = RelocationRow, SupersededRow, LateCopyRow
     by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
-    these = moves.table_name == table, moves.partition_path.in_(partitions)
-    age = (db_now() - moves.made_at_ms).label("age_ms")
-    every = select(moves.__table__, age, PlanRow.identity).outerjoin(PlanRow, PlanRow.id == moves.plan_id)
-    for row in connection.execute(every.where(*these).order_by(moves.id)):
+    chosen = relocations.table_name == table, relocations.partition_path.in_(partitions)
+    age = (db_now() - relocations.made_at_ms).label("age_ms")
+    rows_with_age = select(relocations.__table__, age, PlanRow.identity).outerjoin(
+        PlanRow, PlanRow.id == relocations.plan_id
+    )
+    for row in connection.execute(rows_with_age.where(*chosen).order_by(relocations.id)):
         by_partition[row.partition_path].append(row)
     recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
-    left = (
+    replaced_files = (
         select(superseded.__table__)
-        .join(moves, (moves.plan_id == superseded.plan_id) & (moves.token == superseded.instant))
-        .where(*these, moves.partition_path == superseded.partition_path, superseded.table_name == table)
+        .join(relocations, (relocations.plan_id == superseded.plan_id) & (relocations.token == superseded.instant))
+        .where(*chosen, relocations.partition_path == superseded.partition_path, superseded.table_name == table)
         .order_by(superseded.path)
     )
-    for row in connection.execute(left):
+    for row in connection.execute(replaced_files):
         recorded[row.partition_path, row.instant].append(row)
     copied: dict[str, list[LateCopy]] = defaultdict(list)
-    of_these = select(carries.__table__).where(carries.table_name == table, carries.partition_path.in_(partitions))
-    for row in connection.execute(of_these.order_by(carries.id)):
+    chosen_copies = select(late_copies.__table__).where(
+        late_copies.table_name == table, late_copies.partition_path.in_(partitions)
+    )
+    for row in connection.execute(chosen_copies.order_by(late_copies.id)):
         copied[row.partition_path].append(_late_copy(row))
     return [
         _relocated_partition(rows, recorded, tuple(copied[partition]))
@@ -445,21 +469,31 @@ def _load_relocated(connection: Connection, table: str, partitions: Sequence[str
 def load_relocated_by_number(
     connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]
 ) -> list[RelocatedPartition]:
-    """Return these partitions as far as the relocations of these numbers show, with their unfinished late copies."""
-    moves, superseded, carries = RelocationRow, SupersededRow, LateCopyRow
+    """Return these partitions with only the relocations of these numbers, and with their unfinished late copies."""
+    relocations, superseded, late_copies = RelocationRow, SupersededRow, LateCopyRow
     by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
-    age = (db_now() - moves.made_at_ms).label("age_ms")
-    every = select(moves.__table__, age, PlanRow.identity).outerjoin(PlanRow, PlanRow.id == moves.plan_id)
-    for row in connection.execute(every.where(moves.id.in_(numbers)).order_by(moves.id)):
+    age = (db_now() - relocations.made_at_ms).label("age_ms")
+    rows_with_age = select(relocations.__table__, age, PlanRow.identity).outerjoin(
+        PlanRow, PlanRow.id == relocations.plan_id
+    )
+    for row in connection.execute(rows_with_age.where(relocations.id.in_(numbers)).order_by(relocations.id)):
         by_partition[row.partition_path].append(row)
     recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
     plans = {row.plan_id for rows in by_partition.values() for row in rows}
-    these = superseded.table_name == table, superseded.partition_path.in_(partitions), superseded.plan_id.in_(plans)
-    for row in connection.execute(select(superseded.__table__).where(*these).order_by(superseded.path)):
+    replaced_files = (
+        superseded.table_name == table,
+        superseded.partition_path.in_(partitions),
+        superseded.plan_id.in_(plans),
+    )
+    for row in connection.execute(select(superseded.__table__).where(*replaced_files).order_by(superseded.path)):
         recorded[row.partition_path, row.instant].append(row)
     copied: dict[str, list[LateCopy]] = defaultdict(list)
-    begun = carries.table_name == table, carries.partition_path.in_(partitions), carries.done_at_ms.is_(None)
-    for row in connection.execute(select(carries.__table__).where(*begun).order_by(carries.id)):
+    unfinished_copies = (
+        late_copies.table_name == table,
+        late_copies.partition_path.in_(partitions),
+        late_copies.done_at_ms.is_(None),
+    )
+    for row in connection.execute(select(late_copies.__table__).where(*unfinished_copies).order_by(late_copies.id)):
         copied[row.partition_path].append(_late_copy(row))
     return [
         _relocated_partition(rows, recorded, tuple(copied[partition]))
@@ -473,55 +507,55 @@ def _is_applied(row: Row[Any]) -> bool:
 
 
 def _relocated_partition(
-    rows: Sequence[Row[Any]], recorded: Mapping[tuple[str, str], Sequence[Row[Any]]], carries: tuple[LateCopy, ...]
+    rows: Sequence[Row[Any]], recorded: Mapping[tuple[str, str], Sequence[Row[Any]]], late_copies: tuple[LateCopy, ...]
 ) -> RelocatedPartition:
-    made = [row for row in rows if _is_applied(row)]
-    last = made[-1]
+    applied = [row for row in rows if _is_applied(row)]
+    last = applied[-1]
     # Relocations of an earlier table of the same name do not concern this one.
-    made = [row for row in made if None in (row.identity, last.identity) or row.identity == last.identity]
+    applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
     # For a location that was left several times, the last of these relocations counts.
-    left = {row.left_place: row for row in made}
-    former = tuple(
+    by_location = {row.left_place: row for row in applied}
+    previous_locations = tuple(
         _previous_location(row, recorded.get((row.partition_path, row.token), ()))
-        for place, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | left).items()
-        if place != last.place
+        for location, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | by_location).items()
+        if location != last.place
     )
     return RelocatedPartition(
         latest=_relocation(last),
-        previous_locations=former,
-        late_copies=carries,
+        previous_locations=previous_locations,
+        late_copies=late_copies,
         begun_relocations=tuple(_relocation(row) for row in rows if row.made_at_ms is None and row.id > last.id),
         plan_id=last.plan_id,
         is_waiting=last.unsettled_since_ms is not None,
-        original_location=made[0].left_place,
+        original_location=applied[0].left_place,
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
-        earlier_locations=_earlier_locations(made),
+        earlier_locations=_earlier_locations(applied),
     )
 
 
-def _earlier_locations(made: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
     """Return the locations of a partition before each of its relocations, each with the token that its relocation had.
 
     The token is None if the table's owner had set the location: at first the partition's own directory, and later a
     location that the owner named when adding the partition again, such as a version.
     """
-    before = {(row.place, row.token) for row in made[:-1]}
-    by_its_owner = [
+    by_relocation = {(row.place, row.token) for row in applied[:-1]}
+    by_owner = [
         row
-        for last, row in zip([None, *made], made, strict=False)
+        for last, row in zip([None, *applied], applied, strict=False)
         if last is None or (last.place, last.partition_made_at) != (row.left_place, row.partition_made_at)
     ]
-    return frozenset(before | {(row.left_place, None) for row in by_its_owner})
+    return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
 
 
 def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> PreviousLocation:
-    waits = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
+    is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
     return PreviousLocation(
         location=move.left_place,
-        expected_files=tuple(file for file, wait in zip(files, waits, strict=True) if wait),
-        possible_files=tuple(file for file, wait in zip(files, waits, strict=True) if not wait),
+        expected_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting),
+        possible_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if not waiting),
         is_cleaning_begun=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
         token=move.token,
         plan_id=move.plan_id,

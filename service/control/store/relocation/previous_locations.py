@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Previous locations by the time of their relocation: recently vacated ones, and relocations that may be forgotten."""
+"""Previous locations by the time of their relocation: recently vacated ones, and relocations that may be pruned."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: the most rows read or changed by one statement
 _CHUNK = 500
 _MIN_HISTORY = 4
-"""Relocations of a partition before one of them may be forgotten: the first, the last two, and one in between."""
+"""Relocations of a partition before one of them may be pruned: the first, the last two, and one in between."""
 
 
 class PreviousLocations(StorePart):
@@ -61,7 +61,7 @@ class PreviousLocations(StorePart):
         return found
 
     def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:
-        """Have locations swept that writers have recreated after they were forgotten; return how many were unknown.
+        """Have recreated locations swept whose records were pruned; return how many of them were unknown.
 
         Returns 0 for a partition that was never relocated.
         """
@@ -75,15 +75,15 @@ class PreviousLocations(StorePart):
             # The location of an earlier relocation is swept only while the relocation that left it is recorded.
             may_be = {one.place for one in rows if one.made_at_ms is None} | {made[-1].place}
             known = may_be | {one.left_place for one in rows}
-            for place in sorted(set(locations) - known):
+            for location in sorted(set(locations) - known):
                 added += insert_if_absent(
                     connection,
                     row,
                     table_name=table.name,
                     partition_path=partition,
-                    token=f"{RECREATED_PREFIX}{sha256(place.encode()).hexdigest()[:32]}",
+                    token=f"{RECREATED_PREFIX}{sha256(location.encode()).hexdigest()[:32]}",
                     plan_id=made[-1].plan_id,
-                    left_place=place,
+                    left_place=location,
                     place=made[-1].place,
                     files=[],
                     left_files=[],
@@ -96,7 +96,7 @@ class PreviousLocations(StorePart):
     def relocation_histories(
         self, table: TableRef, age: timedelta, after: str, limit: int
     ) -> tuple[Sequence[RelocationHistory], str]:
-        """Return the relocations of the next ``limit`` often relocated partitions, and the name to go on after, or ''.
+        """Return the relocations of the next ``limit`` often relocated partitions, and the last name, '' at the end.
 
         A relocation ``is_cleaned_up`` if it was applied longer than ``age`` ago, and all files that it and those before
         it replaced were deleted before then. Partitions with an unfinished relocation are left out, and so are

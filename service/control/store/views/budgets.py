@@ -44,8 +44,8 @@ class BlockedPlan:
     """A plan that only a budget or its table's hours keep from an executor.
 
     The budget is the table's own if ``is_table_budget``, else that of all tables. A plan of kind ``exceeds_budget`` is
-    larger than a whole budget. ``until`` is when the wait may be over, or when the next charge expires; None if that is
-    unknown. ``blocker`` is an earlier plan, and its table, that waits for the budget of that table and is the only
+    larger than a whole budget. ``until`` is the time at which the wait may end or the next charge expires; None if that
+    is unknown. ``blocker`` is an earlier plan, and its table, that waits for the budget of that table and is the only
     obstacle of this plan.
     """
 

@@ -116,7 +116,7 @@ class Figures:
 
     @property
     def oldest_proposed_at(self) -> datetime | None:
-        """Since when the oldest proposal has waited for approval; None without proposals."""
+        """The time since which the oldest proposal waits for approval; None without proposals."""
         return min((entry.oldest_at for entry in self.proposals), default=None)
 
     @property

@@ -49,7 +49,7 @@ class TableObjective:
         return self.budget_left <= 0
 
     def is_valid(self, now: datetime) -> bool:
-        """Return True if the judgement still stands at ``now``; it expires for a table that is no longer scanned."""
+        """Return True if the judgement is still valid at ``now``; it expires for a table that is no longer scanned."""
         return now - self.judged_at <= self.valid_for
 
     @property

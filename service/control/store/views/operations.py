@@ -26,13 +26,13 @@ class Request:
     created_at: datetime
     plan_ids: tuple[str, ...]
     answer: Mapping[str, Any] | None
-    #: W3C trace context of the caller, if it traces
+    #: the caller's W3C trace context, None if the caller sent none
     traceparent: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
-    """An action on many plans at once; ``answer`` is None until it was applied to all of ``plan_ids``."""
+    """An action on many plans; ``answer`` is None until the action was applied to all of ``plan_ids``."""
 
     action_id: str
     action: str
@@ -115,7 +115,7 @@ class ProcessView(ProcessFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProblem:
-    """A part of a source that the last search for tables could not read: one line, and since when."""
+    """A part of a source that the last search for tables could not read: one line of text, and its first time."""
 
     problem: str
     since: datetime
@@ -123,7 +123,7 @@ class SourceProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """The bearer of a token in force: its name, scope and tables, and the person whose sign-in it is."""
+    """The bearer of a valid token: its name, scope and tables, and the person who signed in with it."""
 
     name: str
     scope: str

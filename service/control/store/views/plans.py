@@ -53,7 +53,7 @@ def build_plan_filter(**fields: Any) -> PlanFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestPlan:
-    """The newest plan of a table; ``at`` is when it ended, or when a live plan was created."""
+    """The newest plan of a table; ``at`` is the time of its end, or of the creation of a live plan."""
 
     plan_id: str
     state: PlanState
@@ -62,7 +62,7 @@ class NewestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
-    """One group of a plan without its list of files; ``left_out`` says why it is not part of the commit."""
+    """One group of a plan without its list of files; ``left_out`` is the reason why it is not part of the commit."""
 
     number: int
     partition: str
@@ -82,7 +82,7 @@ class PlanView:
     ``adopted`` is the instant that another process scheduled, None for a plan of our own. ``spark_ui`` is the address
     of the Spark UI that shows the jobs of an inflight plan, if its executor has one. ``used_cpu_seconds`` is the cost
     of a completed plan; ``cpu_measured`` is True if the CPU time of its rewriting tasks was measured. ``proposed_at``
-    is when it began to wait for approval, None for a plan that needed none.
+    is the time since which it waits for approval, None for a plan that needed none.
     """
 
     plan_id: str

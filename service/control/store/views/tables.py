@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from lake.model import CatalogRef, TableRef
 
-#: states of a table, those that need a person first
+#: states of a table; states that need a person come first
 TABLE_STATES = ("halted", "paused", "compact", "propose", "observe", "off")
 
 
@@ -21,7 +21,7 @@ EXTRA_STATE_FILTERS = ("unreadable", "objective_missed")
 class TableOrder(StrEnum):
     """The orders of a list of tables; figures are of the last good scan."""
 
-    ATTENTION = "attention"  #: halted ones first, then those that are served, with most to rewrite
+    ATTENTION = "attention"  #: halted tables first, then served tables, by the bytes to rewrite
     NAME = "name"
     STATE = "state"
     FORMAT = "format"

@@ -52,14 +52,14 @@ class HudiLock(ABC):
 
         Raises py4j's error if the Java process does not answer.
         """
-        asked = Stopwatch()
+        stopwatch = Stopwatch()
         try:
             reason = self._renew()
         except Exception as error:
             if is_unanswered(error):
                 raise
             return root_message(error, java_cause_chain(error))
-        took = timedelta(seconds=asked.elapsed_seconds)
+        took = timedelta(seconds=stopwatch.elapsed_seconds)
         if reason is None and self.validity is not None and took > self.validity / 2:
             kept = format_duration(self.validity)
             return f"its renewal took {format_duration(took)}, and it is kept for {kept} without one"
@@ -155,7 +155,7 @@ class _ZooKeeperNode(HudiLock):
     def _renew(self) -> str | None:
         for attempt in range(_ZOOKEEPER_TRIES):
             try:
-                # A read does not suffice: a server that does not yet know of the session's end still finds the node.
+                # A read does not suffice: a server that has not yet noticed the session's end still finds the node.
                 self._session().setData(self._path, self._content, -1)
                 return None
             except Exception as error:
@@ -239,7 +239,7 @@ class _UnknownLock(HudiLock):
 def acquired_hudi_lock(
     bundle: Bundle, guard: Any, configuration: Any, entry: OpenLockEntry | None, since: Stopwatch
 ) -> HudiLock:
-    """Return the lock that the write client ``guard`` has just taken; ``since`` is when the acquisition began.
+    """Return the lock that the write client ``guard`` has just taken; ``since`` is the beginning of the acquisition.
 
     ``configuration`` is the Hadoop configuration. ``entry`` is the journal entry of a lock file that lakefold can
     access. Call it in the thread that took the lock.
