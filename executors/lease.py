@@ -42,7 +42,7 @@ class Lease:
         self._abort = abort or threading.Event()
         self._progress: RewriteProgress | None = None
         self._cancel_requested = False
-        # The database grants more than an interval, how much is its own affair. A late heartbeat finds the plan ended.
+        # The database grants more than one interval. A heartbeat that arrives late extends no plan that has ended.
         self._renewer = Renewer(
             f"the lease of plan {claim.plan.plan_id}",
             self._send_heartbeat,

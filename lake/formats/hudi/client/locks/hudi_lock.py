@@ -74,7 +74,7 @@ class HudiLock(ABC):
         if not self.is_renewed_here or self.validity is None:
             yield
             return
-        # Without an answer: a commit renews the lock itself before it begins, and gets the error then.
+        # A failed renewal is only logged: a commit renews the lock itself before it begins, and gets the error then.
         with Renewer("the lock file of the writers", self._renew, interval=self.validity / 4):
             yield
 
