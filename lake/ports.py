@@ -45,8 +45,8 @@ class Capability(StrEnum):
     """The optional abilities of a table format. Callers check for an ability before they use it.
 
     A table of a format without the capability is served nevertheless. A plan kind, strategy, service or command that
-    needs the capability is refused for this table, with the missing capability as the reason. ``description`` says to
-    users what it is good for. A capability with methods follows from the writer's protocol for it
+    needs the capability is refused for this table, with the missing capability as the reason. ``description`` is its
+    effect, in words for users. A capability with methods follows from the writer's protocol for it
     (``lake.capabilities.WRITER_PROTOCOLS``); a format states only the others.
     """
 

@@ -90,7 +90,7 @@ def test_a_table_that_misses_its_objective_is_planned_first_and_meets_it_afterwa
     waiting = {plan.table: plan for plan in home.store.plans()}
     assert set(waiting) == {"held", "rich"}
     reason = home.store.plan_events(waiting["held"].plan_id)[0].reason
-    assert reason == "planned; goes first: small_file_share is 100 % (at most 5 %)"
+    assert reason == "planned; runs first: small_file_share is 100 % (at most 5 %)"
     assert home.store.plan_events(waiting["rich"].plan_id)[0].reason == "planned"
     home.run("executor")
     begun = {

@@ -206,7 +206,7 @@ def test_an_urgent_plan_goes_before_one_that_saves_more_and_says_why(store: Stor
         queued=QueueEntry(priority_offset=-20 * HOUR, urgency=41 * HOUR, urgency_reason="it has to"),
     )
     assert claimed(store).plan == plans["urgent"]
-    assert store.plan_events(plans["urgent"].plan_id)[0].reason == "planned; goes first: it has to"
+    assert store.plan_events(plans["urgent"].plan_id)[0].reason == "planned; runs first: it has to"
 
 
 def test_plans_that_wait_hurry_when_their_table_misses_what_it_is_held_to_and_wait_again_when_it_does_not(

@@ -120,7 +120,7 @@ def values(store: Store) -> dict[TableOrder, Callable[[TableState], Any]]:
         TableOrder.BUDGET: lambda table: (
             store.objectives()[table.name][0].budget_left if table.name in store.objectives() else None
         ),
-        TableOrder.WORST: lambda table: (
+        TableOrder.ATTENTION: lambda table: (
             {"halted": 0, "off": 2, "observe": 2}.get(state_of(table), 1),
             -((scans[table.name].reducible_bytes or 0) if table.name in scans else 0),
         ),
@@ -182,8 +182,8 @@ def test_tables_are_found_by_part_of_the_name_database_state_format_mode_and_own
     assert named(database="") == ["loose"]
     assert named(state="paused") == ["ops.jobs_2"]
     assert named(state="unreadable") == ["loose"]
-    assert named(state="missed") == ["ops.100%", "ops.jobs_2"]
-    assert named(state="missed", name="jobs") == ["ops.jobs_2"]
+    assert named(state="objective_missed") == ["ops.100%", "ops.jobs_2"]
+    assert named(state="objective_missed", name="jobs") == ["ops.jobs_2"]
     assert named(mode="observe") == ["ops.100%", "ops.jobs_1", "ops.jobs_2"]
     assert named(state="observe", mode="observe") == ["ops.100%", "ops.jobs_1"]
     assert named(format="toy", owner="ann") == ["never.seen", "sales.Returns"]
@@ -191,7 +191,7 @@ def test_tables_are_found_by_part_of_the_name_database_state_format_mode_and_own
     assert named(owner="nobody") == []
     assert store.table_labels() == {"format": ["hudi", "toy"], "owner": ["ann", "bob"]}
     limited = store.limited_to(TableScope(("sales.*",)))
-    assert limited.list_tables(TableOrder.WORST, limit=99).total == 3
+    assert limited.list_tables(TableOrder.ATTENTION, limit=99).total == 3
     assert [entry.database for entry in limited.database_sums(name="o")] == [
         entry.database for entry in store.database_sums(name="o") if entry.database.startswith("sales")
     ]
