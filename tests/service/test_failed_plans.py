@@ -16,8 +16,8 @@ from toys.timeline_tables import create
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
+from service.control.config import tables
 from service.control.config.loader import load_config
-from service.control.planning import session
 from service.server.daemon.process import Daemon
 
 pytestmark = pytest.mark.slow
@@ -96,7 +96,7 @@ def test_f8_it_is_planned_again_as_soon_as_something_changed_or_somebody_wants_i
         other = dataclasses.replace(home.ref, write_options={"merger": "another"})
         monkeypatch.setattr(toys, "discover", lambda location: iter([other]))
     elif lift == "version":
-        monkeypatch.setattr(session, "__version__", "99")
+        monkeypatch.setattr(tables, "__version__", "99")
     elif lift == "retry":
         home.store.retry(failed, "ada")
     else:

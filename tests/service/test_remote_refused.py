@@ -35,7 +35,9 @@ REMOTE = {
     "simulate",
 }
 #: a value that each option takes which a command can't do without
-TAKEN = {"scope": "read", "take": "old"}
+TAKEN = {"scope": "read"}
+#: an option that has a former name, so that the command itself asks for it
+ASKED_FOR = {("tables", "resolve"): ["--keep", "current"]}
 
 
 def needed(path):
@@ -48,7 +50,8 @@ def needed(path):
         "argument": lambda parameter: ["x"],
         "option": lambda parameter: [parameter.opts[0], TAKEN[parameter.name]],
     }
-    return [word for parameter in required for word in words[parameter.param_type_name](parameter)]
+    given = [word for parameter in required for word in words[parameter.param_type_name](parameter)]
+    return given + ASKED_FOR.get(tuple(path), [])
 
 
 @pytest.mark.parametrize("command", [path for path in every_command() if " ".join(path) not in REMOTE], ids=" ".join)

@@ -186,7 +186,7 @@ def test_a_url_that_is_none_of_ours_is_refused_when_the_store_is_made(url: str, 
 
 @pytest.mark.slow
 def test_the_installed_package_needs_no_file_outside_it(tmp_path: Path) -> None:
-    for package in ("lake", "service", "migrations"):
+    for package in ("lake", "planner", "service", "migrations"):
         shutil.copytree(ROOT / package, tmp_path / "odd 100% place" / package)
     program = "from service.control.store import Store; s = Store('sqlite:///x.db'); s.upgrade(); s.check()"
     subprocess.run(
