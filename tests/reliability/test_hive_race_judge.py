@@ -31,6 +31,8 @@ def test_reads_that_follow_from_the_writes_are_right():
         "late, seen before"
     )
     assert judged(read(4, FIRST), read(100.5), read(101.5, ANEW)) == [], "an overwrite in place begins by deleting"
+    left = read(99, FIRST, SECOND, place=OLD), read(100.5, place=OLD), read(101, FIRST, SECOND), read(104, ANEW)
+    assert judged(*left) == [], "an overwrite deletes in the place that the partition leaves"
 
 
 @pytest.mark.parametrize(
@@ -43,8 +45,21 @@ def test_reads_that_follow_from_the_writes_are_right():
         ([read(4 + BOUND, FIRST, SECOND, place=OLD), read(5 + BOUND, FIRST)], "p: 3 rows are missing"),
         ([read(101 + BOUND + 1, FIRST, SECOND, ANEW)], "p: 6 rows are read that were overwritten"),
         ([read(100.5, FIRST), read(102, ANEW), read(103, FIRST, ANEW)], "p: 3 rows were gone and are there again"),
+        (
+            [read(99, FIRST, place=OLD), read(100.5, place=OLD), read(101 + BOUND + 1, FIRST, ANEW)],
+            "p: 3 rows were gone and are there again",
+        ),
     ],
-    ids=["doubled", "too early", "late for ever", "lost in place", "lost by a move", "not overwritten", "resurrected"],
+    ids=[
+        "doubled",
+        "too early",
+        "late for ever",
+        "lost in place",
+        "lost by a move",
+        "not overwritten",
+        "resurrected",
+        "resurrected by a move",
+    ],
 )
 def test_each_kind_of_defect_is_found(reads: list[Read], finding: str):
     assert finding in judged(*reads)

@@ -102,16 +102,20 @@ class Judge:
     """Looks at the reads of one reader, in their order, and finds what no order of the writes explains.
 
     What is written into a place in the moment in which the partition leaves it is late: it may have been seen there,
-    and not be seen again before the bound. ``is_fresh``: the reader asks for everything anew at each read, so that what
-    is missing is missing. A session that lives long has listings in its cache; it may see less, but nothing twice,
-    nothing too early and nothing again. ``is_due`` says from when on the rows of a write have to be seen; without it
-    that is ``BOUND`` after the success of its writer.
+    and not be seen again before the bound. Rows that an overwrite removes from a place in that moment may have been
+    missed there, and be seen once more in the next place, until the overwrite is due.
+
+    ``is_fresh``: the reader asks for everything anew at each read, so that what is missing is missing. A session that
+    lives long has listings in its cache; it may see less, but nothing twice, nothing too early and nothing again.
+    ``is_due`` says from when on the rows of a write have to be seen; without it that is ``BOUND`` after the success of
+    its writer.
     """
 
     def __init__(self, *, is_fresh: bool = True, is_due: "Callable[[Write, Read], bool] | None" = None) -> None:
         self._is_fresh, self._is_due = is_fresh, is_due or _is_due
         self._seen: dict[str, set[Row]] = defaultdict(set)
-        self._vanished: dict[str, set[Row]] = defaultdict(set)
+        #: rows that an overwrite has removed, each with the place where it was missed first
+        self._vanished: dict[str, dict[Row, Path | None]] = defaultdict(dict)
         self._place: dict[str, Path | None] = {}
         #: by write and partition, how long after its success a reader saw all of it, and nothing that it replaced
         self.delays: dict[tuple[int, str], float] = {}
@@ -132,7 +136,10 @@ class Judge:
         begun = [write for write in writes if write.began <= read.ended]
         if strange := sorted(row for row in rows if row[1] not in {write.number for write in begun}):
             yield f"{partition}: {strange[0]} was not written yet"
-        if again := sorted(self._vanished[partition].intersection(rows)):
+        vanished = self._vanished[partition]
+        for row in self._overwritten_late(read, begun):
+            del vanished[row]
+        if again := sorted(vanished.keys() & rows):
             yield f"{partition}: {len(again)} rows were gone and are there again, such as {again[0]}"
         seen = self._seen[partition]
         late = self._late(read, begun)
@@ -145,7 +152,7 @@ class Judge:
             yield from self._missing(read, begun)
             yield from self._replaced(read, begun)
             self._measure(read, begun)
-        self._vanished[partition] |= seen.difference(rows)
+        vanished |= dict.fromkeys(seen.difference(rows, vanished), read.place)
         seen.intersection_update(rows)
         seen.update(rows)
         self._place[partition] = read.place
@@ -156,6 +163,15 @@ class Judge:
             return set()
         young = {write.number for write in begun[_last_overwrite(begun) :] if not self._is_due(write, read)}
         return {row for row in self._seen[read.partition].difference(read.rows) if row[1] in young}
+
+    def _overwritten_late(self, read: Read, begun: Sequence[Write]) -> list[Row]:
+        """Rows that were missed in a place which the partition has left, and whose overwrite is not due yet."""
+        young = max((write.number for write in begun if write.overwrites and not self._is_due(write, read)), default=0)
+        return [
+            row
+            for row, place in self._vanished[read.partition].items()
+            if row in read.rows and row[1] < young and (read.place is None or place != read.place)
+        ]
 
     def _missing(self, read: Read, begun: Sequence[Write]) -> Iterator[str]:
         """Rows that were seen, or written long enough ago, and that no overwrite can have removed by now."""
