@@ -4,7 +4,7 @@
 Prints one row for each size (slices by partitions). Each runs in a process of its own, so that its peak memory is
 its own; the listing is in memory before the clock starts. Seconds are those of the median of three plannings, of which
 the first waits for the system to hand out its memory; a busy machine stretches them, and the CPU column shows whether
-it did. Last comes the time machine: a history of 30 days under twelve policies. Exits 1 where a row misses the bar.
+it did. Last comes a replay: a history of 30 days under twelve policies. Exits 1 where a row misses the bar.
 """
 
 import argparse
@@ -167,7 +167,7 @@ def main() -> int:
     """Print the table; 1 where the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", nargs=3, metavar=("SLICES", "PARTITIONS", "MODE"), help=argparse.SUPPRESS)
-    parser.add_argument("--replay", action="store_true", help="only the time machine")
+    parser.add_argument("--replay", action="store_true", help="only the replay")
     arguments = parser.parse_args()
     if arguments.one:
         print(measure(int(arguments.one[0]), int(arguments.one[1]), arguments.one[2]))

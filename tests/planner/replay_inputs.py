@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histories made by hand and by chance for tests of the time machine."""
+"""Histories made by hand and by chance for tests of replays."""
 
 import random
 from datetime import UTC, datetime, timedelta

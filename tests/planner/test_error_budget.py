@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.slo.burn_rate import BURN_RATE_ALERTS, BURN_RATE_WINDOWS, Compliance, burn_pace
+from planner.slo.error_budget import BURN_RATE_ALERTS, BURN_RATE_WINDOWS, Compliance, burn_pace
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BEGIN = 1_700_000_000_000

@@ -4,6 +4,7 @@
 import copy
 
 from service.control.store import schema, views
+from service.control.store.approvals import Proposals
 from service.control.store.audit import AuditTrail
 from service.control.store.base import RowCache
 from service.control.store.budget_ledger import BudgetLedger, CpuHistory
@@ -27,7 +28,6 @@ from service.control.store.objectives import Objectives
 from service.control.store.partition_locks import PartitionLocks
 from service.control.store.plan_queries import PlanQueries
 from service.control.store.processes import Leaders, Processes
-from service.control.store.proposals import Proposals
 from service.control.store.pruning import Pruning
 from service.control.store.relocation.discovered import DiscoveredRelocations
 from service.control.store.relocation.journal import RelocationJournal

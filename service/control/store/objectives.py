@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from lake.plan import PlanState
-from planner.slo.burn_rate import Bucket, Compliance
+from planner.slo.error_budget import Bucket, Compliance
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store.base import StorePart, TablesQuery
 from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 from lake.model import FileSlice
 from lake.plan import FailedPlan, LockOwner, LockOwnerKind, Plan, PlanState
 from lake.trace import current_traceparent
+from service.control.store.approvals import withdraw_undecided
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, insert_if_absent, record_event, storable_text, with_row_locks
 from service.control.store.database import db_now, timedelta_to_ms
@@ -23,7 +24,6 @@ from service.control.store.notifications import NotifiedEvent, enqueue_notificat
 from service.control.store.partition_locks import delete_expired_locks
 from service.control.store.plan_filter import is_approved_or_exempt, is_awaiting_approval
 from service.control.store.plan_queries import resolve_plan_id
-from service.control.store.proposals import withdraw_undecided
 from service.control.store.rows import options_document, pack_slices, unpack_slices
 from service.control.store.tables import table_values
 from service.control.store.views import FailureKind

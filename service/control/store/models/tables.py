@@ -101,7 +101,7 @@ class TrendRow(Base):
 
 
 class ObjectiveRow(Base):
-    """An objective of a table as its last good scan judged it, with its past: ``planner.slo.burn_rate.Compliance``."""
+    """An objective of a table by its last good scan, and its past (``planner.slo.error_budget.Compliance``)."""
 
     __tablename__ = "table_objective"
     __table_args__ = (

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from planner.slo.burn_rate import BurnPace, burn_pace
+from planner.slo.error_budget import BurnPace, burn_pace
 from planner.slo.model import Objective, describe_objective
 
 _RECORDING_DELAY = timedelta(minutes=1)
@@ -19,7 +19,7 @@ class TableObjective:
     for ``valid_for`` if no other scan follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective
     was set. ``share_met`` is a share of the known time in the window, None if none of it is known. ``budget_left`` is
     the rest of the error budget as a share, below 0 if it is overdrawn. ``burn`` has the burn rates by the windows of
-    ``planner.slo.burn_rate``.
+    ``planner.slo.error_budget``.
     """
 
     table: str
