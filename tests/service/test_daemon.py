@@ -162,7 +162,8 @@ def test_two_daemons_on_one_database_scan_once_and_both_execute(toys, database_u
 
     toys.hooks["rewritten"] = meet
     try:
-        config = load_config(write_config(tmp_path, url=database_url))
+        # Long, since a busy machine renews late; the second daemon takes over because the first one releases the role.
+        config = load_config(write_config(tmp_path, url=database_url, daemon={"leader_ttl": "20s"}))
         with running(Daemon(config, "all")) as first:
             wait_for(lambda: first.leadership.is_leader("scan"), "the first to lead")
             with running(Daemon(config, "all")) as second:
