@@ -93,7 +93,7 @@ def test_only_the_partition_that_was_split_may_be_halted_and_under_former_names_
 
 def test_the_overwrite_that_counts_is_the_last_one_of_the_ledger(halts: Halts, tmp_path: Path):
     split(halts, tmp_path)
-    (counts,) = (tmp_path / ("here" if halts._take == "new" else "former")).glob("*.parquet")
+    (counts,) = (tmp_path / ("here" if halts._take == "current" else "former")).glob("*.parquet")
     assert counts.name == f"part-{halts._number}.parquet"
 
 
