@@ -17,9 +17,12 @@ FORMER_METRICS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: present name of a family, which counters have without ``_total`` → former name, present name
+_RENAMED_FAMILIES = {new.removesuffix("_total"): (old, new) for old, new in FORMER_METRICS.items()}
+
 
 class FormerMetrics(Collector):
-    """The metrics of ``sources`` that have a former name, under that name."""
+    """The metrics of ``sources``, each of which has a former name, under that name."""
 
     def __init__(self, sources: Sequence[Collector]) -> None:
         self._sources = sources
@@ -29,14 +32,15 @@ class FormerMetrics(Collector):
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Yield a copy of each renamed metric."""
-        former_names = {new.removesuffix("_total"): (old, new) for old, new in FORMER_METRICS.items()}
-        for metric in (metric for source in self._sources for metric in source.collect()):
-            if metric.name in former_names:
-                old, new = former_names[metric.name]
-                family = old.removesuffix("_total")
-                copied = Metric(family, f"Deprecated, use {new}.", metric.type)
-                copied.samples = [
-                    sample._replace(name=family + sample.name.removeprefix(metric.name)) for sample in metric.samples
-                ]
-                yield copied
+        """Yield a copy of each metric."""
+        for source in self._sources:
+            yield from map(former_copy, source.collect())
+
+
+def former_copy(metric: Metric) -> Metric:
+    """Return ``metric`` under its former name, marked as deprecated."""
+    old, new = _RENAMED_FAMILIES[metric.name]
+    family = old.removesuffix("_total")
+    copied = Metric(family, f"Deprecated, use {new}.", metric.type)
+    copied.samples = [sample._replace(name=family + sample.name.removeprefix(metric.name)) for sample in metric.samples]
+    return copied

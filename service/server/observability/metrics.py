@@ -22,7 +22,7 @@ from lake.plan import AUTO, Claim, PlanKind, Step
 from lake.version import __version__
 from planner.reasons import Reason
 from service.control.leadership import CLEAN_ROLE, SCAN_ROLE, SWEEP_ROLE
-from service.server.observability.former_metrics import FormerMetrics
+from service.server.observability.former_metrics import FORMER_METRICS, FormerMetrics
 from service.server.observability.metric_specs import SPECS
 from service.server.observability.stored_metrics import StoredFigures
 from service.server.observability.table_series import TableCounters, TableSeries
@@ -59,7 +59,8 @@ class Metrics(Observer):
             {"version": __version__, "python": platform.python_version(), "role": role}
         )
         registry.register(self.stored)
-        registry.register(FormerMetrics([*self._counters.values(), *self._histograms.values(), self.stored]))
+        renamed = (self._counters | self._histograms).items()
+        registry.register(FormerMetrics([one for name, one in renamed if name in FORMER_METRICS.values()]))
         ProcessCollector(registry=registry)
         self.table_series: tuple[TableSeries, ...] = (self.stored.tables, self._tables)
         self.registry.register(self.process_registry)

@@ -14,6 +14,7 @@ from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.control.serializers import backlog_seconds, prediction_errors, work_budget_document
 from service.control.store.views.budgets import BlockReason
 from service.modes import PLANNED_MODES
+from service.server.observability.former_metrics import former_copy
 from service.server.observability.metric_specs import SPECS, MetricSpec
 from service.server.observability.table_series import SampleColumn, TableKey, TableSeries
 
@@ -108,7 +109,9 @@ class StoredFigures(Collector):
         )
         yield _gauge("lakefold_source_problems", [((), len(lake.source_problems))])
         yield _gauge("lakefold_paused", [((), figures.paused)])
-        yield _gauge("lakefold_stored_metrics_timestamp_seconds", [((), figures.taken_at.timestamp())])
+        taken_at = _gauge("lakefold_stored_metrics_timestamp_seconds", [((), figures.taken_at.timestamp())])
+        yield taken_at
+        yield former_copy(taken_at)
 
 
 def _budget_metrics(work: "WorkBudget") -> Iterator[Metric]:
