@@ -32,9 +32,9 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "waits_since_nobody_runs_plans": "no_executor_reason",
             "worth": "cost_benefit",
         },
-        "plan/options": {"receipt": "verification"},
-        "plan/cost_benefit": {"happened": "actual"},
-        "plan/cost_benefit/predicted": {
+        "plan.options": {"receipt": "verification"},
+        "plan.cost_benefit": {"happened": "actual"},
+        "plan.cost_benefit.predicted": {
             "bytes_saved_a_day": "bytes_saved_per_day",
             "cpu_seconds_saved_a_day": "cpu_seconds_saved_per_day",
             "history": "rate_samples",
@@ -47,21 +47,21 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "nobody_runs_plans": "no_executor_reason",
             "scheduler": "has_scheduler",
         },
-        "status/attention[]": {
+        "status.attention[]": {
             "contested": "write_conflicts",
             "error_budgets": "error_budget_problems",
             "not_planned": "not_planned_reason",
             "overlap": "last_conflicting_commit",
             "overlaps": "conflicting_commits",
         },
-        "status/work": {"held": "waiting_plans"},
-        "status/work/waiting_plans[]": {"behind": "behind_plan_id", "why": "reason"},
-        "status/work/budget{}": {"left": "remaining"},
+        "status.work": {"held": "waiting_plans"},
+        "status.work.waiting_plans[]": {"behind": "behind_plan_id", "why": "reason"},
+        "status.work.budget{}": {"left": "remaining"},
         "decision": {"knob": "setting", "varies": "has_several_values"},
         "likely writer": {"warns": "has_warning"},
         "objective": {"bound": "limit", "burn": "burn_rates", "pace": "burn_pace"},
         "audit entry": {"door": "channel"},
-        "replay/policies[]": {
+        "replay.policies[]": {
             "best": "is_pareto_optimal",
             "cpu_seconds_a_day": "cpu_seconds_per_day",
             "end": "final",
@@ -73,8 +73,8 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "rewritten_bytes_a_month": "rewritten_bytes_per_month",
             "tried": "trials",
         },
-        "advice/trials[]": {"saves": "monthly_savings", "worth": "is_worthwhile"},
-        "simulation/steps[]/changes[]": {"of_files": "merged_files"},
+        "advice.trials[]": {"saves": "monthly_savings", "worth": "is_worthwhile"},
+        "simulation.steps[].changes[]": {"of_files": "merged_files"},
         "relocation": {
             "aside": "archived_files",
             "held": "locked_partitions",

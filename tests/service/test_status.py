@@ -97,11 +97,11 @@ def test_plans_that_wait_say_that_nobody_runs_them_and_no_time_is_promised(store
     plan = waiting(store)
     found = status(store)
     assert (found["requested"], found["bytes_per_second"] > 0, found["backlog_seconds"]) == (1, True, None)
-    nobody = "no executor is running; lakefold worker starts one"
-    assert f"1 plan waits: {nobody}." in told("status")
-    assert nobody in told("plans", "show", plan.plan_id)
+    reason = "no executor is running; lakefold worker starts one"
+    assert f"1 plan waits: {reason}." in told("status")
+    assert reason in told("plans", "show", plan.plan_id)
     store.register_process(process(role="scheduler", slots=0), MINUTE)
-    assert status(store)["no_executor_reason"] == nobody
+    assert status(store)["no_executor_reason"] == reason
     store.register_process(process("host-1/18/a/b.1", spark="broken", problem="no jars"), MINUTE)
     assert status(store)["no_executor_reason"] == "no executor can run plans, since Spark is missing: no jars"
     assert "host-1/18 can't use Spark: no jars" in told("status")

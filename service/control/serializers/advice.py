@@ -60,7 +60,7 @@ def _trial_document(trial: "Trial") -> dict[str, Any]:
         },
         "writer_bytes": saving.writer_bytes,
     }
-    return both_names("advice/trials[]", document)
+    return both_names("advice.trials[]", document)
 
 
 def _advice_text(found: "Advice") -> str:

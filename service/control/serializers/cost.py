@@ -23,7 +23,7 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
     ``errors`` are shares of the actual figures; empty until both are known.
     """
     stored = plan.estimate.get("worth")
-    predicted = None if stored is None else both_names("plan/cost_benefit/predicted", stored)
+    predicted = None if stored is None else both_names("plan.cost_benefit.predicted", stored)
     actual = None
     if plan.used_cpu_seconds is not None:
         actual = {
@@ -38,7 +38,7 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
     errors = {}
     if predicted is not None and actual is not None:
         errors = {name: prediction_error(predicted[name], actual[name]) for name in PREDICTED_FIELDS}
-    return both_names("plan/cost_benefit", {"predicted": predicted, "actual": actual, "errors": errors})
+    return both_names("plan.cost_benefit", {"predicted": predicted, "actual": actual, "errors": errors})
 
 
 def describe_hold(held: "BlockedPlan") -> str:
@@ -145,7 +145,7 @@ def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
     document = {
         "budget": {
             f"{name}_per_{span}": both_names(
-                "status/work/budget{}",
+                "status.work.budget{}",
                 {
                     "budget": _finite(getattr(most, field) / unit),
                     "used": getattr(used, field) / unit,
@@ -158,14 +158,14 @@ def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
         },
         "waiting_plans": [_waiting_plan(held) for held in work.blocked_plans],
     }
-    return both_names("status/work", document)
+    return both_names("status.work", document)
 
 
 def _waiting_plan(held: "BlockedPlan") -> dict[str, Any]:
     blocker = held.blocker[0] if held.blocker else None
     fields = {"plan_id": held.plan_id, "table": held.table, "kind": held.kind, "until": held.until}
     reason = describe_hold(held)
-    return both_names("status/work/waiting_plans[]", fields | {"behind_plan_id": blocker, "reason": reason})
+    return both_names("status.work.waiting_plans[]", fields | {"behind_plan_id": blocker, "reason": reason})
 
 
 def describe_held_work(work: Mapping[str, Any]) -> list[str]:

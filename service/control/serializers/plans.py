@@ -91,7 +91,7 @@ def plan_details(
         "location": plan.location,
         "snapshot_instant": plan.snapshot_instant,
         "instants": plan.instants,
-        "options": both_names("plan/options", plan.options),
+        "options": both_names("plan.options", plan.options),
         "estimate": plan.estimate,
         "milliseconds": plan.milliseconds,
         "lease_until": plan.lease_until,

@@ -62,7 +62,7 @@ def _policy_document(one: "PolicyOutcome") -> dict[str, Any]:
         "cpu_seconds_per_day": one.cpu_seconds_a_day,
         "by_day": [_day_document(day) for day in one.result.daily_totals],
     }
-    return both_names("replay/policies[]", document)
+    return both_names("replay.policies[]", document)
 
 
 def _day_document(day: "DailyTotals") -> Mapping[str, Any]:

@@ -62,7 +62,7 @@ def _change_document(change: FileChange) -> dict[str, Any]:
         "written_bytes": change.written_bytes,
         "merged_files": change.merged_files,
     }
-    return both_names("simulation/steps[]/changes[]", document)
+    return both_names("simulation.steps[].changes[]", document)
 
 
 def _file_document(file: SimulatedFile, limit: int) -> dict[str, Any]:

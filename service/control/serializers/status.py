@@ -168,7 +168,7 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
         "error_budget_problems": budgets,
         **pause_fields(table.pause),
     }
-    return both_names("status/attention[]", entry)
+    return both_names("status.attention[]", entry)
 
 
 def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -> str:

@@ -40,8 +40,8 @@ def _schema(path: str) -> dict[str, Any]:
     for former, present in FORMER_FIELDS.get(path, {}).items():
         properties[present] = {"description": f"Called `{former}` in earlier releases."}
         properties[former] = {"deprecated": True, "description": f"Use `{present}`."}
-    for child in sorted({one[len(path) + 1 :].split("/")[0] for one in FORMER_FIELDS if one.startswith(f"{path}/")}):
-        inner = _schema(f"{path}/{child}")
+    for child in sorted({one[len(path) + 1 :].split(".")[0] for one in FORMER_FIELDS if one.startswith(f"{path}.")}):
+        inner = _schema(f"{path}.{child}")
         if child.endswith("[]"):
             inner = {"type": "array", "items": inner}
         elif child.endswith("{}"):
