@@ -143,7 +143,7 @@ def restore_original_locations(
         context,
         due,
         lambda record, state, waited: decide_restore_location(record, state),
-        beside_plans=False,
+        alongside_plans=False,
     )
     report.waiting += sum(action is RelocationAction.WAIT for action in actions.values())
     return report
@@ -200,7 +200,7 @@ def _sweep_each(
     partitions: Sequence[str],
     decide: DecisionFunction,
     *,
-    beside_plans: bool = True,
+    alongside_plans: bool = True,
 ) -> SweepReport:
     report = SweepReport()
     if not partitions:
@@ -210,7 +210,7 @@ def _sweep_each(
     with moving.writer(table, context.spark) as writer:
         assert isinstance(writer, CopiesLateFiles)
         for partition in partitions:
-            lock = PartitionLock(LockOwnerKind.SWEEP, table, moving, context.store, alongside_plans=beside_plans)
+            lock = PartitionLock(LockOwnerKind.SWEEP, table, moving, context.store, alongside_plans=alongside_plans)
             try:
                 report.add(PartitionSweep(table, moving, context.relocations, writer, partition, decide, lock).run())
             except Exception as error:  # the other partitions must not wait for this one
