@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from hudi_tables import small_files, table_rows
 from support import jvm_options
 from waiting import wait_for
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 MASTER, EXECUTOR, PYTHON = "ExecutorLauncher", "YarnCoarseGrainedExecutorBackend", "pyspark.daemon"
 
@@ -101,12 +101,18 @@ def test_a_plan_of_hudi_and_one_of_hive_outlive_their_containers_and_application
     worker = home.start("worker", "--once", failpoints=f"before_rewrite=wait:{gate}", log=log)
     try:
 
-        def alive(what: str) -> str:
-            assert worker.poll() is None, log.read_text()[-5000:]
-            return f"{what}:\n{log.read_text()[-3000:]}"
+        def wait_for_worker(condition: Callable[[], Any], what: str) -> None:
+            """Wait for ``condition``; fail at once, with the worker's log, if the worker ends before that."""
 
-        wait_for((tmp_path / "gate.reached").exists, lambda: alive("a plan that was prepared"), 240)
-        wait_for(lambda: containers(yarn, EXECUTOR), lambda: alive("a container"), 120)
+            def holds() -> Any:
+                value = condition()
+                assert value or worker.poll() is None, f"the worker ended without {what}:\n{log.read_text()[-20000:]}"
+                return value
+
+            wait_for(holds, lambda: f"{what}:\n{log.read_text()[-20000:]}", 100)
+
+        wait_for_worker((tmp_path / "gate.reached").exists, "a plan that was prepared")
+        wait_for_worker(lambda: containers(yarn, EXECUTOR), "a container")
         stopped, masters = containers(yarn, EXECUTOR), containers(yarn, MASTER)
         for pid in stopped:
             os.kill(pid, signal.SIGSTOP)
@@ -116,7 +122,7 @@ def test_a_plan_of_hudi_and_one_of_hive_outlive_their_containers_and_application
         time.sleep(3)
         kill([*stopped, *masters])
         # Tasks of the other one are Python's: where there is one it has begun.
-        wait_for(lambda: containers(yarn, PYTHON), lambda: alive("a task in Python"), 240)
+        wait_for_worker(lambda: containers(yarn, PYTHON), "a task in Python")
         kill([*containers(yarn, EXECUTOR), *containers(yarn, MASTER)])
         assert worker.wait(timeout=300) == 0, log.read_text()[-5000:]
     finally:
