@@ -12,7 +12,7 @@ from lake.plan import PlanState
 from service.cli.commands.output import CommandOutput
 from service.control.planning import bulk_actions
 from service.control.store import TableScope
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 from service.server.api.security import TOKEN_COOKIE
 from service.server.api.tokens import new_token, token_digest
 

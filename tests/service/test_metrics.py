@@ -36,7 +36,7 @@ from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control import serializers
 from service.control.lake_cache import read_lake_state
 from service.control.store import ProcessFacts, ScanRecord, WorkBudget
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 from service.server.observability.former_metrics import FORMER_METRICS
 from service.server.observability.metric_specs import SPECS
 from service.server.observability.metrics import Metrics

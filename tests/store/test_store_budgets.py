@@ -17,7 +17,7 @@ from planner.windows import RunSchedule
 from service.control.serializers import describe_held_work, work_budget_document
 from service.control.store import Store, StoreSettings, TableScope
 from service.control.store import claims as claims_module
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 

@@ -24,7 +24,7 @@ from lake.errors import LeaseLost
 from lake.model import TableRef
 from lake.plan import Claim, PlanState, RewriteProgress, SkippedGroup, StagedWork, Step
 from service.control.store import AmbiguousId, NotFound, PartitionsLocked, Store, StoreSettings, WrongState
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 OTHER = TableRef(name="demo.other", format="hudi", location="/lake/other")

@@ -10,7 +10,7 @@ from store_plans import TRIPS, claimed, make_plan, sql
 
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store import ScanRecord, Store, TableOrder, TableScope
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 

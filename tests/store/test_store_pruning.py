@@ -8,7 +8,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, s
 
 from lake.plan import PlanState
 from service.control.store import NotFound, Store
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
 

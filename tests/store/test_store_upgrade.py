@@ -17,7 +17,7 @@ from lake.plan import LockOwner, LockOwnerKind, PlanState, StagedWork
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store import PARTITION_SCHEMA, Bearer, ScanRecord, Store, TableOrder
 from service.control.store.database import Database
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 from service.control.store.schema import alembic_config
 
 #: the last revision before files were known by more than their path

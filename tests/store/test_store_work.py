@@ -12,7 +12,7 @@ from planner.cost import CostInputs, Prices, estimate_benefit, fit_rates
 from planner.policy.policy import SizingPolicy
 from service.control.serializers import describe_cost, plan_cost, prediction_errors
 from service.control.store import Store, StoreSettings
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
 
 pytestmark = pytest.mark.paired("database_url")

@@ -18,7 +18,7 @@ from planner.cost import CostInputs, Prices, estimate_benefit
 from planner.policy.policy import SizingPolicy
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store import PARTITION_SCHEMA, ProcessFacts, ScanRecord, Store, StoreSettings
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
 
 HOSTILE = "<script>alert('x')</script>&\"'"

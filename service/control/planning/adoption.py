@@ -17,7 +17,7 @@ from planner.priority import priority_offset
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
 from service.control.store.errors import PartitionsLocked
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
 
 if TYPE_CHECKING:

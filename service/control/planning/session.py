@@ -24,7 +24,7 @@ from service.control.planning.decision_summary import DecisionLine, DecisionSumm
 from service.control.planning.outdated_proposals import OutdatedProposal
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.store.errors import PartitionsLocked
-from service.control.store.scheduling import QueueEntry
+from service.control.store.plan_creation import QueueEntry
 from service.control.store.views import Request, TableObjective, TableState
 from service.former_names import both_names
 from service.text import to_jsonable

@@ -26,14 +26,16 @@ from service.control.store.lifecycle import Lifecycle
 from service.control.store.notifications import Notifications
 from service.control.store.objectives import Objectives
 from service.control.store.partition_locks import PartitionLocks
+from service.control.store.plan_actions import PlanActions
+from service.control.store.plan_creation import PlanCreation
 from service.control.store.plan_queries import PlanQueries
+from service.control.store.planner_queries import PlannerQueries
 from service.control.store.processes import Leaders, Processes
 from service.control.store.pruning import Pruning
 from service.control.store.relocation.discovered import DiscoveredRelocations
 from service.control.store.relocation.journal import RelocationJournal
 from service.control.store.relocation.previous_locations import PreviousLocations
 from service.control.store.requests import Requests
-from service.control.store.scheduling import Scheduling
 from service.control.store.staged import StagedJournal
 from service.control.store.superseded import SupersededVersions
 from service.control.store.table_list import SourceProblems, TableQueries
@@ -74,8 +76,10 @@ class Store(
     RelocationJournal,
     PreviousLocations,
     DiscoveredRelocations,
-    Scheduling,
+    PlanCreation,
     Proposals,
+    PlanActions,
+    PlannerQueries,
     PartitionLocks,
     Halts,
     PlanQueries,

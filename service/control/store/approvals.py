@@ -14,13 +14,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, func, select, update
 
 from lake.model import FileSlice
-from lake.plan import DeclinedPlan, PlanState, ProposalDecision
+from lake.plan import DeclinedPlan, Plan, PlanState, ProposalDecision
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, in_batches, record_event, storable_text, with_row_locks
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.errors import WrongState
 from service.control.store.lifecycle import cancel_requested_plan
 from service.control.store.models import GroupRow, PlanRow
+from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.plan_filter import is_awaiting_approval
 from service.control.store.plan_queries import resolve_plan_id
 from service.control.store.rows import unpack_slices
@@ -30,6 +31,25 @@ logger = logging.getLogger(__name__)
 
 #: scans leave declined files alone every few minutes; most of them are to write nothing
 _DECLINE_NOTE_INTERVAL_MS = timedelta_to_ms(timedelta(days=1))
+
+
+def record_proposal(connection: Connection, settings: StoreSettings, plan: Plan, reason: str) -> None:
+    """Record that a new plan awaits approval, and notify of it; ``reason`` is the reason in its first event."""
+    connection.execute(update(PlanRow).where(PlanRow.id == plan.plan_id).values(proposed_at_ms=db_now()))
+    event = NotifiedEvent(
+        event="plan.proposed",
+        table=plan.table.name,
+        plan=plan.plan_id,
+        epoch=0,
+        reason=reason,
+        figures={
+            "input_files": plan.input_files,
+            "input_bytes": plan.bytes,
+            "partitions": len(plan.partitions),
+            "output_files": sum(group.output_files for group in plan.groups),
+        },
+    )
+    enqueue_notification(connection, settings, event)
 
 
 def withdraw_undecided(

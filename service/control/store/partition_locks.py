@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partition locks of owners other than plans, beside the plan that holds a partition or instead of one.
+"""Partition locks: of plans, and of other owners beside the plan that holds a partition or instead of one.
 
 A round of the sweep may copy late files into a partition while a plan rewrites it: for the plan they are files that a
 writer has added. Only during its commit the plan needs the partition alone, else files that a round copies then would
 be left in the previous location.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
 
 from lake.model import TableRef
 from lake.plan import Claim, LockOwner, LockOwnerKind, PlanState
 from service.control.store.base import StorePart, insert_if_absent, lock_claimed_row
-from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.database import Database, db_now, timedelta_to_ms
+from service.control.store.errors import ConstraintViolated, PartitionsLocked
 from service.control.store.models import LivePartitionRow, PlanRow, TableRow
 from service.control.store.tables import table_values
 
 #: how long a silent owner holds its partitions; a call to a catalog takes less
 _LOCK_TTL = {LockOwnerKind.CLEANER: timedelta(minutes=10), LockOwnerKind.SWEEP: timedelta(minutes=2)}
+#: if the plan that holds a partition ends between check and insert, the next attempt succeeds
+_LOCK_ATTEMPTS = 5
 
 
 class PartitionLocks(StorePart):
@@ -88,6 +91,66 @@ class PartitionLocks(StorePart):
             if taken:
                 end_exclusive_commit(connection, plan_id)
             return taken
+
+
+def write_with_partitions(
+    database: Database,
+    table: str,
+    partitions: tuple[str, ...],
+    write: Callable[[Connection], None],
+    before: Callable[[Connection], None] = lambda connection: None,
+) -> None:
+    """Run ``write`` in a transaction. Raises PartitionsLocked if one of ``partitions`` has another owner.
+
+    ``before`` runs before the owners are read, and is rolled back if a partition still has another owner.
+    """
+    for attempt in range(_LOCK_ATTEMPTS):
+        try:
+            with database.write() as connection:
+                before(connection)
+                _raise_if_locked(connection, table, partitions)
+                write(connection)
+            return
+        except ConstraintViolated:
+            # Another process took a partition between our check and our insert, or the write is invalid itself.
+            with database.read() as connection:
+                _raise_if_locked(connection, table, partitions)
+            if attempt == _LOCK_ATTEMPTS - 1:
+                raise
+
+
+def _raise_if_locked(connection: Connection, table: str, partitions: tuple[str, ...]) -> None:
+    by_plans, by_others = partition_owners(connection, table)
+    plans = {partition: by_plans[partition] for partition in partitions if partition in by_plans}
+    other_owners = {partition: by_others[partition] for partition in partitions if partition in by_others}
+    if plans or other_owners:
+        raise PartitionsLocked(plans, other_owners)
+
+
+def partition_owners(connection: Connection, table: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return partition → plan that holds it, and partition → text of another owner."""
+    by_plans, by_others = dict[str, str](), dict[str, str]()
+    in_force = LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now())
+    for row in connection.execute(
+        select(LivePartitionRow.__table__).where(LivePartitionRow.table_name == table, in_force)
+    ):
+        if row.plan_id is not None:
+            by_plans[row.partition_path] = row.plan_id
+        else:
+            by_others[row.partition_path] = str(LockOwner(kind=LockOwnerKind(row.holder_kind), name=row.keeper))
+    return by_plans, by_others
+
+
+def lock_plan_partitions(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
+    delete_expired_locks(connection, table)
+    # Sorted, so that two plans for the same partitions never deadlock.
+    connection.execute(
+        insert(LivePartitionRow),
+        [
+            {"table_name": table, "partition_path": p, "holder_kind": "plan", "plan_id": plan_id}
+            for p in sorted(partitions)
+        ],
+    )
 
 
 def renew_locks(connection: Connection, table: str, partitions: Collection[str], owner: LockOwner) -> frozenset[str]:

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries of the planner: partitions that plans hold, plans that failed, and instants that plans adopted."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import timedelta
+
+from sqlalchemy import select
+
+from lake.model import FileSlice
+from lake.plan import FailedPlan, PlanState
+from service.control.store.base import StorePart
+from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.models import GroupRow, PlanRow
+from service.control.store.partition_locks import partition_owners
+from service.control.store.plan_filter import is_approved_or_exempt, is_awaiting_approval
+from service.control.store.rows import unpack_slices
+from service.control.store.views import FailureKind
+
+_EXHAUSTED_REMEMBERED = timedelta(days=1)
+
+
+class PlannerQueries(StorePart):
+    """Plans of a table that determine what may be planned."""
+
+    def locked_partitions(self, name: str, *, include_proposals: bool = True) -> dict[str, str]:
+        """Return partition → live plan that holds it, for the table ``name``; with or without proposals."""
+        with self._database.read() as connection:
+            owners = partition_owners(connection, name)[0]
+            if include_proposals:
+                return owners
+            waiting = select(PlanRow.id).where(PlanRow.table_name == name, is_awaiting_approval())
+            proposals = frozenset(connection.execute(waiting).scalars())
+        return {partition: plan_id for partition, plan_id in owners.items() if plan_id not in proposals}
+
+    def failed_plans(self, name: str, settings_digest: str) -> list[FailedPlan]:
+        """Return the plans of the table ``name`` that failed under these settings and must not be repeated unchanged.
+
+        They count until they are retried or the table is resumed. Plans that ran out of attempts count for only a day,
+        since the cause may have been the storage.
+        """
+        remembered = (PlanRow.failure == FailureKind.REJECTED) | (
+            PlanRow.finalized_at_ms > db_now() - timedelta_to_ms(_EXHAUSTED_REMEMBERED)
+        )
+        failed = select(PlanRow.id, PlanRow.attempts, PlanRow.failure, PlanRow.error).where(
+            PlanRow.table_name == name,
+            PlanRow.state == PlanState.FAILED,
+            PlanRow.failure.is_not(None),
+            PlanRow.settings == settings_digest,
+            remembered,
+        )
+        files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files)
+        with self._database.read() as connection:
+            rows = connection.execute(failed.order_by(PlanRow.id)).all()
+            groups = connection.execute(files.where(GroupRow.plan_id.in_([row.id for row in rows]))).all()
+        slices: dict[str, list[FileSlice]] = defaultdict(list)
+        for group in groups:
+            slices[group.plan_id] += unpack_slices(group.files, group.partition_path)
+        return [
+            FailedPlan(
+                plan_id=row.id,
+                attempts=row.attempts,
+                error=row.error or "",
+                slices=tuple(slices[row.id]),
+            )
+            for row in rows
+        ]
+
+    def adopted_plans(self, name: str, instants: Collection[str]) -> dict[str, str]:
+        """Return instant → plan for those ``instants`` that a plan of the table ``name`` has adopted, live or ended.
+
+        A proposal that ended undecided does not count.
+        """
+        adopted = select(PlanRow.adopted, PlanRow.id).where(
+            PlanRow.table_name == name,
+            PlanRow.adopted.in_(instants),
+            is_approved_or_exempt() | PlanRow.decision.is_not(None) | is_awaiting_approval(),
+        )
+        with self._database.read() as connection:
+            return {row.adopted: row.id for row in connection.execute(adopted.order_by(PlanRow.id))}
