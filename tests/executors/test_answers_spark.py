@@ -17,9 +17,9 @@ from support import SOAK
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
-from executors.engines.orc_stitch import StitchEngine
 from executors.engines.spark_sql import SparkEngine
 from executors.engines.special_floats import SpecialFloats, SpecialFloatTracker
+from executors.engines.stitch.orc import OrcStitchEngine
 from lake.engines import RewriteTask
 
 pytestmark = pytest.mark.spark
@@ -49,7 +49,7 @@ class Case:
         spark = SparkEngine(lambda: self._spark)
         engines = {
             "parquet": (ArrowEngine(InProcessBackend(1)), spark),
-            "orc": (spark, StitchEngine(lambda: self._spark)),
+            "orc": (spark, OrcStitchEngine(lambda: self._spark)),
         }[kind]
         return self.written.rewritten(kind, engines, self._folder / f"{name}-{kind}")
 
