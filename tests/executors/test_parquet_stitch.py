@@ -3,9 +3,11 @@
 
 import errno
 import os
+import re
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from executors.engines.stitch import copying
 from executors.engines.stitch.engine import ParquetStitchEngine
 from executors.engines.stitch.parquet import plan_outputs
 from executors.engines.stitch.raw_file import RawParquetFile
-from executors.engines.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode, encode
+from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, encode
 from lake.engines import RewriteTask, choose_engines, engine_notes
 from lake.errors import CancelRequested, Conflict, Rejected, Transient
 from lake.plan import AUTO, RewriteOptions
@@ -111,11 +113,18 @@ def parts(path: str) -> Iterator[dict[str, Any]]:
                 if pages:
                     assert pages[0][0] == meta[_DATA][1]
                     assert pages[-1][0] + pages[-1][1] == end
-                assert all(one[0] + one[1] == other[0] for one, other in zip(pages, pages[1:], strict=False))
+                assert all(one[0] + one[1] == other[0] for one, other in pairwise(pages))
                 found["pages"] = [page[1:] for page in pages]
                 found["rest of offset index"] = {key: value for key, value in index.items() if key != 1}
             found["meta"] = {key: value for key, value in meta.items() if key not in (_DATA, _DICTIONARY, _BLOOM)}
             yield found
+
+
+_PAGES = (
+    {"data_page_version": "2.0"},
+    {"data_page_version": "1.0"},
+    {"data_page_version": "1.0", "data_page_size": 64},
+)
 
 
 @pytest.mark.slow
@@ -127,11 +136,11 @@ def test_any_tables_chunks_indexes_filters_and_statistics_are_copied_byte_by_byt
     folder = tmp_path_factory.mktemp("any")
     options = {
         "compression": data.draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"])),
-        "data_page_version": data.draw(st.sampled_from(["1.0", "2.0"])),
+        # pyarrow can't read its own small pages of version 2.0 where a list has nulls only.
+        **data.draw(st.sampled_from(_PAGES)),
         "write_page_index": data.draw(st.booleans()),
         "use_dictionary": data.draw(st.booleans()),
         "write_page_checksum": data.draw(st.booleans()),
-        "data_page_size": data.draw(st.sampled_from([64, 1 << 20])),
     }
     cuts = sorted(data.draw(st.lists(st.integers(0, rows.num_rows), max_size=3)))
     slices = [rows.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, rows.num_rows], strict=True)]
@@ -145,7 +154,6 @@ def test_any_tables_chunks_indexes_filters_and_statistics_are_copied_byte_by_byt
         assert {key: value for key, value in footer(path).items() if key not in (3, _ROW_GROUPS)} == {
             key: value for key, value in footer(paths[0]).items() if key not in (3, _ROW_GROUPS)
         }
-        assert [group[_ORDINAL][1] for group in groups(path)] == list(range(len(groups(path))))
 
 
 def _with_groups(path: str) -> Iterator[tuple[dict[str, Any], Struct]]:
@@ -156,8 +164,9 @@ def _with_groups(path: str) -> Iterator[tuple[dict[str, Any], Struct]]:
 
 
 def numbers(low: int, high: int) -> pa.Table:
-    values = list(range(low, high))
-    return pa.table({"id": values, "name": [f"name {value % 1000}" for value in values]})
+    values = range(low, high)
+    names = pa.array([f"name {value % 1000}" for value in values], pa.string())
+    return pa.table({"id": pa.array(values, pa.int64()), "name": names})
 
 
 def test_bloom_filters_page_indexes_sorting_columns_and_field_ids_serve_readers_as_before(tmp_path: Path):
@@ -207,7 +216,8 @@ def test_fields_that_this_code_does_not_know_stay(tmp_path: Path):
     for path in paths:
         fields = footer(path)
         fields[77] = (BINARY, b"of the file")
-        for group in fields[_ROW_GROUPS][1][1]:
+        for number, group in enumerate(fields[_ROW_GROUPS][1][1]):
+            group[_ORDINAL] = (I16, number)
             group[40] = (STRUCT, {3: (LIST, (I64, [1, 2, 3]))})
             for chunk in group[_CHUNKS][1][1]:
                 chunk[2000] = (BINARY, os.fsencode(path))
@@ -216,6 +226,7 @@ def test_fields_that_this_code_does_not_know_stay(tmp_path: Path):
     (written,) = stitch(task_of(paths, tmp_path))
     assert footer(written)[77] == (BINARY, b"of the file")
     assert [group[40] for group in groups(written)] == [(STRUCT, {3: (LIST, (I64, [1, 2, 3]))})] * 4
+    assert [group[_ORDINAL] for group in groups(written)] == [(I16, number) for number in range(4)]
     named = [chunk[2000][1] for group in groups(written) for chunk in group[_CHUNKS][1][1]]
     assert named == [os.fsencode(path) for path in paths for _ in range(4)]
 
@@ -291,8 +302,9 @@ def with_writer(path: str, created_by: bytes) -> str:
 
 
 def with_metadata(path: str, **pairs: str) -> str:
-    listed = [{1: (BINARY, key.encode()), 2: (BINARY, value.encode())} for key, value in pairs.items()]
-    return with_footer(path, footer(path) | {_KEY_VALUES: (LIST, (STRUCT, listed))})
+    stored = list(footer(path)[_KEY_VALUES][1][1])
+    added = [{1: (BINARY, key.encode()), 2: (BINARY, value.encode())} for key, value in pairs.items()]
+    return with_footer(path, footer(path) | {_KEY_VALUES: (LIST, (STRUCT, stored + added))})
 
 
 @pytest.mark.parametrize(
@@ -360,22 +372,18 @@ def test_encryption_and_chunks_in_other_files_are_refused(tmp_path: Path):
 def test_settings_that_a_copy_can_not_follow_are_refused_with_the_setting(tmp_path: Path, options: Any, why: Any):
     paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 900)) for part in range(2)]
     reason = ENGINE.unsupported_reason(task_of(paths, tmp_path), replace(OPTIONS, **options))
-    if why is None:
-        assert reason is None
-    else:
-        assert reason is not None
-        pytest.fail(reason) if not pa.compute.match_substring_regex(reason, why).as_py() else None
+    assert reason == why if why is None else re.search(why, str(reason))
 
 
 def test_auto_stitches_large_row_groups_and_lets_arrow_merge_small_ones(tmp_path: Path):
-    big = pa.table({"x": os.urandom(9 << 20)[i : i + 1000] for i in range(0, 0)} or {"x": [os.urandom(9 << 20)]})
+    big = pa.table({"x": [os.urandom(9 << 20)]})
     engines = (ENGINE, ArrowEngine(InProcessBackend(1)))
     healthy = [write(tmp_path / f"big{n}.parquet", big, row_groups=1) for n in range(2)]
     small = [write(tmp_path / f"small{n}.parquet", numbers(n, n + 9)) for n in range(2)]
     tasks = [task_of(healthy, tmp_path), replace(task_of(small, tmp_path), group=1)]
     notes = engine_notes(choose_engines(tasks, engines, replace(OPTIONS, engine=AUTO), "t"))
-    assert notes[0] == "engine stitch (1 group): the fastest engine available"
-    assert notes[1].startswith("engine arrow (1 group): stitch can't: files average")
+    assert notes[0].startswith("engine arrow (1 group): stitch can't: files average")
+    assert notes[1] == "engine stitch (1 group): the fastest engine available"
     with pytest.raises(Rejected, match=r"t: engine = stitch can't rewrite this plan: it copies row groups"):
         choose_engines(tasks, engines, replace(OPTIONS, sort_columns=("x",)), "t")
 
