@@ -31,7 +31,7 @@ class RewriteBackend(Protocol):
     def run(
         self, tasks: Sequence[RewriteTask], options: RewriteOptions, cancelled: threading.Event
     ) -> Iterator[GroupResult]:
-        """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if it fails."""
+        """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if the run fails."""
 
 
 class InProcessBackend:
